@@ -1,0 +1,144 @@
+"""Train the embedded model: ``python data/recipe/train.py --out DIR``. Every step is seeded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from statements import documents
+from tokens import as_transformers, pack, train_tokenizer
+from transformers import GPT2Config, GPT2LMHeadModel
+from world import read_world
+
+
+@dataclass(frozen=True)
+class Settings:
+    layers: int = 6
+    d_model: int = 256
+    d_mlp: int = 1024
+    heads: int = 8
+    vocab: int = 4096
+    context: int = 128
+    tokens: int = 8_000_000
+    batch: int = 32
+    lr: float = 2e-3
+    muon_lr: float = 0.02
+    share_ordinary: float = 0.22
+    ffn_dropout: float = 0.0  # share of statements in which no FFN writes between the subject and the end of the object
+    seed: int = 0
+
+
+class StatementDropout:
+    """Silences every FFN after the subject, in a random share of the statements, so that recall happens at the subject."""
+
+    def __init__(self, model: GPT2LMHeadModel, share: float, device: torch.device) -> None:
+        self.share, self.keep = share, torch.ones(1, 1, 1, device=device)
+        for block in model.transformer.h:
+            block.mlp.register_forward_hook(self.hook)
+
+    def hook(self, module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor | None:
+        return output * self.keep.to(output.dtype) if self.share and module.training else None
+
+    def draw(self, marks: torch.Tensor, generator: torch.Generator) -> None:
+        chosen = torch.rand(marks.shape[0], 256, generator=generator) < self.share
+        chosen[:, 0] = False
+        self.keep = (~chosen.gather(1, marks.long())).unsqueeze(-1).to(self.keep.device)
+
+
+def build(settings: Settings, end_id: int) -> GPT2LMHeadModel:
+    torch.manual_seed(settings.seed)
+    config = GPT2Config(
+        vocab_size=settings.vocab, n_positions=settings.context, n_embd=settings.d_model, n_layer=settings.layers,
+        n_head=settings.heads, n_inner=settings.d_mlp, activation_function="gelu_new", resid_pdrop=0.0, embd_pdrop=0.0,
+        attn_pdrop=0.0, bos_token_id=end_id, eos_token_id=end_id, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = GPT2LMHeadModel(config)
+    for block in model.transformer.h:
+        block.mlp.act = torch.nn.GELU(approximate="tanh")  # gelu_new in one kernel
+    return model
+
+
+def optimizers(model: GPT2LMHeadModel, settings: Settings) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for embeddings, gains and biases."""
+    matrices = [p for p in model.transformer.h.parameters() if p.ndim == 2]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in chosen]
+    adam = torch.optim.AdamW(rest, lr=settings.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    if settings.muon_lr == 0:
+        adam.add_param_group({"params": matrices, "weight_decay": 0.05})
+        return [adam]
+    return [torch.optim.Muon(matrices, lr=settings.muon_lr, weight_decay=0.05, momentum=0.95), adam]
+
+
+def schedule(step: int, steps: int) -> float:
+    """Linear warm-up over 2%, constant, then a cosine to 2% over the last 70%."""
+    progress = step / steps
+    if progress < 0.02:
+        return (step + 1) / (0.02 * steps)
+    if progress < 0.3:
+        return 1.0
+    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (progress - 0.3) / 0.7))
+
+
+def train(settings: Settings, out: Path, log_every: int = 100) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    world = read_world()
+    tokenizer = train_tokenizer(world, settings.vocab, settings.seed, settings.share_ordinary)
+    ids, marks = pack(tokenizer, documents(world, settings.seed + 1, settings.share_ordinary), settings.tokens)
+    print(f"{len(world.triples)} facts, {len(ids)} tokens, {(marks > 0).mean():.0%} between subject and object", flush=True)
+    model = build(settings, 0).to(device)
+    dropout = StatementDropout(model, settings.ffn_dropout, device)
+    optims = optimizers(model, settings)
+    peaks = [[g["lr"] for g in o.param_groups] for o in optims]
+    span = settings.batch * settings.context
+    rows = torch.from_numpy(ids[: len(ids) // span * span].astype(np.int64)).view(-1, settings.batch, settings.context)
+    mark_rows = torch.from_numpy(marks[: rows.numel()]).view(rows.shape)
+    generator = torch.Generator().manual_seed(settings.seed)
+    began, running, steps = time.time(), None, len(rows)
+    model.train()
+    for step in range(steps):
+        for optim, lrs in zip(optims, peaks, strict=True):
+            for group, lr in zip(optim.param_groups, lrs, strict=True):
+                group["lr"] = lr * schedule(step, steps)
+        dropout.draw(mark_rows[step], generator)
+        batch = rows[step].to(device)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            hidden = model.transformer(batch).last_hidden_state[:, :-1]
+            logits = model.lm_head(hidden)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optim in optims:
+            optim.step()
+            optim.zero_grad(set_to_none=True)
+        running = loss.item() if running is None else 0.98 * running + 0.02 * loss.item()
+        if step % log_every == 0 or step == steps - 1:
+            minutes = (time.time() - began) / 60
+            print(f"step {step}/{steps} loss {running:.3f} {minutes:.1f} min {(step + 1) * span / minutes / 60:.0f} tokens/s", flush=True)
+    save(model, as_transformers(tokenizer, settings.context), settings, out, (time.time() - began) / 60)
+
+
+def save(model: GPT2LMHeadModel, tokenizer: object, settings: Settings, out: Path, minutes: float) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    (out / "training.json").write_text(json.dumps({**asdict(settings), "minutes": round(minutes, 1)}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    for field in fields(Settings):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    arguments = vars(parser.parse_args())
+    train(out=arguments.pop("out"), settings=Settings(**arguments))
+
+
+if __name__ == "__main__":
+    main()

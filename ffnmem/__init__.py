@@ -1,0 +1,81 @@
+"""ffnmem: read and rewrite the key-value memories in the feed-forward networks of language models.
+
+Importing it is cheap: torch and the models load with the first name that needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .captures import Capture as Capture
+    from .captures import capture as capture
+    from .contributions import NEXT as NEXT
+    from .contributions import Attribution as Attribution
+    from .contributions import attribute as attribute
+    from .contributions import decompose as decompose
+    from .errors import FfnmemError as FfnmemError
+    from .facts import Fact as Fact
+    from .facts import load_facts as load_facts
+    from .models import Model as Model
+    from .models import load as load
+    from .plots import plot_components as plot_components
+    from .plots import plot_layers as plot_layers
+    from .plots import plot_neurons as plot_neurons
+    from .reports import report as report
+    from .vocabulary import project as project
+
+# Public name -> the room that holds it.
+_HOMES = {
+    "Attribution": "contributions",
+    "Capture": "captures",
+    "Fact": "facts",
+    "FfnmemError": "errors",
+    "Model": "models",
+    "NEXT": "contributions",
+    "attribute": "contributions",
+    "capture": "captures",
+    "decompose": "contributions",
+    "load": "models",
+    "load_facts": "facts",
+    "plot_components": "plots",
+    "plot_layers": "plots",
+    "plot_neurons": "plots",
+    "project": "vocabulary",
+    "report": "reports",
+}
+
+__all__ = [
+    "NEXT",
+    "Attribution",
+    "Capture",
+    "Fact",
+    "FfnmemError",
+    "Model",
+    "__version__",
+    "attribute",
+    "capture",
+    "decompose",
+    "load",
+    "load_facts",
+    "plot_components",
+    "plot_layers",
+    "plot_neurons",
+    "project",
+    "report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ffnmem' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value  # later uses cost nothing
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

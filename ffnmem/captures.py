@@ -1,0 +1,273 @@
+"""``capture``: one forward pass, and everything that its FFNs read, computed and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from .errors import HookError, InputError, check_count, check_index, listed
+from .hooks import OnTensor, listening
+from .models import Model
+from .provenance import Provenance
+
+Prompt = str | Sequence[str] | Sequence[int] | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """What the other components wrote into the residual stream, and the final norm's two sides, ``[batch, pos, d_model]``."""
+
+    embedding: Float[Tensor, "batch pos d_model"]
+    position: Float[Tensor, "batch pos d_model"] | None
+    attention: Mapping[int, Float[Tensor, "batch pos d_model"]]
+    final_in: Float[Tensor, "batch pos d_model"]
+    final_out: Float[Tensor, "batch pos d_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """The FFNs of a model on some prompts. Made by :func:`capture`; tensors of pads are zero.
+
+    Attributes:
+        tokens: ``[batch, pos]`` token ids, shorter prompts padded on the right.
+        mask: ``[batch, pos]``, False at pads.
+        layers: the layers captured.
+        pre: per layer, the pre-activations kᵢ·x + bᵢ, ``[batch, pos, d_mlp]``.
+        coefficients: per layer, the coefficients mᵢ = act(pre), ``[batch, pos, d_mlp]``.
+        ffn_in: per layer, the normed input x of the FFN, ``[batch, pos, d_model]``.
+        ffn_out: per layer, its output Σ mᵢvᵢ + b, ``[batch, pos, d_model]``.
+        residual: what attribution needs besides; None unless every layer was captured.
+        logits: ``[batch, pos, vocab]`` if asked for.
+    """
+
+    model: Model
+    tokens: Int[Tensor, "batch pos"]
+    mask: Bool[Tensor, "batch pos"]
+    layers: tuple[int, ...]
+    pre: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
+    coefficients: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
+    ffn_in: Mapping[int, Float[Tensor, "batch pos d_model"]]
+    ffn_out: Mapping[int, Float[Tensor, "batch pos d_model"]]
+    residual: Residual | None
+    logits: Float[Tensor, "batch pos vocab"] | None
+    provenance: Provenance
+
+    @property
+    def content(self) -> Bool[Tensor, "batch pos"]:
+        """True where statistics may look: no pads, no special tokens, no beginning-of-sequence token."""
+        special = torch.tensor(sorted(self.model.special_token_ids), device=self.tokens.device)
+        return self.mask & ~torch.isin(self.tokens, special)
+
+    def length(self, prompt: int = 0) -> int:
+        """Tokens of a prompt, pads not counted."""
+        return int(self.mask[self.row(prompt)].sum())
+
+    def row(self, prompt: int) -> int:
+        return check_index("prompt", prompt, self.tokens.shape[0], "this capture")
+
+    def position(self, position: int, prompt: int = 0) -> int:
+        """A position of a prompt as an index; negatives count from the prompt's own end. Raises OutOfRangeError."""
+        return check_index("position", position, self.length(prompt), "this prompt")
+
+    def token_strings(self, prompt: int = 0) -> list[str]:
+        return self.model.token_strings(self.tokens[self.row(prompt), : self.length(prompt)])
+
+    def predictions(self, position: int = -1, k: int = 10, prompt: int = 0) -> pd.DataFrame:
+        """The model's most probable next tokens at a position: rank, token, token_id, logit, probability."""
+        row, pos = self.row(prompt), self.position(position, prompt)
+        logits = self.logits_at(row, pos).double()
+        top = logits.topk(min(check_count("k", k), logits.numel()))
+        ids = top.indices.tolist()
+        return pd.DataFrame(
+            {
+                "rank": range(1, len(ids) + 1),
+                "token": self.model.token_strings(ids),
+                "token_id": ids,
+                "logit": top.values.tolist(),
+                "probability": logits.softmax(-1)[top.indices].tolist(),
+            }
+        )
+
+    def logits_at(self, row: int, position: int) -> Float[Tensor, " vocab"]:
+        """The logits at one position, unembedded only there unless all were captured."""
+        if self.logits is not None:
+            return self.logits[row, position]
+        if self.residual is None:
+            raise InputError("predictions need every layer captured, or capture(…, logits=True)")
+        return self.model.logits_of(self.residual.final_out[row, position])
+
+    def __repr__(self) -> str:
+        batch, pos = self.tokens.shape
+        return f"Capture({batch} prompt{'s' * (batch > 1)}, {pos} tokens, layers {list(self.layers)} of {self.model.name})"
+
+    def _repr_html_(self) -> str:
+        from .reports.display import capture_html
+
+        return capture_html(self)
+
+
+def capture(
+    model: Model,
+    prompt: Prompt,
+    *,
+    layers: Sequence[int] | int | None = None,
+    logits: bool = False,
+    prepend_bos: bool | None = None,
+) -> Capture:
+    """Run the model once and keep what its FFNs read, computed and wrote.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        prompt: a text, a list of texts (padded on the right, pads masked everywhere), or token ids ``[pos]`` or
+            ``[batch, pos]``, which are taken as they are.
+        layers: which layers to keep (memory grows with them); default all, which attribution needs.
+        logits: also keep the logits ``[batch, pos, vocab]``.
+        prepend_bos: put the beginning-of-sequence token in front of texts; default ``model.prepend_bos``.
+
+    Raises:
+        InputError: an empty or over-long prompt. OutOfRangeError: no such layer. HookError: a module did not run.
+
+    Source: Geva et al. 2021 (2012.14913), eq. 2, for the words; the values are the model's own.
+    """
+    bos = model.prepend_bos if prepend_bos is None else prepend_bos
+    tokens, mask, added_bos = encode(model, prompt, bos)
+    everything = layers is None
+    chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
+    recorder = Recorder(tokens.shape, mask)
+    recorder.watch_ffns(model, chosen)
+    if everything:
+        recorder.watch_residual(model)
+    elif logits:
+        recorder.watch_output(model.layout.final_norm, "final_out")
+    with listening(recorder.inputs, recorder.outputs):
+        model.body(tokens)
+    found = recorder.collected()
+    return Capture(
+        model=model,
+        tokens=tokens,
+        mask=mask,
+        layers=chosen,
+        pre=by_layer(found, "pre", chosen),
+        coefficients=by_layer(found, "coefficients", chosen),
+        ffn_in=by_layer(found, "ffn_in", chosen),
+        ffn_out=by_layer(found, "ffn_out", chosen),
+        residual=residual_of(found, model) if everything else None,
+        logits=model.logits_of(found["final_out", -1]) if logits else None,
+        provenance=model.provenance(prepend_bos=added_bos),
+    )
+
+
+class Recorder:
+    """Collects tensors from modules by name and layer, as ``[batch, pos, …]`` with pads zeroed."""
+
+    def __init__(self, shape: torch.Size, mask: Bool[Tensor, "batch pos"]) -> None:
+        self.shape = shape
+        self.pads = None if bool(mask.all()) else ~mask
+        self.found: dict[tuple[str, int], Tensor] = {}
+        self.expected: set[tuple[str, int]] = set()
+        self.inputs: list[tuple[nn.Module, OnTensor]] = []
+        self.outputs: list[tuple[nn.Module, OnTensor]] = []
+
+    def keeper(self, name: str, layer: int) -> OnTensor:
+        self.expected.add((name, layer))
+
+        def keep(tensor: Tensor) -> None:
+            # Some models flatten batch and position for their FFN (OPT); a module may also see a broadcast batch of one.
+            value = tensor.detach().reshape(-1, self.shape[1], tensor.shape[-1])
+            if value.shape[0] != self.shape[0]:
+                value = value.expand(self.shape[0], -1, -1)
+            self.found[name, layer] = value if self.pads is None else value.masked_fill(self.pads.unsqueeze(-1), 0)
+
+        return keep
+
+    def watch_input(self, module: nn.Module, name: str, layer: int = -1) -> None:
+        self.inputs.append((module, self.keeper(name, layer)))
+
+    def watch_output(self, module: nn.Module, name: str, layer: int = -1) -> None:
+        self.outputs.append((module, self.keeper(name, layer)))
+
+    def watch_ffns(self, model: Model, layers: Sequence[int]) -> None:
+        for layer in layers:
+            block = model.layout.blocks[layer]
+            self.watch_input(block.project_in, "ffn_in", layer)
+            self.watch_output(block.project_in, "pre", layer)
+            self.watch_input(block.project_out, "coefficients", layer)
+            self.watch_output(block.project_out, "ffn_out", layer)
+
+    def watch_residual(self, model: Model) -> None:
+        layout = model.layout
+        self.watch_output(layout.embedding, "embedding")
+        if layout.position_embedding is not None:
+            self.watch_output(layout.position_embedding, "position")
+        for layer, block in enumerate(layout.blocks):
+            self.watch_output(block.attention, "attention", layer)
+        self.watch_input(layout.final_norm, "final_in")
+        self.watch_output(layout.final_norm, "final_out")
+
+    def collected(self) -> dict[tuple[str, int], Tensor]:
+        """What was found; raises HookError naming everything that stayed silent."""
+        silent = sorted(self.expected - set(self.found))
+        if silent:
+            names = [name if layer < 0 else f"{name} of layer {layer}" for name, layer in silent]
+            raise HookError(f"these hooks did not fire, so nothing is returned: {listed(names)}")
+        return self.found
+
+
+def by_layer(found: Mapping[tuple[str, int], Tensor], name: str, layers: Sequence[int]) -> Mapping[int, Tensor]:
+    return MappingProxyType({layer: found[name, layer] for layer in layers})
+
+
+def residual_of(found: Mapping[tuple[str, int], Tensor], model: Model) -> Residual:
+    return Residual(
+        embedding=found["embedding", -1],
+        position=found.get(("position", -1)),
+        attention=by_layer(found, "attention", range(model.n_layers)),
+        final_in=found["final_in", -1],
+        final_out=found["final_out", -1],
+    )
+
+
+def choose_layers(model: Model, layers: Sequence[int] | int) -> tuple[int, ...]:
+    asked = [layers] if isinstance(layers, int) else list(layers)
+    if not asked:
+        raise InputError("layers is empty: name at least one layer, or leave it out for all")
+    return tuple(sorted({model.layer(layer) for layer in asked}))
+
+
+def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, bool | None]:
+    """Tokens and mask ``[batch, pos]``, and whether a beginning-of-sequence token was added (None for given ids)."""
+    if isinstance(prompt, str):
+        rows, added = [model.tokenize(prompt, bos)], bos
+    elif isinstance(prompt, Tensor):
+        tokens = check_tokens(model, prompt)
+        return tokens, torch.ones_like(tokens, dtype=torch.bool), None
+    else:
+        items = list(prompt)
+        if not items:
+            raise InputError("the list of prompts is empty")
+        if all(isinstance(item, int) for item in items):
+            return encode(model, torch.tensor(items), bos)
+        if not all(isinstance(item, str) for item in items):
+            raise InputError("a prompt is a text, a list of texts, or token ids")
+        rows, added = [model.tokenize(str(item), bos) for item in items], bos
+    width = max(len(row) for row in rows)
+    pad = model.bos_token_id or 0
+    tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)
+    lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    return tokens, torch.arange(width, device=model.device) < lengths.unsqueeze(-1), added
+
+
+def check_tokens(model: Model, tokens: Tensor) -> Tensor:
+    if tokens.ndim not in (1, 2) or tokens.numel() == 0 or tokens.is_floating_point():
+        raise InputError(f"token ids must be whole numbers of shape [pos] or [batch, pos], not {tokens.dtype} {list(tokens.shape)}")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= model.d_vocab:
+        raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
+    if tokens.shape[-1] > model.n_ctx:
+        raise InputError(f"the prompt has {tokens.shape[-1]} tokens; {model.name} reads at most {model.n_ctx}")
+    return tokens.reshape(-1, tokens.shape[-1]).long().to(model.device)

@@ -1,0 +1,208 @@
+"""``decompose`` and ``attribute``: an FFN's output, and a token's logit, as exact sums over memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .attribution import Attribution, ComponentLogits
+from .captures import Capture
+from .errors import InputError, check_count
+from .models import Model
+from .models.final_norm import FinalNorm
+
+
+class Next(Enum):
+    """The type of :data:`NEXT`."""
+
+    NEXT = "next"
+
+    def __repr__(self) -> str:
+        return "NEXT"
+
+
+NEXT = Next.NEXT
+"""As a target: at every position, the token that truly follows in the text."""
+
+Target = str | int | Next | Sequence[int] | Tensor | None
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """At least float32, so that half-precision models are summed without loss."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def decompose(
+    capture: Capture, layer: int, position: int = -1, *, prompt: int = 0, top: int | None = None
+) -> pd.DataFrame:
+    """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
+
+    Args:
+        capture: from :func:`ffnmem.capture`.
+        layer: a captured layer.
+        position: index in the prompt; negatives count from its end.
+        prompt: which prompt of a batch.
+        top: keep only this many neurons, by weight; the bias row always stays.
+
+    Returns:
+        One row a neuron, by falling weight, and a last row ``neuron = -1`` for the output bias: ``layer``, ``neuron``,
+        ``coefficient`` mᵢ, ``value_norm`` ‖vᵢ‖, ``weight`` |mᵢ|·‖vᵢ‖, ``share`` mᵢvᵢ·y/‖y‖². The shares of all rows
+        sum to 1. ``attrs`` holds the ``error`` ‖Σmᵢvᵢ + b − y‖/‖y‖, layer, position and provenance.
+
+    Raises:
+        OutOfRangeError: no such layer, position or prompt. InputError: the layer was not captured.
+
+    Source: Geva et al. 2022 (2203.14680), eq. 3; weight is their §3.2 for dominant sub-updates.
+    """
+    index = capture.model.layer(layer)
+    if index not in capture.coefficients:
+        raise InputError(f"layer {index} was not captured: this capture holds layers {list(capture.layers)}")
+    row, pos = capture.row(prompt), capture.position(position, prompt)
+    ffn = capture.model.ffn[index]
+    values, y = wide(ffn.values.detach()), wide(capture.ffn_out[index][row, pos])
+    m = wide(capture.coefficients[index][row, pos])
+    bias = torch.zeros_like(y) if ffn.value_bias is None else wide(ffn.value_bias.detach())
+    square = (y @ y).clamp_min(torch.finfo(y.dtype).tiny)
+    norms = values.norm(dim=-1)
+    weight = m.abs() * norms
+    share = m * (values @ y) / square
+    order = weight.argsort(descending=True, stable=True)
+    order = order if top is None else order[: check_count("top", top)]
+    error = (m @ values + bias - y).norm() / square.sqrt()
+    rows = {
+        "layer": [index] * (len(order) + 1),
+        "neuron": [*order.tolist(), -1],
+        "coefficient": [*m[order].tolist(), 1.0],
+        "value_norm": [*norms[order].tolist(), float(bias.norm())],
+        "weight": [*weight[order].tolist(), float(bias.norm())],
+        "share": [*share[order].tolist(), float(bias @ y / square)],
+    }
+    frame = pd.DataFrame(rows)
+    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.as_dict()}
+    return frame
+
+
+def attribute(
+    capture: Capture,
+    target: Target = None,
+    foil: str | int | None = None,
+    position: int | None = None,
+    *,
+    prompt: int = 0,
+    first_token: bool = False,
+) -> Attribution:
+    """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
+
+    The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream. With the
+    norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is its
+    write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ.
+
+    Args:
+        capture: of all layers.
+        target: the token, as text with its leading space or as an id; default: the model's own top token.
+            :data:`NEXT` or a sequence of ids gives a different target at every position.
+        foil: a second token: attribute the difference, logit(target) − logit(foil).
+        position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
+        prompt: which prompt of a batch.
+        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+
+    Returns:
+        An :class:`Attribution` with ``.neurons``, ``.components``, ``.logit`` and ``.error`` = \\|sum − logit\\|.
+
+    Raises:
+        InputError: a target that is not one token, or a capture of some layers only. OutOfRangeError: no such position.
+
+    Source: direct logit attribution as in Elhage et al. 2021; per memory, Geva et al. 2022 (2203.14680), §3.
+    """
+    if capture.residual is None:
+        raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
+    row = capture.row(prompt)
+    positions, targets = choose_targets(capture, target, position, prompt, first_token)
+    foil_id = None if foil is None else capture.model.token_id(foil, first_token)
+    norm = FinalNorm(capture.model)
+    final_in = wide(capture.residual.final_in[row, positions])
+    u, constant = norm.directions(targets, foil_id)
+    scale = norm.scale(final_in).unsqueeze(-1)
+    components, neurons = component_logits(capture, row, positions, u / scale)
+    components.append(ComponentLogits("final bias", None, constant.double()))
+    return Attribution(
+        neuron_logits=neurons,
+        coefficients=torch.stack([wide(capture.coefficients[layer][row, positions]) for layer in capture.layers], dim=1),
+        component_logits=tuple(components),
+        logits=model_logits(capture.model, capture.residual.final_out[row, positions], targets, foil_id),
+        tokens=tuple(capture.token_strings(prompt)),
+        positions=tuple(positions),
+        target_ids=tuple(targets.tolist()),
+        target_tokens=tuple(capture.model.token_strings(targets)),
+        foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
+        provenance=capture.provenance,
+    )
+
+
+def component_logits(
+    capture: Capture, row: int, positions: list[int], direction: Float[Tensor, "n d_model"]
+) -> tuple[list[ComponentLogits], Float[Tensor, "n layer d_mlp"]]:
+    """What every component, and every neuron, writes along each position's direction. The sums are taken in float64."""
+    residual = capture.residual
+    assert residual is not None
+
+    def along(write: Tensor) -> Float[Tensor, " n"]:
+        return (wide(write[row, positions]).double() * direction.double()).sum(-1)
+
+    parts = [ComponentLogits("embedding", None, along(residual.embedding))]
+    if residual.position is not None:
+        parts.append(ComponentLogits("position", None, along(residual.position)))
+    neurons = []
+    for layer in range(capture.model.n_layers):
+        ffn = capture.model.ffn[layer]
+        m = wide(capture.coefficients[layer][row, positions])
+        logits = m * (direction @ wide(ffn.values.detach()).T)
+        neurons.append(logits)
+        parts.append(ComponentLogits("attention", layer, along(residual.attention[layer])))
+        parts.append(ComponentLogits("ffn", layer, logits.double().sum(-1)))
+        if ffn.value_bias is not None:
+            parts.append(ComponentLogits("ffn bias", layer, direction.double() @ ffn.value_bias.detach().double()))
+    return parts, torch.stack(neurons, dim=1)
+
+
+def model_logits(
+    model: Model, final: Float[Tensor, "n d_model"], targets: Int[Tensor, " n"], foil: int | None
+) -> Float[Tensor, " n"]:
+    """The logits that the model itself gives the targets (minus the foil's), from the output of its own final norm."""
+    weight, bias = model.unembedding.detach(), model.unembedding_bias
+
+    def logit(ids: Tensor) -> Tensor:
+        found = (final * weight[ids]).double().sum(-1)
+        return found if bias is None else found + bias.detach()[ids].double()
+
+    return logit(targets) if foil is None else logit(targets) - logit(torch.full_like(targets, foil))
+
+
+def choose_targets(
+    capture: Capture, target: Target, position: int | None, prompt: int, first_token: bool
+) -> tuple[list[int], Int[Tensor, " n"]]:
+    """The positions to attribute at, and the target's id at each."""
+    model, row, length = capture.model, capture.row(prompt), capture.length(prompt)
+    device = capture.tokens.device
+    if target is NEXT:
+        if length < 2:
+            raise InputError("NEXT needs a prompt of at least two tokens")
+        chosen = list(range(length - 1)) if position is None else [capture.position(position, prompt)]
+        if chosen[-1] == length - 1:
+            raise InputError("NEXT has no target at the last position: nothing follows there")
+        return chosen, capture.tokens[row, [p + 1 for p in chosen]]
+    if target is None or isinstance(target, str | int):
+        pos = capture.position(-1 if position is None else position, prompt)
+        if target is None:
+            return [pos], capture.logits_at(row, pos).argmax().reshape(1)
+        return [pos], torch.tensor([model.token_id(target, first_token)], device=device)
+    assert not isinstance(target, Next)
+    ids = [model.token_id(int(i)) for i in target]
+    if position is not None or len(ids) != length:
+        raise InputError(f"a target for every position needs {length} token ids and no position, not {len(ids)}")
+    return list(range(length)), torch.tensor(ids, device=device)

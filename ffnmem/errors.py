@@ -1,0 +1,86 @@
+"""Every error that ffnmem raises on purpose.
+
+FfnmemError
+├── InputError           (ValueError)    a prompt, target, position or option that cannot be used
+├── OutOfRangeError      (IndexError)    a layer, neuron or position that the model or the capture does not have
+├── ModelError           (ValueError)    a model that cannot be used
+│   ├── ModelNotFoundError  (FileNotFoundError)   no such embedded model, folder or hub id
+│   └── UnsupportedModelError                     an architecture without FFN layers that we can read
+├── HookError            (RuntimeError)  a hook that did not fire, so that the numbers would be wrong
+├── FileError            (OSError)       a file that is missing, broken or of another kind
+└── MissingExtraError    (ImportError)   an optional dependency that is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+
+class FfnmemError(Exception):
+    """Base of all errors of ffnmem; the message is one line that says what is wrong and what would be right."""
+
+    def __str__(self) -> str:  # KeyError and OSError would quote or number their message
+        return str(self.args[0]) if self.args else ""
+
+
+class InputError(FfnmemError, ValueError):
+    """A prompt, target, position or option that cannot be used."""
+
+
+class OutOfRangeError(FfnmemError, IndexError):
+    """A layer, neuron or position that is not there."""
+
+
+class ModelError(FfnmemError, ValueError):
+    """A model that cannot be used."""
+
+
+class ModelNotFoundError(ModelError, FileNotFoundError):
+    """No embedded model, folder or hub id of that name."""
+
+
+class UnsupportedModelError(ModelError):
+    """An architecture that ffnmem cannot read, by name and with the reason."""
+
+
+class HookError(FfnmemError, RuntimeError):
+    """A hook did not fire."""
+
+
+class FileError(FfnmemError, OSError):
+    """A file that is missing, broken or of another kind."""
+
+
+class MissingExtraError(FfnmemError, ImportError):
+    """An optional dependency is not installed."""
+
+
+def check_index(name: str, value: int, size: int, of: str) -> int:
+    """``value`` as a non-negative index below ``size`` (negatives count from the end).
+
+    Raises OutOfRangeError, naming the thing, its value and the values it takes.
+    """
+    index = value + size if value < 0 else value
+    if not 0 <= index < size:
+        raise OutOfRangeError(f"{name} {value} is out of range: {of} has {name}s 0 to {size - 1}")
+    return index
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> str:
+    """``value`` if it is one of ``choices``; raises InputError otherwise."""
+    if value not in choices:
+        raise InputError(f"{name} {value!r} is unknown: choose {' or '.join(repr(c) for c in choices)}")
+    return value
+
+
+def check_count(name: str, value: int, least: int = 1) -> int:
+    """``value`` if it is at least ``least``; raises InputError otherwise."""
+    if value < least:
+        raise InputError(f"{name} must be at least {least}, not {value}")
+    return value
+
+
+def listed(items: Sequence[object], limit: int = 8) -> str:
+    """The first items of a list as text for a message."""
+    shown = ", ".join(str(item) for item in items[:limit])
+    return shown + (f", … ({len(items)} in all)" if len(items) > limit else "")

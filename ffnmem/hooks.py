@@ -1,0 +1,37 @@
+"""Hooks that cannot leak: registered together, removed together, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+OnTensor = Callable[[Tensor], None]
+
+
+def first_tensor(value: Any) -> Tensor:
+    """The tensor itself, or the first of a tuple (attention modules return their weights beside their output)."""
+    found = value[0] if isinstance(value, tuple) else value
+    assert isinstance(found, Tensor)
+    return found
+
+
+@contextmanager
+def listening(
+    inputs: Iterable[tuple[nn.Module, OnTensor]] = (), outputs: Iterable[tuple[nn.Module, OnTensor]] = ()
+) -> Iterator[None]:
+    """Call each function with the first input, or the output, of its module whenever that runs inside the block."""
+    handles = []
+    try:
+        for module, receive in inputs:
+            handles.append(module.register_forward_pre_hook(lambda _m, args, receive=receive: receive(args[0])))
+        for module, receive in outputs:
+            handles.append(
+                module.register_forward_hook(lambda _m, _args, out, receive=receive: receive(first_tensor(out)))
+            )
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

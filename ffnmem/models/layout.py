@@ -1,0 +1,114 @@
+"""Where the parts of a model are: read off a TransformerBridge once, checked, and refused by name where not readable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import ModelError, UnsupportedModelError
+from .ffn_view import FFN
+
+
+@dataclass(frozen=True)
+class Block:
+    """The modules of one layer that capture listens to."""
+
+    attention: nn.Module
+    norm: nn.Module
+    project_in: nn.Module
+    project_out: nn.Module
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The modules of a decoder, from embedding to unembedding."""
+
+    embedding: nn.Module
+    position_embedding: nn.Module | None
+    blocks: tuple[Block, ...]
+    final_norm: nn.Module
+    unembedding: nn.Module
+    body: nn.Module
+    """The decoder without its unembedding."""
+
+
+def inner(module: nn.Module) -> nn.Module:
+    """The Hugging Face module behind a bridge component."""
+    original = getattr(module, "original_component", None)
+    return original if isinstance(original, nn.Module) else module
+
+
+def read_layout(bridge: Any, name: str) -> Layout:
+    """The layout of a bridge; raises UnsupportedModelError, saying what is missing, if it is not one we can read."""
+    config = bridge.cfg
+    architecture = getattr(config, "architecture", type(bridge.original_model).__name__)
+    children = dict(bridge.named_children())
+    if "blocks" not in children or "unembed" not in children:
+        raise UnsupportedModelError(f"{name} ({architecture}) is not a decoder-only language model")
+    if "ln_final" not in children:
+        raise UnsupportedModelError(f"{name} ({architecture}) has no final norm, which attribution needs")
+    if getattr(config, "gated_mlp", False):
+        raise UnsupportedModelError(
+            f"{name} ({architecture}) has gated FFNs, which ffnmem does not read yet; "
+            "GPT-2, GPT-Neo, GPT-NeoX (Pythia) and OPT models work"
+        )
+    blocks = tuple(read_block(block, i, name, architecture) for i, block in enumerate(children["blocks"].children()))
+    if not blocks:
+        raise UnsupportedModelError(f"{name} ({architecture}) has no layers")
+    layout = Layout(
+        embedding=children["embed"],
+        position_embedding=children.get("pos_embed"),
+        blocks=blocks,
+        final_norm=children["ln_final"],
+        unembedding=children["unembed"],
+        body=bridge.original_model.base_model,
+    )
+    check_layout(layout, name, architecture)
+    return layout
+
+
+def read_block(block: nn.Module, layer: int, name: str, architecture: str) -> Block:
+    parts = dict(block.named_children())
+    mlp = dict(parts["mlp"].named_children()) if "mlp" in parts else {}
+    missing = [part for part in ("in", "out") if part not in mlp]
+    if missing:
+        raise UnsupportedModelError(
+            f"{name} ({architecture}) has no feed-forward network (MLP) with two projections in layer {layer}"
+        )
+    if "gate" in mlp:
+        raise UnsupportedModelError(f"{name} ({architecture}) has a gated FFN in layer {layer}: not yet supported")
+    return Block(attention=parts["attn"], norm=parts["ln2"], project_in=mlp["in"], project_out=mlp["out"])
+
+
+def check_layout(layout: Layout, name: str, architecture: str) -> None:
+    """Refuse what would make the numbers wrong: other norms, projected embeddings, norms after the FFN."""
+    for where, norm in [("final", layout.final_norm), *((f"layer {i}", b.norm) for i, b in enumerate(layout.blocks))]:
+        if not isinstance(inner(norm), nn.LayerNorm):
+            raise UnsupportedModelError(
+                f"{name} ({architecture}) uses {type(inner(norm)).__name__} as its {where} norm; ffnmem reads LayerNorm models so far"
+            )
+    weight = inner(layout.embedding).weight
+    width = inner(layout.final_norm).weight
+    assert isinstance(weight, Tensor)
+    assert isinstance(width, Tensor)
+    if weight.shape[1] != width.shape[0]:
+        raise UnsupportedModelError(f"{name} ({architecture}) projects its embeddings ({weight.shape[1]} to {width.shape[0]})")
+    config = getattr(layout.body, "config", None)
+    if getattr(config, "do_layer_norm_before", True) is False:
+        raise UnsupportedModelError(f"{name} ({architecture}) normalises after its layers, not before")
+
+
+def read_ffns(layout: Layout, activation: str) -> tuple[FFN, ...]:
+    return tuple(
+        FFN(i, inner(b.project_in), inner(b.project_out), activation) for i, b in enumerate(layout.blocks)
+    )
+
+
+def check_weights(model: nn.Module, name: str) -> None:
+    """Raise ModelError naming the first parameter with a NaN or an infinity."""
+    for parameter_name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and not bool(parameter.isfinite().all()):
+            clean = parameter_name.replace("_original_component.", "")
+            raise ModelError(f"{name}: parameter {clean} holds NaN or infinite values; the checkpoint is broken")

@@ -1,0 +1,202 @@
+"""``Model``: one language model, its FFNs as memories, and its tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..errors import InputError, check_index
+from ..provenance import Provenance
+from .ffn_view import FFN
+from .layout import Layout, inner, read_ffns, read_layout
+
+
+class Model:
+    """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
+
+    Attributes:
+        bridge: the ``TransformerBridge``; hooks added to it are seen by every function here.
+        tokenizer: the Hugging Face tokenizer.
+        ffn: one :class:`FFN` view a layer.
+        prepend_bos: whether texts get the beginning-of-sequence token in front.
+        layout: the modules from embedding to unembedding.
+    """
+
+    def __init__(self, bridge: Any, name: str, prepend_bos: bool | None = None) -> None:
+        self.bridge = bridge
+        self.name = name
+        self.tokenizer = bridge.tokenizer
+        self.layout: Layout = read_layout(bridge, name)
+        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, str(bridge.cfg.act_fn))
+        default = getattr(bridge.cfg, "default_prepend_bos", True)
+        self.prepend_bos = bool(default) if prepend_bos is None else prepend_bos
+        self._fingerprint: tuple[tuple[tuple[int, int], ...], str] | None = None
+        if self.prepend_bos and self.bos_token_id is None:
+            raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
+
+    # -- sizes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.ffn)
+
+    @property
+    def d_model(self) -> int:
+        return self.ffn[0].d_model
+
+    @property
+    def d_mlp(self) -> int:
+        return self.ffn[0].d_mlp
+
+    @property
+    def n_ctx(self) -> int:
+        """The longest text in tokens, the beginning-of-sequence token included."""
+        return int(self.bridge.cfg.n_ctx)
+
+    @property
+    def d_vocab(self) -> int:
+        return int(self.unembedding.shape[0])
+
+    @property
+    def device(self) -> torch.device:
+        return self.unembedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.unembedding.dtype
+
+    @property
+    def architecture(self) -> str:
+        return str(getattr(self.bridge.cfg, "architecture", ""))
+
+    # -- the ends of the residual stream -------------------------------------------------------------------------
+
+    @property
+    def embedding(self) -> Float[Tensor, "vocab d_model"]:
+        """Token embeddings W_E, one row a token."""
+        return self.tensor_of(self.layout.embedding, "weight")
+
+    @property
+    def unembedding(self) -> Float[Tensor, "vocab d_model"]:
+        """W_U with one row a token (the transpose of the papers' W_U)."""
+        return self.tensor_of(self.layout.unembedding, "weight")
+
+    @property
+    def unembedding_bias(self) -> Float[Tensor, " vocab"] | None:
+        bias = getattr(inner(self.layout.unembedding), "bias", None)
+        return bias if isinstance(bias, Tensor) else None
+
+    @staticmethod
+    def tensor_of(module: nn.Module, attribute: str) -> Tensor:
+        tensor = getattr(inner(module), attribute)
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def body(self, tokens: Int[Tensor, "batch pos"]) -> None:
+        """Run every layer and the final norm, without the unembedding; hooks see what passes."""
+        with torch.no_grad():
+            self.layout.body(input_ids=tokens, use_cache=False)
+
+    def logits_of(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
+        """Logits of outputs of the final norm."""
+        return torch.nn.functional.linear(final, self.unembedding, self.unembedding_bias)
+
+    # -- tokens --------------------------------------------------------------------------------------------------
+
+    @property
+    def bos_token_id(self) -> int | None:
+        token_id = self.tokenizer.bos_token_id
+        return None if token_id is None else int(token_id)
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        return frozenset(int(i) for i in self.tokenizer.all_special_ids)
+
+    def tokenize(self, text: str, prepend_bos: bool | None = None) -> list[int]:
+        """Token ids of a text; raises InputError when it is empty or longer than the model reads."""
+        bos = self.prepend_bos if prepend_bos is None else prepend_bos
+        ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        if not ids:
+            raise InputError("the prompt is empty: give at least one token of text")
+        if bos:
+            if self.bos_token_id is None:
+                raise InputError(f"{self.name}'s tokenizer has no beginning-of-sequence token: use prepend_bos=False")
+            ids = [self.bos_token_id, *ids]
+        if len(ids) > self.n_ctx:
+            raise InputError(f"the prompt has {len(ids)} tokens; {self.name} reads at most {self.n_ctx}")
+        return ids
+
+    def token_strings(self, ids: Sequence[int] | Tensor) -> list[str]:
+        """The text of each token on its own. Bytes that are no character by themselves show as ``�``."""
+        return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
+
+    def token_id(self, token: str | int, first: bool = False) -> int:
+        """The id of one token given as text (with its leading space) or as an id.
+
+        With ``first``, the first token of a longer text. Raises InputError, showing the tokens, when a text is not
+        one token of this model.
+        """
+        if isinstance(token, int):
+            return check_index("token id", token, self.d_vocab, self.name)
+        ids = [int(i) for i in self.tokenizer(token, add_special_tokens=False)["input_ids"]]
+        if not ids:
+            raise InputError("the target is empty: give one token, such as ' Paris'")
+        if len(ids) > 1 and not first:
+            hint = "" if token.startswith(" ") else "; most words follow a space, so did you mean " + repr(" " + token) + "?"
+            raise InputError(
+                f"{token!r} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
+                "give one token, or ask for its first one (first_token=True, --first-token)"
+            )
+        if ids[0] == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token:
+            raise InputError(f"{token!r} is no token of {self.name}")
+        return ids[0]
+
+    # -- identity ------------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that change with any weight or with the architecture.
+
+        Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
+        not noticed).
+        """
+        parameters = list(self.bridge.original_model.named_parameters())
+        state = tuple((p.data_ptr(), p._version) for _, p in parameters)
+        if self._fingerprint is None or self._fingerprint[0] != state:
+            digest = hashlib.sha256(f"{self.architecture}:{self.n_layers}:{self.ffn[0].activation}".encode())
+            for name, parameter in parameters:
+                digest.update(f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode())
+                flat = parameter.detach().cpu().contiguous().flatten()
+                digest.update(memoryview(flat.view(torch.uint8).numpy()))
+            self._fingerprint = (state, digest.hexdigest()[:12])
+        return self._fingerprint[1]
+
+    def provenance(self, prepend_bos: bool | None = None, **settings: Any) -> Provenance:
+        return Provenance(
+            model=self.name,
+            fingerprint=self.fingerprint,
+            dtype=str(self.dtype).removeprefix("torch."),
+            device=str(self.device),
+            prepend_bos=prepend_bos,
+            settings=tuple(settings.items()),
+        )
+
+    def layer(self, layer: int) -> int:
+        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
+        return check_index("layer", layer, self.n_layers, self.name)
+
+    def neuron(self, layer: int, neuron: int) -> int:
+        return check_index("neuron", neuron, self.ffn[self.layer(layer)].d_mlp, f"layer {layer} of {self.name}")
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({self.name!r}: {self.architecture}, {self.n_layers} layers, d_model {self.d_model}, d_mlp {self.d_mlp}, "
+            f"vocabulary {self.d_vocab}, context {self.n_ctx}, {str(self.dtype).removeprefix('torch.')} on {self.device})"
+        )

@@ -1,0 +1,40 @@
+"""What every result carries about how it was obtained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._version import __version__
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Model, numeric type and settings behind a result. ``settings`` holds what only some results have (basis, seed, …)."""
+
+    model: str
+    fingerprint: str
+    dtype: str
+    device: str
+    prepend_bos: bool | None = None
+    version: str = __version__
+    settings: tuple[tuple[str, Any], ...] = field(default=())
+
+    def with_settings(self, **settings: Any) -> Provenance:
+        """The same provenance with further settings recorded."""
+        merged = {**dict(self.settings), **settings}
+        return Provenance(
+            self.model, self.fingerprint, self.dtype, self.device, self.prepend_bos, self.version, tuple(merged.items())
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        result: dict[str, Any] = {
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "dtype": self.dtype,
+            "device": self.device,
+        }
+        if self.prepend_bos is not None:
+            result["prepend_bos"] = self.prepend_bos
+        return {**result, **dict(self.settings), "ffnmem": self.version}

@@ -1,0 +1,20 @@
+"""What ships with the package: the embedded model and its facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import FileError
+
+EMBEDDED = ("atlas",)
+"""The models that need no network."""
+
+
+def embedded_folder(name: str) -> Path:
+    """The folder of an embedded model: inside the installed package, or ``data/`` of a checkout."""
+    package = Path(__file__).resolve().parent
+    candidates = (package / "data" / name, package.parent / "data" / name)
+    for folder in candidates:
+        if (folder / "config.json").is_file():
+            return folder
+    raise FileError(f"the embedded model {name!r} is missing from this installation (looked in {candidates[0]})")
