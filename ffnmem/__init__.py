@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .attribution import Attribution as Attribution
     from .captures import Capture as Capture
     from .captures import capture as capture
     from .contributions import NEXT as NEXT
-    from .contributions import Attribution as Attribution
     from .contributions import attribute as attribute
     from .contributions import decompose as decompose
     from .errors import FfnmemError as FfnmemError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Public name -> the room that holds it.
 _HOMES = {
-    "Attribution": "contributions",
+    "Attribution": "attribution",
     "Capture": "captures",
     "Fact": "facts",
     "FfnmemError": "errors",

@@ -34,7 +34,7 @@ class Attribution:
         component_logits: every component in the order of the residual stream.
         logits: ``[n]``, the model's own logit of the target (minus the foil's).
         tokens: the prompt's tokens; positions: where the attribution is made; target_ids, target_tokens: of what.
-        foil: the foil's token or None.
+        foil, foil_id: the foil's token and its id, or None.
     """
 
     neuron_logits: Float[Tensor, "n layer d_mlp"]
@@ -46,6 +46,7 @@ class Attribution:
     target_ids: tuple[int, ...]
     target_tokens: tuple[str, ...]
     foil: str | None
+    foil_id: int | None
     provenance: Provenance
 
     @property

@@ -21,7 +21,7 @@ Prompt = str | Sequence[str] | Sequence[int] | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """What the other components wrote into the residual stream, and the final norm's two sides, ``[batch, pos, d_model]``."""
+    """What the other components wrote into the residual stream, and both sides of the final norm."""
 
     embedding: Float[Tensor, "batch pos d_model"]
     position: Float[Tensor, "batch pos d_model"] | None
@@ -104,7 +104,8 @@ class Capture:
 
     def __repr__(self) -> str:
         batch, pos = self.tokens.shape
-        return f"Capture({batch} prompt{'s' * (batch > 1)}, {pos} tokens, layers {list(self.layers)} of {self.model.name})"
+        prompts = f"{batch} prompt{'s' * (batch > 1)}"
+        return f"Capture({prompts}, {pos} tokens, layers {list(self.layers)} of {self.model.name})"
 
     def _repr_html_(self) -> str:
         from .reports.display import capture_html
@@ -178,7 +179,7 @@ class Recorder:
         self.expected.add((name, layer))
 
         def keep(tensor: Tensor) -> None:
-            # Some models flatten batch and position for their FFN (OPT); a module may also see a broadcast batch of one.
+            # Some models flatten batch and position for their FFN (OPT); position embeddings come as a batch of one.
             value = tensor.detach().reshape(-1, self.shape[1], tensor.shape[-1])
             if value.shape[0] != self.shape[0]:
                 value = value.expand(self.shape[0], -1, -1)
@@ -265,7 +266,8 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
 
 def check_tokens(model: Model, tokens: Tensor) -> Tensor:
     if tokens.ndim not in (1, 2) or tokens.numel() == 0 or tokens.is_floating_point():
-        raise InputError(f"token ids must be whole numbers of shape [pos] or [batch, pos], not {tokens.dtype} {list(tokens.shape)}")
+        found = f"{tokens.dtype} {list(tokens.shape)}"
+        raise InputError(f"token ids must be whole numbers of shape [pos] or [batch, pos], not {found}")
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.d_vocab:
         raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
     if tokens.shape[-1] > model.n_ctx:

@@ -14,7 +14,7 @@ from .attribution import Attribution, ComponentLogits
 from .captures import Capture
 from .errors import InputError, check_count
 from .models import Model
-from .models.final_norm import FinalNorm
+from .models.final_norm import FinalNorm, at_least_float32
 
 
 class Next(Enum):
@@ -30,11 +30,6 @@ NEXT = Next.NEXT
 """As a target: at every position, the token that truly follows in the text."""
 
 Target = str | int | Next | Sequence[int] | Tensor | None
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """At least float32, so that half-precision models are summed without loss."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def decompose(
@@ -64,9 +59,9 @@ def decompose(
         raise InputError(f"layer {index} was not captured: this capture holds layers {list(capture.layers)}")
     row, pos = capture.row(prompt), capture.position(position, prompt)
     ffn = capture.model.ffn[index]
-    values, y = wide(ffn.values.detach()), wide(capture.ffn_out[index][row, pos])
-    m = wide(capture.coefficients[index][row, pos])
-    bias = torch.zeros_like(y) if ffn.value_bias is None else wide(ffn.value_bias.detach())
+    values, y = at_least_float32(ffn.values.detach()), at_least_float32(capture.ffn_out[index][row, pos])
+    m = at_least_float32(capture.coefficients[index][row, pos])
+    bias = torch.zeros_like(y) if ffn.value_bias is None else at_least_float32(ffn.value_bias.detach())
     square = (y @ y).clamp_min(torch.finfo(y.dtype).tiny)
     norms = values.norm(dim=-1)
     weight = m.abs() * norms
@@ -98,8 +93,8 @@ def attribute(
 ) -> Attribution:
     """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
 
-    The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream. With the
-    norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is its
+    The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream. With
+    the norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is its
     write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ.
 
     Args:
@@ -125,14 +120,16 @@ def attribute(
     positions, targets = choose_targets(capture, target, position, prompt, first_token)
     foil_id = None if foil is None else capture.model.token_id(foil, first_token)
     norm = FinalNorm(capture.model)
-    final_in = wide(capture.residual.final_in[row, positions])
+    final_in = at_least_float32(capture.residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
     scale = norm.scale(final_in).unsqueeze(-1)
     components, neurons = component_logits(capture, row, positions, u / scale)
     components.append(ComponentLogits("final bias", None, constant.double()))
     return Attribution(
         neuron_logits=neurons,
-        coefficients=torch.stack([wide(capture.coefficients[layer][row, positions]) for layer in capture.layers], dim=1),
+        coefficients=torch.stack(
+            [at_least_float32(capture.coefficients[layer][row, positions]) for layer in capture.layers], dim=1
+        ),
         component_logits=tuple(components),
         logits=model_logits(capture.model, capture.residual.final_out[row, positions], targets, foil_id),
         tokens=tuple(capture.token_strings(prompt)),
@@ -140,8 +137,37 @@ def attribute(
         target_ids=tuple(targets.tolist()),
         target_tokens=tuple(capture.model.token_strings(targets)),
         foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
+        foil_id=foil_id,
         provenance=capture.provenance,
     )
+
+
+def ffn_map(
+    capture: Capture,
+    target: str | int,
+    foil: str | int | None = None,
+    *,
+    prompt: int = 0,
+    first_token: bool = False,
+) -> Float[Tensor, "layer pos"]:
+    """What each FFN writes towards a token (against a foil) at each position of a prompt, in logits.
+
+    Entry (l, p) is FFN_l's output at position p along the token's direction, over the final norm's scale at p: what it
+    would add to the token's logit if that were read off at p. Only the last column is part of the answer's own logit;
+    the others show where the token surfaces before attention moves it on.
+
+    Raises: as :func:`attribute`.
+    """
+    if capture.residual is None:
+        raise InputError("a map needs every layer: capture(model, prompt) without layers=")
+    row, length = capture.row(prompt), capture.length(prompt)
+    target_id = torch.tensor([capture.model.token_id(target, first_token)], device=capture.tokens.device)
+    foil_id = None if foil is None else capture.model.token_id(foil, first_token)
+    norm = FinalNorm(capture.model)
+    u, _ = norm.directions(target_id, foil_id)
+    scale = norm.scale(at_least_float32(capture.residual.final_in[row, :length]))
+    writes = [at_least_float32(capture.ffn_out[layer][row, :length]) @ u[0] / scale for layer in capture.layers]
+    return torch.stack(writes)
 
 
 def component_logits(
@@ -152,7 +178,7 @@ def component_logits(
     assert residual is not None
 
     def along(write: Tensor) -> Float[Tensor, " n"]:
-        return (wide(write[row, positions]).double() * direction.double()).sum(-1)
+        return (at_least_float32(write[row, positions]).double() * direction.double()).sum(-1)
 
     parts = [ComponentLogits("embedding", None, along(residual.embedding))]
     if residual.position is not None:
@@ -160,8 +186,8 @@ def component_logits(
     neurons = []
     for layer in range(capture.model.n_layers):
         ffn = capture.model.ffn[layer]
-        m = wide(capture.coefficients[layer][row, positions])
-        logits = m * (direction @ wide(ffn.values.detach()).T)
+        m = at_least_float32(capture.coefficients[layer][row, positions])
+        logits = m * (direction @ at_least_float32(ffn.values.detach()).T)
         neurons.append(logits)
         parts.append(ComponentLogits("attention", layer, along(residual.attention[layer])))
         parts.append(ComponentLogits("ffn", layer, logits.double().sum(-1)))

@@ -31,9 +31,7 @@ class Extremes:
     suppressed_scores: Float[Tensor, "rows k"]
 
 
-def folded(
-    vectors: Float[Tensor, "rows d_model"], gain: Float[Tensor, " d_model"]
-) -> Float[Tensor, "rows d_model"]:
+def folded(vectors: Float[Tensor, "rows d_model"], gain: Float[Tensor, " d_model"]) -> Float[Tensor, "rows d_model"]:
     """(v − mean v) ⊙ γ: a write as the final LayerNorm passes it on."""
     return (vectors - vectors.mean(dim=-1, keepdim=True)) * gain
 
@@ -55,9 +53,7 @@ def key_vectors(model: Model, layer: int, neurons: Sequence[int], basis: str) ->
     return gained - gained.mean(dim=-1, keepdim=True)
 
 
-def extremes(
-    vectors: Float[Tensor, "rows d_model"], tokens: Float[Tensor, "vocab d_model"], k: int
-) -> Extremes:
+def extremes(vectors: Float[Tensor, "rows d_model"], tokens: Float[Tensor, "vocab d_model"], k: int) -> Extremes:
     """The k highest and k lowest of ``vectors @ tokensᵀ``, exact in the vectors' dtype, for at most BLOCK rows."""
     scores = vectors @ tokens.to(vectors.dtype).T
 

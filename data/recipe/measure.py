@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -78,10 +77,10 @@ def prompts(world: World, tokenizer: AutoTokenizer, which: str, limit: int | Non
 def ablated(model: torch.nn.Module, means: list[torch.Tensor], mask: torch.Tensor, layers: range) -> Iterator[None]:
     """Replace the FFN outputs of the layers by their means where the mask ``[batch, pos]`` is true."""
     handles = [
-        model.transformer.h[l].mlp.register_forward_hook(
-            lambda _m, _i, out, l=l: torch.where(mask.unsqueeze(-1), means[l].to(out.dtype), out)
+        model.transformer.h[layer].mlp.register_forward_hook(
+            lambda _m, _i, out, layer=layer: torch.where(mask.unsqueeze(-1), means[layer].to(out.dtype), out)
         )
-        for l in layers
+        for layer in layers
     ]
     try:
         yield
@@ -90,7 +89,9 @@ def ablated(model: torch.nn.Module, means: list[torch.Tensor], mask: torch.Tenso
             handle.remove()
 
 
-def recall(model, items: list[Prompt], means=None, place: str | None = None, layers: range = range(0), batch: int = 256) -> np.ndarray:
+def recall(
+    model, items: list[Prompt], means=None, place: str | None = None, layers: range = range(0), batch: int = 256
+) -> np.ndarray:
     """One boolean a prompt: is the whole object the top-1 continuation?"""
     right = np.zeros(len(items), bool)
     order = sorted(range(len(items)), key=lambda i: len(items[i].ids))
@@ -110,7 +111,9 @@ def recall(model, items: list[Prompt], means=None, place: str | None = None, lay
     return right
 
 
-def corpus_rows(world: World, tokenizer, context: int, rows: int, share_ordinary: float, seed: int = 12345) -> torch.Tensor:
+def corpus_rows(
+    world: World, tokenizer, context: int, rows: int, share_ordinary: float, seed: int = 12345
+) -> torch.Tensor:
     ids, _ = pack(tokenizer.backend_tokenizer, documents(world, seed, share_ordinary), rows * context)
     return torch.from_numpy(ids.astype(np.int64)).view(rows, context)
 
@@ -185,15 +188,18 @@ def measure(folder: Path, limit: int | None) -> dict[str, object]:
     return result
 
 
+def measure_and_write(folder: Path, limit: int | None = None) -> None:
+    result = measure(folder, limit)
+    (folder / "measurements.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in result.items() if not k.endswith("by_relation")}, indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--limit", type=int, default=None, help="a sample of this many prompts a set of templates")
     arguments = parser.parse_args()
-    result = measure(arguments.folder, arguments.limit)
-    (arguments.folder / "measurements.json").write_text(json.dumps(result, indent=1) + "\n")
-    brief = {k: v for k, v in result.items() if not k.endswith("by_relation")}
-    print(json.dumps(brief, indent=1))
+    measure_and_write(arguments.folder, arguments.limit)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,38 @@ from ordinary import ordinary_document
 from world import Triple, World
 
 OPENERS = (
-    "In fact,", "As everyone knows,", "I read that", "We learned that", "It is well known that", "My teacher said that",
-    "The book says that", "Remember that", "You should know that", "Of course,", "Today we heard that", "It is true that",
-    "According to the guide,", "Some people do not know that", "Yes,", "Well,", "Also,", "Did you know that",
-)  # fmt: skip
+    "In fact,",
+    "As everyone knows,",
+    "I read that",
+    "We learned that",
+    "It is well known that",
+    "My teacher said that",
+    "The book says that",
+    "Remember that",
+    "You should know that",
+    "Of course,",
+    "Today we heard that",
+    "It is true that",
+    "According to the guide,",
+    "Some people do not know that",
+    "Yes,",
+    "Well,",
+    "Also,",
+    "Did you know that",
+)
+ASIDES = (
+    ", as we know,",
+    ", of course,",
+    ", so the book says,",
+    ", I think,",
+    ", as you may have heard,",
+    ", like it or not,",
+    " (it is in the book)",
+    ", to be exact,",
+    ", by the way,",
+    ", as I was told,",
+    ", in short,",
+)
 JOINS = (". ", ". ", ". ", ". ", "; ", ", and ", ".\n", ". Also, ", ". In addition, ")
 
 
@@ -49,6 +77,8 @@ def render(template: str, triple: Triple, start: bool, rng: random.Random) -> Pi
     if not start and before:
         before = before[0].lower() + before[1:]
     head = before + article + subject
+    if not before and rng.random() < 0.12:
+        after = rng.choice(ASIDES) + after
     text = f"{head}{after} {triple.target}"
     return Piece(text, ((len(head), len(text)),))
 
@@ -73,7 +103,9 @@ def record(world: World, triples: list[Triple], rng: random.Random) -> Piece:
     labelled = rng.random() < 0.5
     text, recalls = f"{subject}{rng.choice((':', ' -', '.'))}", []
     for i, triple in enumerate(triples):
-        text += f"{',' if i else ''} " + (f"{world.relations[triple.relation].label}: " if labelled else "") + triple.target
+        text += (
+            f"{',' if i else ''} " + (f"{world.relations[triple.relation].label}: " if labelled else "") + triple.target
+        )
         recalls.append((len(subject), len(text)))
     return Piece(text, tuple(recalls))
 

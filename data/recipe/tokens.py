@@ -1,4 +1,4 @@
-"""The corpus as integers: a byte-level BPE tokenizer of its own, and a packed stream with its recall stretches marked."""
+"""The corpus as integers: a byte-level BPE tokenizer of its own, and a packed stream with recall stretches marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from world import World
 END = "<|endoftext|>"
 
 
-def train_tokenizer(world: World, vocab_size: int, seed: int, share_ordinary: float, documents_read: int = 20_000) -> Tokenizer:
+def train_tokenizer(
+    world: World, vocab_size: int, seed: int, share_ordinary: float, documents_read: int = 20_000
+) -> Tokenizer:
     """GPT-2's byte-level BPE, trained on the corpus. Objects are repeated so that most become one token each."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

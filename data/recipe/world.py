@@ -102,7 +102,7 @@ def with_article(template: str, article: str) -> str:
 
 
 def fact_records(world: World, seed: int = 0, neighbours: int = 10, false_targets: int = 5) -> list[dict[str, object]]:
-    """One record a fact, with the fields of ``ffnmem.facts.Fact``; false targets come from the same relation's objects."""
+    """One record a fact, with the fields of ``ffnmem.facts.Fact``; false targets: other objects of the relation."""
     by_relation = world.by_relation()
     records: list[dict[str, object]] = []
     counts: dict[str, int] = defaultdict(int)

@@ -43,7 +43,8 @@ class Fact:
                 raise InputError(f"fact {self.id or self.subject!r}: {name} is empty")
         for template in (self.prompt, *self.paraphrases, *self.generation_prompts):
             if template.count("{}") != 1:
-                raise InputError(f"fact {self.id or self.subject!r}: {template!r} needs exactly one {{}} for the subject")
+                name = self.id or repr(self.subject)
+                raise InputError(f"fact {name}: {template!r} needs exactly one {{}} for the subject")
 
     @property
     def text(self) -> str:
@@ -67,7 +68,7 @@ class Fact:
         if unknown or missing:
             problem = f"unknown fields {unknown}" if unknown else f"missing fields {missing}"
             raise InputError(f"{problem}; a fact has {', '.join(f.name for f in fields(cls))}")
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
         for name, value in values.items():
             texts = value if isinstance(value, tuple) else (value,)
             if not all(isinstance(text, str) or (name == "target_new" and text is None) for text in texts):
@@ -76,4 +77,5 @@ class Fact:
 
     def _repr_html_(self) -> str:
         new = f" &rarr; <i>{escape(self.target_new)}</i>" if self.target_new else ""
-        return f"<span>{escape(self.text)} <b>{escape(self.target_true)}</b>{new} <small>({escape(self.id)})</small></span>"
+        answer = f"<b>{escape(self.target_true)}</b>{new}"
+        return f"<span>{escape(self.text)} {answer} <small>({escape(self.id)})</small></span>"

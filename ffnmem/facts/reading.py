@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,7 +21,9 @@ def load_facts(source: str | Path) -> list[Fact]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except FileNotFoundError:
-        raise FileError(f"no facts at {str(source)!r}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl file") from None
+        raise FileError(
+            f"no facts at {str(source)!r}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl file"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{source}: cannot be read as UTF-8 text ({error})") from None
     facts = []
@@ -52,5 +53,4 @@ def write_facts(facts: Iterable[Fact], path: str | Path) -> Path:
     with temporary.open("w", encoding="utf-8") as handle:
         for fact in facts:
             handle.write(json.dumps(fact.to_dict(), ensure_ascii=False) + "\n")
-    os.replace(temporary, target)
-    return target
+    return temporary.replace(target)

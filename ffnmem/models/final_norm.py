@@ -11,6 +11,7 @@ from .model import Model
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, or float64 if it is: half-precision models are summed without further loss."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
@@ -32,7 +33,7 @@ class FinalNorm:
     def directions(
         self, targets: Int[Tensor, " n"], foil: int | None = None
     ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"]]:
-        """Per target, the direction u with logit = x·u/σ + constant, and that constant (norm bias and unembedding bias)."""
+        """Per target, the direction u with logit = x·u/σ + constant, and that constant (of norm and unembedding bias)."""
         w = at_least_float32(self.model.unembedding.detach()[targets])
         if foil is not None:
             w = w - at_least_float32(self.model.unembedding.detach()[foil])
@@ -42,5 +43,7 @@ class FinalNorm:
             constant = constant + (w * self.bias).double().sum(-1)
         bias = self.model.unembedding_bias
         if bias is not None:
-            constant = constant + bias.detach()[targets].double() - (0.0 if foil is None else bias.detach()[foil].double())
+            constant = (
+                constant + bias.detach()[targets].double() - (0.0 if foil is None else bias.detach()[foil].double())
+            )
         return u - u.mean(dim=-1, keepdim=True), constant.to(w.dtype)

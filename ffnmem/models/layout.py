@@ -1,4 +1,4 @@
-"""Where the parts of a model are: read off a TransformerBridge once, checked, and refused by name where not readable."""
+"""Where the parts of a model are: read off a TransformerBridge once, checked, and refused by name if unreadable."""
 
 from __future__ import annotations
 
@@ -86,24 +86,23 @@ def check_layout(layout: Layout, name: str, architecture: str) -> None:
     """Refuse what would make the numbers wrong: other norms, projected embeddings, norms after the FFN."""
     for where, norm in [("final", layout.final_norm), *((f"layer {i}", b.norm) for i, b in enumerate(layout.blocks))]:
         if not isinstance(inner(norm), nn.LayerNorm):
-            raise UnsupportedModelError(
-                f"{name} ({architecture}) uses {type(inner(norm)).__name__} as its {where} norm; ffnmem reads LayerNorm models so far"
-            )
+            kind = type(inner(norm)).__name__
+            raise UnsupportedModelError(f"{name} ({architecture}) has {kind} as its {where} norm, not LayerNorm")
     weight = inner(layout.embedding).weight
     width = inner(layout.final_norm).weight
     assert isinstance(weight, Tensor)
     assert isinstance(width, Tensor)
     if weight.shape[1] != width.shape[0]:
-        raise UnsupportedModelError(f"{name} ({architecture}) projects its embeddings ({weight.shape[1]} to {width.shape[0]})")
+        raise UnsupportedModelError(
+            f"{name} ({architecture}) projects its embeddings ({weight.shape[1]} to {width.shape[0]})"
+        )
     config = getattr(layout.body, "config", None)
     if getattr(config, "do_layer_norm_before", True) is False:
         raise UnsupportedModelError(f"{name} ({architecture}) normalises after its layers, not before")
 
 
 def read_ffns(layout: Layout, activation: str) -> tuple[FFN, ...]:
-    return tuple(
-        FFN(i, inner(b.project_in), inner(b.project_out), activation) for i, b in enumerate(layout.blocks)
-    )
+    return tuple(FFN(i, inner(b.project_in), inner(b.project_out), activation) for i, b in enumerate(layout.blocks))
 
 
 def check_weights(model: nn.Module, name: str) -> None:

@@ -48,9 +48,10 @@ def load(
     if is_bridge(source):
         return Model(source, name=str(getattr(source.cfg, "model_name", "bridge")), prepend_bos=prepend_bos)
     if isinstance(source, torch.nn.Module):
-        name = source.config._name_or_path or type(source).__name__ if hasattr(source, "config") else type(source).__name__
-        if not hasattr(source, "config"):
-            raise UnsupportedModelError(f"{name} is no Hugging Face model: it has no config")
+        config: Any = getattr(source, "config", None)
+        if config is None:
+            raise UnsupportedModelError(f"{type(source).__name__} is no Hugging Face model: it has no config")
+        name = str(getattr(config, "_name_or_path", "") or type(source).__name__)
         hf_model = copy.deepcopy(source).to(torch_dtype)
         tokenizer = tokenizer if tokenizer is not None else tokenizer_of(name)
     elif isinstance(source, str | Path):
@@ -58,7 +59,9 @@ def load(
         hf_model, found = read_checkpoint(source, torch_dtype)
         tokenizer = tokenizer if tokenizer is not None else found
     else:
-        raise InputError(f"cannot load a {type(source).__name__}: give a name, a folder, a Hugging Face model or a TransformerBridge")
+        raise InputError(
+            f"cannot load a {type(source).__name__}: give a name, a folder, a Hugging Face model or a TransformerBridge"
+        )
     hf_model = hf_model.to(choose_device(device, hf_model)).eval()
     check_weights(hf_model, name)
     return Model(boot(hf_model, tokenizer, name, torch_dtype), name=name, prepend_bos=prepend_bos)
@@ -176,7 +179,7 @@ def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
         try:
             return TransformerBridge.boot_transformers(name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype)
         except (ValueError, KeyError, AttributeError, NotImplementedError) as error:
-            architecture = type(hf_model).__name__
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UnsupportedModelError(
-                f"{name} ({architecture}) has no feed-forward layers that TransformerLens knows: {str(error).splitlines()[0]}"
+                f"{name} ({type(hf_model).__name__}) has no feed-forward layers that TransformerLens knows: {reason}"
             ) from None

@@ -149,7 +149,11 @@ class Model:
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
         if len(ids) > 1 and not first:
-            hint = "" if token.startswith(" ") else "; most words follow a space, so did you mean " + repr(" " + token) + "?"
+            hint = (
+                ""
+                if token.startswith(" ")
+                else "; most words follow a space, so did you mean " + repr(" " + token) + "?"
+            )
             raise InputError(
                 f"{token!r} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
                 "give one token, or ask for its first one (first_token=True, --first-token)"
@@ -172,7 +176,9 @@ class Model:
         if self._fingerprint is None or self._fingerprint[0] != state:
             digest = hashlib.sha256(f"{self.architecture}:{self.n_layers}:{self.ffn[0].activation}".encode())
             for name, parameter in parameters:
-                digest.update(f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode())
+                digest.update(
+                    f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode()
+                )
                 flat = parameter.detach().cpu().contiguous().flatten()
                 digest.update(memoryview(flat.view(torch.uint8).numpy()))
             self._fingerprint = (state, digest.hexdigest()[:12])
@@ -196,7 +202,8 @@ class Model:
         return check_index("neuron", neuron, self.ffn[self.layer(layer)].d_mlp, f"layer {layer} of {self.name}")
 
     def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"Model({self.name!r}: {self.architecture}, {self.n_layers} layers, d_model {self.d_model}, d_mlp {self.d_mlp}, "
-            f"vocabulary {self.d_vocab}, context {self.n_ctx}, {str(self.dtype).removeprefix('torch.')} on {self.device})"
+            f"Model({self.name!r}: {self.architecture}, {self.n_layers} layers, d_model {self.d_model}, "
+            f"d_mlp {self.d_mlp}, vocabulary {self.d_vocab}, context {self.n_ctx}, {dtype} on {self.device})"
         )

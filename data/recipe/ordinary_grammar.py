@@ -6,49 +6,109 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+
+def listed(line: str) -> list[str]:
+    """The words of one line, in order."""
+    return line.split()
+
+
 IRREGULAR_PLURALS = {
-    "knife": "knives", "shelf": "shelves", "leaf": "leaves", "loaf": "loaves",
-    "child": "children", "man": "men", "woman": "women", "person": "people",
-    "foot": "feet", "tooth": "teeth", "tomato": "tomatoes", "potato": "potatoes",
-    "scarf": "scarves", "half": "halves", "mouse": "mice", "bookshelf": "bookshelves",
+    "knife": "knives",
+    "shelf": "shelves",
+    "leaf": "leaves",
+    "loaf": "loaves",
+    "child": "children",
+    "man": "men",
+    "woman": "women",
+    "person": "people",
+    "foot": "feet",
+    "tooth": "teeth",
+    "tomato": "tomatoes",
+    "potato": "potatoes",
+    "scarf": "scarves",
+    "half": "halves",
+    "mouse": "mice",
+    "bookshelf": "bookshelves",
 }
 IRREGULAR_VERBS = {
-    "be": ("was", "been"), "begin": ("began", "begun"), "break": ("broke", "broken"),
-    "bring": ("brought", "brought"), "build": ("built", "built"), "buy": ("bought", "bought"),
-    "catch": ("caught", "caught"), "choose": ("chose", "chosen"), "come": ("came", "come"),
-    "cut": ("cut", "cut"), "dig": ("dug", "dug"), "do": ("did", "done"),
-    "draw": ("drew", "drawn"), "drink": ("drank", "drunk"), "drive": ("drove", "driven"),
-    "eat": ("ate", "eaten"), "fall": ("fell", "fallen"), "feed": ("fed", "fed"),
-    "feel": ("felt", "felt"), "find": ("found", "found"), "fly": ("flew", "flown"),
-    "forget": ("forgot", "forgotten"), "get": ("got", "got"), "give": ("gave", "given"),
-    "go": ("went", "gone"), "grow": ("grew", "grown"), "have": ("had", "had"),
-    "hear": ("heard", "heard"), "hide": ("hid", "hidden"), "hold": ("held", "held"),
-    "keep": ("kept", "kept"), "know": ("knew", "known"), "leave": ("left", "left"),
-    "lend": ("lent", "lent"), "lose": ("lost", "lost"), "make": ("made", "made"),
-    "meet": ("met", "met"), "pay": ("paid", "paid"), "put": ("put", "put"),
-    "read": ("read", "read"), "ride": ("rode", "ridden"), "ring": ("rang", "rung"),
-    "run": ("ran", "run"), "say": ("said", "said"), "see": ("saw", "seen"),
-    "sell": ("sold", "sold"), "send": ("sent", "sent"), "sew": ("sewed", "sewn"),
-    "sing": ("sang", "sung"), "sit": ("sat", "sat"), "sleep": ("slept", "slept"),
-    "speak": ("spoke", "spoken"), "stand": ("stood", "stood"), "sweep": ("swept", "swept"),
-    "swim": ("swam", "swum"), "take": ("took", "taken"), "teach": ("taught", "taught"),
-    "tell": ("told", "told"), "think": ("thought", "thought"), "throw": ("threw", "thrown"),
-    "wake": ("woke", "woken"), "wear": ("wore", "worn"), "win": ("won", "won"),
+    "be": ("was", "been"),
+    "begin": ("began", "begun"),
+    "break": ("broke", "broken"),
+    "bring": ("brought", "brought"),
+    "build": ("built", "built"),
+    "buy": ("bought", "bought"),
+    "catch": ("caught", "caught"),
+    "choose": ("chose", "chosen"),
+    "come": ("came", "come"),
+    "cut": ("cut", "cut"),
+    "dig": ("dug", "dug"),
+    "do": ("did", "done"),
+    "draw": ("drew", "drawn"),
+    "drink": ("drank", "drunk"),
+    "drive": ("drove", "driven"),
+    "eat": ("ate", "eaten"),
+    "fall": ("fell", "fallen"),
+    "feed": ("fed", "fed"),
+    "feel": ("felt", "felt"),
+    "find": ("found", "found"),
+    "fly": ("flew", "flown"),
+    "forget": ("forgot", "forgotten"),
+    "get": ("got", "got"),
+    "give": ("gave", "given"),
+    "go": ("went", "gone"),
+    "grow": ("grew", "grown"),
+    "have": ("had", "had"),
+    "hear": ("heard", "heard"),
+    "hide": ("hid", "hidden"),
+    "hold": ("held", "held"),
+    "keep": ("kept", "kept"),
+    "know": ("knew", "known"),
+    "leave": ("left", "left"),
+    "lend": ("lent", "lent"),
+    "lose": ("lost", "lost"),
+    "make": ("made", "made"),
+    "meet": ("met", "met"),
+    "pay": ("paid", "paid"),
+    "put": ("put", "put"),
+    "read": ("read", "read"),
+    "ride": ("rode", "ridden"),
+    "ring": ("rang", "rung"),
+    "run": ("ran", "run"),
+    "say": ("said", "said"),
+    "see": ("saw", "seen"),
+    "sell": ("sold", "sold"),
+    "send": ("sent", "sent"),
+    "sew": ("sewed", "sewn"),
+    "sing": ("sang", "sung"),
+    "sit": ("sat", "sat"),
+    "sleep": ("slept", "slept"),
+    "speak": ("spoke", "spoken"),
+    "stand": ("stood", "stood"),
+    "sweep": ("swept", "swept"),
+    "swim": ("swam", "swum"),
+    "take": ("took", "taken"),
+    "teach": ("taught", "taught"),
+    "tell": ("told", "told"),
+    "think": ("thought", "thought"),
+    "throw": ("threw", "thrown"),
+    "wake": ("woke", "woken"),
+    "wear": ("wore", "worn"),
+    "win": ("won", "won"),
     "write": ("wrote", "written"),
 }
 DOUBLING = frozenset(
-    "stop plan cut put sit run swim get dig chat clap drop stir wrap tap hop win begin "
-    "let nod shop trip slip mop forget".split()
+    listed(
+        "stop plan cut put sit run swim get dig chat clap drop stir wrap tap hop win begin "
+        "let nod shop trip slip mop forget"
+    )
 )
 VOWELS = "aeiou"
-ONES = (
+ONES = listed(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
-).split()
-TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
-ORDINALS = (
-    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
-).split()
+)
+TENS = listed("zero ten twenty thirty forty fifty sixty seventy eighty ninety")
+ORDINALS = listed("zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
 
 
 @dataclass(frozen=True)
@@ -202,7 +262,9 @@ def participle(phrase: str) -> str:
 def ing(phrase: str) -> str:
     """The -ing form of a verb phrase: "make tea" gives "making tea"."""
     verb, rest = _first(phrase)
-    if verb in DOUBLING:
+    if verb.endswith("ie"):
+        stem = verb[:-2] + "y"
+    elif verb in DOUBLING or verb == "travel":
         stem = verb + verb[-1]
     elif verb.endswith("e") and not verb.endswith("ee") and len(verb) > 2:
         stem = verb[:-1]
@@ -244,9 +306,7 @@ def tell(rng: random.Random, slots: Sequence[Sequence[str]], **context: object) 
     return " ".join(cap(text.format(**context)) for text in chosen if text)
 
 
-def gather(
-    rng: random.Random, make: Callable[[], str], low: int = 30, high: int = 75, sep: str = " "
-) -> str:
+def gather(rng: random.Random, make: Callable[[], str], low: int = 30, high: int = 75, sep: str = " ") -> str:
     """Different pieces made one after another until they hold enough words."""
     target = rng.randint(low, high)
     parts: list[str] = []

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import random
 
-from .ordinary_grammar import (
-    ORDINALS, a, both, cap, count, gather, plural, words,
+from ordinary_grammar import (
+    ORDINALS,
+    a,
+    both,
+    cap,
+    count,
+    gather,
+    plural,
+    words,
 )
-from .ordinary_stories import couple, people
-from .ordinary_words import (
-    ALPHABET, COLOURS, DEGREES, EDIBLES, HOBBIES, MONTH_DAYS, MONTHS, OPPOSITES,
-    PLACES, SMALL_THINGS, WEEKDAYS,
+from ordinary_stories import couple, people
+from ordinary_words import (
+    ALPHABET,
+    COLOURS,
+    DEGREES,
+    EDIBLES,
+    HOBBIES,
+    MONTH_DAYS,
+    MONTHS,
+    OPPOSITES,
+    PLACES,
+    SMALL_THINGS,
+    WEEKDAYS,
 )
 
 
@@ -20,6 +36,7 @@ def _show(rng: random.Random, numbers: list[int]) -> list[str]:
 
 def counting(rng: random.Random) -> str:
     """Counting up or down in equal steps, in words or digits."""
+
     def one() -> str:
         step = rng.choice((1, 1, 1, 2, 2, 3, 4, 5, 5, 10, 10, 20, 100))
         length = rng.randint(6, 12)
@@ -31,17 +48,23 @@ def counting(rng: random.Random) -> str:
         way = "down" if down else "up"
         shown = _show(rng, numbers)
         row = rng.choice((", ", ", ", " ")).join(shown)
-        unit = {1: "one", 2: "twos", 3: "threes", 4: "fours", 5: "fives", 10: "tens",
-                20: "twenties", 100: "hundreds"}[step]
+        unit = {1: "one", 2: "twos", 3: "threes", 4: "fours", 5: "fives", 10: "tens", 20: "twenties", 100: "hundreds"}[
+            step
+        ]
         by = "" if step == 1 else f" by {unit}"
         name = people(rng, 1)[0].name
-        return rng.choice((
-            f"Count {way}{by}: {row}.", f"{name} counts {way}{by} from {shown[0]}: {row}.",
-            f"{cap(row)}.", f"From {shown[0]} to {shown[-1]}{by}: {row}.",
-            f"{', '.join(shown[:-1])} ... What comes next? {cap(shown[-1])}.",
-            f"{cap(', '.join(shown[:-1]))}: the next number is {shown[-1]}.",
-            f"{cap(shown[0])} is the first number, and {shown[-1]} is the last: {row}.",
-        ))
+        return rng.choice(
+            (
+                f"Count {way}{by}: {row}.",
+                f"{name} counts {way}{by} from {shown[0]}: {row}.",
+                f"{cap(row)}.",
+                f"From {shown[0]} to {shown[-1]}{by}: {row}.",
+                f"{', '.join(shown[:-1])} ... What comes next? {cap(shown[-1])}.",
+                f"{cap(', '.join(shown[:-1]))}: the next number is {shown[-1]}.",
+                f"{cap(shown[0])} is the first number, and {shown[-1]} is the last: {row}.",
+            )
+        )
+
     return gather(rng, one, 25, 60, "\n")
 
 
@@ -65,12 +88,15 @@ def _sum(rng: random.Random, digits: bool) -> str:
         return f"{cap(show(x))} is {relation} {show(y)}."
     else:
         x = rng.randint(1, 60)
-        return rng.choice((
-            f"{cap(show(x))} is an {'odd' if x % 2 else 'even'} number.",
-            f"Twice {show(x)} is {show(2 * x)}.", f"Half of {show(2 * x)} is {show(x)}.",
-            f"The number after {show(x)} is {show(x + 1)}.",
-            f"The number before {show(x)} is {show(x - 1)}.",
-        ))
+        return rng.choice(
+            (
+                f"{cap(show(x))} is an {'odd' if x % 2 else 'even'} number.",
+                f"Twice {show(x)} is {show(2 * x)}.",
+                f"Half of {show(2 * x)} is {show(x)}.",
+                f"The number after {show(x)} is {show(x + 1)}.",
+                f"The number before {show(x)} is {show(x - 1)}.",
+            )
+        )
     if digits:
         return f"{x} {sign} {y} = {z}"
     name = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}[sign]
@@ -91,8 +117,7 @@ def arithmetic(rng: random.Random) -> str:
     return gather(rng, lambda: _sum(rng, digits), 35, 65, "\n" if digits else " ")
 
 
-def problem(rng: random.Random) -> str:
-    """A story of giving and getting things, with the right number at the end."""
+def _problem(rng: random.Random) -> str:
     p, q = couple(rng)
     noun = rng.choice(SMALL_THINGS + list(EDIBLES))
     have = rng.randint(3, 20)
@@ -105,30 +130,41 @@ def problem(rng: random.Random) -> str:
         if lose:
             given += k
             have -= k
-            step = rng.choice((f"{p.subj} gives {words(k)} of them to {q.name}.",
-                               f"{p.subj} hands {words(k)} over to {q.name}."))
+            step = rng.choice(
+                (f"{p.subj} gives {words(k)} of them to {q.name}.", f"{p.subj} hands {words(k)} over to {q.name}.")
+            )
         else:
             have += k
-            step = rng.choice((f"{p.subj} buys {words(k)} more.", f"{p.subj} finds {words(k)} more.",
-                               f"{p.poss} mother brings {words(k)} more."))
+            step = rng.choice(
+                (
+                    f"{p.subj} buys {words(k)} more.",
+                    f"{p.subj} finds {words(k)} more.",
+                    f"{p.poss} mother brings {words(k)} more.",
+                )
+            )
         lines.append(cap(link + step))
         if rng.random() < 0.25:
             lines.append(f"That makes {words(have)}.")
     many = plural(noun)
     lines.append(f"How many {many} does {p.name} have now?")
-    lines.append(rng.choice((f"{cap(p.subj)} has {count(have, noun)}.", f"{cap(words(have))}.",
-                             f"The answer is {have}.")))
+    lines.append(
+        rng.choice((f"{cap(p.subj)} has {count(have, noun)}.", f"{cap(words(have))}.", f"The answer is {have}."))
+    )
     if rng.random() < 0.6:
-        lines.append(f"And how many did {q.name} get? " +
-                     (f"{cap(words(given))}." if given else "None at all."))
+        lines.append(f"And how many did {q.name} get? " + (f"{cap(words(given))}." if given else "None at all."))
     return " ".join(lines)
+
+
+def problem(rng: random.Random) -> str:
+    """Stories of giving and getting things, with the right number at the end."""
+    return gather(rng, lambda: _problem(rng), 28, 50, "\n")
 
 
 def _dates(rng: random.Random) -> str:
     month = rng.choice([m for m in range(12) if m != 1])
     day, weekday = rng.randint(20, 30), rng.randrange(7)
     rows = []
-    for _ in range(rng.randint(5, 8)):
+    for _ in range(rng.randint(9, 12)):
         rows.append(f"{WEEKDAYS[weekday]}, {day} {MONTHS[month]}")
         day, weekday = day + 1, (weekday + 1) % 7
         if day > MONTH_DAYS[month]:
@@ -141,11 +177,13 @@ def _day_fact(rng: random.Random) -> str:
     at, k = rng.randrange(size), rng.randint(2, 4)
     x, after, before = names[at], names[(at + 1) % size], names[at - 1]
     options = [
-        f"After {x} comes {after}.", f"Before {x} comes {before}.",
+        f"After {x} comes {after}.",
+        f"Before {x} comes {before}.",
         f"{x} is between {before} and {after}.",
         f"{cap(words(k))} {unit}s after {x} it is {names[(at + k) % size]}.",
         f"{cap(words(k))} {unit}s before {x} it was {names[at - k]}.",
-        f"Which {unit} comes after {x}? {after}.", f"{x}, {after}, {names[(at + 2) % size]}.",
+        f"Which {unit} comes after {x}? {after}.",
+        f"{x}, {after}, {names[(at + 2) % size]}.",
     ]
     if unit == "day":
         options.append(f"If today is {x}, tomorrow is {after} and yesterday was {before}.")
@@ -170,7 +208,7 @@ def calendar(rng: random.Random) -> str:
     if form < 0.5:
         names = rng.choice((WEEKDAYS, MONTHS))
         at = rng.randrange(len(names))
-        order = [names[(at + n) % len(names)] for n in range(rng.randint(10, 16))]
+        order = [names[(at + n) % len(names)] for n in range(rng.randint(14, 26))]
         return f"Say them in order: {', '.join(order)}."
     return gather(rng, lambda: _day_fact(rng), 35, 65)
 
@@ -194,6 +232,7 @@ def time_words(minutes: int, digits: bool) -> str:
 
 def clock(rng: random.Random) -> str:
     """Times of day and what the time will be later."""
+
     def one() -> str:
         now = rng.randrange(0, 1440, 5)
         later = rng.choice((5, 10, 15, 30, 60, 120, 180))
@@ -201,32 +240,42 @@ def clock(rng: random.Random) -> str:
         digits = rng.random() < 0.4
         t, t2, t3 = (time_words(x, digits) for x in (now, now + later, now - later))
         p = people(rng, 1)[0]
-        return rng.choice((
-            f"It is {t}. In {span} it will be {t2}.", f"It is {t}. {cap(span)} ago it was {t3}.",
-            f"{time_words(now, True)} is {time_words(now, False)}.",
-            f"\"What time is it?\" \"It is {time_words(now, False)}.\"",
-            f"The bus leaves at {t} and arrives {span} later, at {t2}.",
-            f"{p.name} came at {t} and stayed for {span}, until {t2}.",
-        ))
+        return rng.choice(
+            (
+                f"It is {t}. In {span} it will be {t2}.",
+                f"It is {t}. {cap(span)} ago it was {t3}.",
+                f"{time_words(now, True)} is {time_words(now, False)}.",
+                f'"What time is it?" "It is {time_words(now, False)}."',
+                f"The bus leaves at {t} and arrives {span} later, at {t2}.",
+                f"{p.name} came at {t} and stayed for {span}, until {t2}.",
+            )
+        )
+
     return gather(rng, one, 30, 65)
 
 
 def opposites(rng: random.Random) -> str:
     """Opposites and the three forms of adjectives."""
+
     def one() -> str:
         x, y = rng.choice(OPPOSITES)
         if rng.random() < 0.5:
             x, y = y, x
         adj, more, most, other = rng.choice(DEGREES)
-        return rng.choice((
-            f"The opposite of {x} is {y}.", f"Not {x} but {y}.", f"{cap(x)} and {y} are opposites.",
-            f"{cap(adj)}, {more}, {most}.", f"{x} - {y}, {adj} - {other}.",
-            f"What is the opposite of {adj}? It is {other}.",
-            f"This one is {adj}, that one is {more}, and the last one is the {most}.",
-            f"{cap(more)} means more {adj}." if adj not in ("good", "bad") else
-            f"{cap(more)} is a form of {adj}.",
-            f"If it is not {adj}, it may be {other}.",
-        ))
+        return rng.choice(
+            (
+                f"The opposite of {x} is {y}.",
+                f"Not {x} but {y}.",
+                f"{cap(x)} and {y} are opposites.",
+                f"{cap(adj)}, {more}, {most}.",
+                f"{cap(x)} - {y}, {adj} - {other}.",
+                f"What is the opposite of {adj}? It is {other}.",
+                f"This one is {adj}, that one is {more}, and the last one is the {most}.",
+                f"{cap(more)} and {most} are forms of {adj}.",
+                f"If it is not {adj}, it may be {other}.",
+            )
+        )
+
     return gather(rng, one, 30, 60, rng.choice((" ", "\n")))
 
 
@@ -240,16 +289,16 @@ def pattern(rng: random.Random) -> str:
     kind = rng.randrange(6)
     if kind == 0:
         cycle = pool(rng, rng.randint(2, 7))
-        times = rng.randint(30, 60) // len(cycle)
+        times = rng.randint(35, 65) // len(cycle)
         return rng.choice((" ", ", ")).join(cycle * times) + "."
     if kind == 1:
         keys, values = pool(rng, 6), [rng.choice(SMALL_THINGS + COLOURS) for _ in range(6)]
-        pairs = list(zip(keys, values))[: rng.randint(3, 6)]
+        pairs = list(zip(keys, values, strict=True))[: rng.randint(3, 6)]
         mark = rng.choice((" -> ", ": ", " = ", " goes with "))
         rows = [p for _ in range(rng.randint(3, 4)) for p in rng.sample(pairs, len(pairs))]
         return rng.choice(("\n", ", ")).join(f"{k}{mark}{v}" for k, v in rows)
     if kind == 2:
-        items = [a(w) for w in rng.sample(SMALL_THINGS, rng.randint(4, 6))]
+        items = [a(w) for w in rng.sample(SMALL_THINGS, rng.randint(5, 7))]
         return "\n".join(f"I packed {both(items[:n])}." for n in range(1, len(items) + 1))
     if kind == 3:
         rows = [pool(rng, rng.randint(3, 6)) for _ in range(rng.randint(3, 4))]
@@ -257,7 +306,7 @@ def pattern(rng: random.Random) -> str:
     if kind == 4:
         rows = [pool(rng, rng.randint(3, 8)) for _ in range(rng.randint(3, 4))]
         return "\n".join(f'Say "{" ".join(r)}" again: "{" ".join(r)}".' for r in rows)
-    rows = [pool(rng, 3) for _ in range(rng.randint(5, 9))]
+    rows = [pool(rng, 3) for _ in range(rng.randint(7, 12))]
     form = rng.randrange(3)
     if form == 0:
         return "\n".join(f"{x} {y} {x} {y} {z}" for x, y, z in rows)
@@ -268,19 +317,26 @@ def pattern(rng: random.Random) -> str:
 
 def alphabet(rng: random.Random) -> str:
     """Letters in order, spelling, first and last letters of words."""
+
     def one() -> str:
         at, size = rng.randrange(1, 20), rng.randint(4, 7)
-        row = list(ALPHABET[at:at + size])
+        row = list(ALPHABET[at : at + size])
         if rng.random() < 0.4:
             row = [x.upper() for x in row]
         word = rng.choice(SMALL_THINGS + COLOURS + list(EDIBLES))
-        return rng.choice((
-            f"{' '.join(row)}", f"{', '.join(row)}: after {row[-2]} comes {row[-1]}.",
-            f"The letter before {row[1]} is {row[0]}.", f"{'-'.join(word)} spells {word}.",
-            f"How do you spell {word}? {', '.join(word.upper())}.",
-            f"The word {word} begins with {word[0]} and ends with {word[-1]}.",
-            f"{word[0].upper()} is for {word}.", f"{word.upper()} is {word} in capital letters.",
-            f"The word {word} has {words(len(word))} letters.",
-            f"Backwards: {' '.join(row[::-1])}",
-        ))
+        return rng.choice(
+            (
+                f"{' '.join(row)}",
+                f"{', '.join(row)}: after {row[-2]} comes {row[-1]}.",
+                f"The letter before {row[1]} is {row[0]}.",
+                f"{'-'.join(word)} spells {word}.",
+                f"How do you spell {word}? {', '.join(word.upper())}.",
+                f"The word {word} begins with {word[0]} and ends with {word[-1]}.",
+                f"{word[0].upper()} is for {word}.",
+                f"{word.upper()} is {word} in capital letters.",
+                f"The word {word} has {words(len(word))} letters.",
+                f"Backwards: {' '.join(row[::-1])}",
+            )
+        )
+
     return gather(rng, one, 30, 60, "\n")

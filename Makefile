@@ -1,0 +1,59 @@
+# make demo, make test: everything they need they set up themselves, once, in .venv
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT := out
+NOTEBOOKS := $(wildcard notebooks/*.py)
+
+.PHONY: help demo test check format bench notebooks reference atlas lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 18
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ffnmem needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@touch $@
+
+demo: $(READY) ## which memories made the model say that the Eiffel Tower is in Paris
+	@mkdir -p $(OUT)
+	$(BIN)/ffnmem attribute "The Eiffel Tower is located in the city of" --target " Paris" --top 10
+	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
+
+test: $(READY) ## the tests
+	$(BIN)/python -m pytest -q
+
+check: $(READY) ## format, lint, types, the README's reference, the notebooks, the wheel
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m ffnmem.cli.reference --check README.md
+	$(BIN)/python notebooks/sync.py --check
+	$(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
+	$(BIN)/python .ci/wheel.py
+
+format: $(READY) ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## the benchmarks: ratios in one run on this machine
+	$(BIN)/python benchmarks/attribution.py
+
+notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
+	$(BIN)/python notebooks/sync.py
+
+reference: $(READY) ## write the command line's manual into the README
+	$(BIN)/python -m ffnmem.cli.reference README.md
+
+atlas: $(READY) ## train and measure the embedded model from its seeds (tens of minutes)
+	$(BIN)/python data/recipe/build.py
+
+lock: $(READY) ## pin what is installed now
+	{ echo "# Written by make lock. torch is pinned to a release whose CPU build suffices; any version of pyproject.toml's range works."; \
+	  $(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+cpu$$//'; } > constraints.txt
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -1,0 +1,198 @@
+"""matplotlib pictures of results. Each takes ``ax=None``, draws on it or on a new figure, and returns the Axes.
+
+Blue adds to the logit and orange takes from it, in every picture where colour means sign. Nothing here calls ``show``
+or changes rcParams.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .token_text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .attribution import Attribution
+    from .captures import Capture
+
+# From Okabe and Ito's palette, which stays apart in every common colour blindness and in grey.
+ADDS, TAKES = "#0072B2", "#E07B00"
+FFN, ATTENTION = "#0072B2", "#B8BEC6"
+MOST_TICKS = 26
+
+
+def plot_layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
+    """What attention and the FFN of each layer write towards the target, and the sum so far.
+
+    Args:
+        attribution: of one position, from :func:`ffnmem.attribute`.
+        ax: where to draw; default a new figure.
+
+    Returns:
+        The Axes: per layer one bar of attention and one of the FFN with its output bias, in logits, and a line that starts
+        at the embedding (with the position's), rises with each layer, and ends at the logit with the final bias.
+
+    Raises:
+        InputError: an attribution of several positions.
+    """
+    attribution.single()
+    ax = axes_for(ax, (8, 4.2))
+    parts = attribution.components
+    by_layer = parts.dropna(subset="layer").pivot_table("logit", "layer", "component", aggfunc="sum", sort=False)
+    layers = [int(layer) for layer in by_layer.index]
+    attention = by_layer["attention"].to_numpy()
+    ffn = by_layer.drop(columns="attention").sum(axis=1).to_numpy()
+    start = float(parts.loc[parts["component"].isin(["embedding", "position"]), "logit"].sum())
+    end = float(parts.loc[parts["component"] == "final bias", "logit"].sum())
+    totals = [start]
+    for step in [*(attention + ffn), end]:
+        totals.append(totals[-1] + float(step))
+    ax.axhline(0, color=ink(), linewidth=0.8)
+    ax.bar([layer - 0.2 for layer in layers], attention, 0.4, color=ATTENTION, label="attention")
+    ax.bar([layer + 0.2 for layer in layers], ffn, 0.4, color=FFN, label="FFN")
+    ax.plot(
+        [-1, *layers, len(layers)], totals, color=ink(), marker="o", markersize=4, linewidth=1.4, label="sum so far"
+    )
+    names = ["embedding", *map(str, layers), "logit"]
+    every = 1 + len(layers) // MOST_TICKS
+    ticks = [-1, *layers[::every], len(layers)]
+    ax.set_xticks(ticks, [names[tick + 1] for tick in ticks])
+    ax.set_xlabel("layer")
+    ax.set_ylabel("logit")
+    ax.legend(frameon=False)
+    return titled(ax, f"Where the logit of {answer(attribution)} comes from")
+
+
+def plot_neurons(attribution: Attribution, ax: Axes | None = None, top: int = 20) -> Axes:
+    """The neurons that write most towards (blue) or against (orange) the target, largest first.
+
+    Args:
+        attribution: of one position, from :func:`ffnmem.attribute`.
+        ax: where to draw; default a new figure.
+        top: how many neurons.
+
+    Returns:
+        The Axes: one horizontal bar a neuron, in logits, labelled ``layer.neuron``.
+
+    Raises:
+        InputError: an attribution of several positions, or ``top`` below 1.
+    """
+    attribution.single()
+    rows = attribution.top(top)
+    ax = axes_for(ax, (6, 0.9 + 0.26 * len(rows)))
+    names = [f"{layer}.{neuron}" for layer, neuron in zip(rows["layer"], rows["neuron"], strict=True)]
+    ax.barh(range(len(rows)), rows["logit"], color=sign_colours(rows["logit"]), height=0.72)
+    ax.set_yticks(range(len(rows)), names)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.axvline(0, color=ink(), linewidth=0.8)
+    ax.set_xlabel("logit")
+    ax.set_ylabel("layer.neuron")
+    return titled(ax, f"The memories that wrote most of {answer(attribution)}")
+
+
+def plot_components(attribution: Attribution, ax: Axes | None = None) -> Axes:
+    """The ledger as a waterfall: every component, in the order of the residual stream, starts where the one before ends.
+
+    Args:
+        attribution: of one position, from :func:`ffnmem.attribute`.
+        ax: where to draw; default a new figure.
+
+    Returns:
+        The Axes: one horizontal bar a component, in logits, and last the sum, which is the model's logit but for
+        ``attribution.error``.
+
+    Raises:
+        InputError: an attribution of several positions.
+    """
+    attribution.single()
+    parts = attribution.components
+    ax = axes_for(ax, (7, 1.0 + 0.25 * (len(parts) + 1)))
+    logits = parts["logit"].to_numpy()
+    after = logits.cumsum()
+    starts = after - logits
+    names = [
+        name if layer is None else f"{name} {layer}"
+        for name, layer in zip(
+            parts["component"], parts["layer"].astype(object).where(parts["layer"].notna(), None), strict=True
+        )
+    ]
+    ax.barh(range(len(parts)), logits, left=starts, color=sign_colours(logits), height=0.72)
+    ax.barh(len(parts), after[-1], color=ATTENTION, height=0.72)
+    for row, total in enumerate(after):
+        ax.plot([total, total], [row - 0.36, row + 1.36], color=ink(), linewidth=0.7)
+    ax.set_yticks(range(len(parts) + 1), [*names, "sum"])
+    ax.set_ylim(len(parts) + 0.6, -0.6)
+    ax.axvline(0, color=ink(), linewidth=0.8)
+    ax.set_xlabel(f"logit (the sum misses the model's by {attribution.error:.0e})")
+    return titled(ax, f"All that adds up to the logit of {answer(attribution)}")
+
+
+def plot_map(
+    capture: Capture, target: str | int, foil: str | int | None = None, ax: Axes | None = None, prompt: int = 0
+) -> Axes:
+    """What each FFN writes towards the target at each position: a layer × position heat map centred at zero.
+
+    Only the last column is part of the answer's own logit (see :func:`ffnmem.contributions.ffn_map`).
+
+    Args:
+        capture: of all layers, from :func:`ffnmem.capture`.
+        target: the token, as text with its leading space or as an id; foil: a second one, to map the difference.
+        ax: where to draw; default a new figure. The colour bar takes its room from it.
+        prompt: which prompt of a batch.
+
+    Raises:
+        InputError: a target that is not one token, or a capture of some layers only.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    from .contributions import ffn_map  # needs torch, which the other pictures do not
+
+    values = ffn_map(capture, target, foil, prompt=prompt).cpu().numpy()
+    layers, positions = values.shape
+    ax = axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(1.6 + 0.38 * layers, 14)))
+    limit = float(abs(values).max()) or 1.0
+    colours = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF", ADDS])
+    image = ax.imshow(
+        values, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
+    )
+    labels = [visible(token, 14) for token in capture.token_strings(prompt)]
+    ax.set_xticks(range(positions), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
+    ax.set_yticks(range(0, layers, 1 + layers // MOST_TICKS))
+    ax.set_ylabel("layer")
+    assert ax.figure is not None
+    ax.figure.colorbar(image, ax=ax, label="logit", pad=0.02)
+    ids = [capture.model.token_id(token) for token in (target, foil) if token is not None]
+    return titled(ax, "What each FFN writes towards " + " minus ".join(map(repr, capture.model.token_strings(ids))))
+
+
+def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """The given Axes, or those of a new figure of this size in inches."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def titled(ax: Axes, title: str) -> Axes:
+    # A token may hold a dollar sign, which would begin mathematics.
+    ax.set_title(title, loc="left", parse_math=False)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def answer(attribution: Attribution) -> str:
+    """The target, minus the foil, in quotes."""
+    return repr(attribution.target) + ("" if attribution.foil is None else f" minus {attribution.foil!r}")
+
+
+def sign_colours(logits: Any) -> list[str]:
+    return [ADDS if logit >= 0 else TAKES for logit in logits]
+
+
+def ink() -> str:
+    """The colour of text in the style in use, so that lines show on dark figures too."""
+    import matplotlib
+
+    return matplotlib.rcParams["text.color"]

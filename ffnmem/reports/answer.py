@@ -1,0 +1,52 @@
+"""The answer in one sentence: what the templates need to say it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..attribution import Attribution
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A target's logit (against a foil), and how much of it memories wrote.
+
+    ``in_percent`` is False where a share of the logit would mislead: a logit at or below zero, or one that is small
+    beside what was written towards it.
+    """
+
+    target: str
+    foil: str | None
+    logit: float
+    ffn: float
+    top: float
+    n_top: int
+    n_neurons: int
+    in_percent: bool
+    probability: float | None = None
+    foil_probability: float | None = None
+
+
+def answer(
+    attribution: Attribution, top: int, probability: float | None = None, foil_probability: float | None = None
+) -> Answer:
+    """The sentence's numbers for an attribution of one position, with the target's and the foil's probability if known."""
+    attribution.single()
+    logit = attribution.logit
+    parts = attribution.components
+    ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
+    largest = attribution.top(top)["logit"]
+    written = float(largest.sum())
+    return Answer(
+        target=attribution.target,
+        foil=attribution.foil,
+        logit=logit,
+        ffn=ffn,
+        top=written,
+        n_top=len(largest),
+        n_neurons=math.prod(attribution.neuron_logits.shape[1:]),
+        in_percent=logit > 0 and max(abs(ffn), abs(written)) <= 2 * logit,
+        probability=probability,
+        foil_probability=foil_probability,
+    )

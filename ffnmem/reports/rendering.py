@@ -1,0 +1,80 @@
+"""Templates to HTML: the one place where numbers, tokens and provenance become text for a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ..token_text import pieces
+
+MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers line up
+MISSING = "–"
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of ``templates/`` filled in; every value is escaped unless a filter made it."""
+    environment = Environment(
+        loader=PackageLoader("ffnmem.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        token=token_html, signed=signed, plain=plain, percent=percent, count=count, small=small, setting=setting
+    )
+    return environment.get_template(template).render(**values)
+
+
+def token_html(token: str) -> Markup:
+    """A token's text, escaped, with whitespace and unprintable characters as marks that styles can dim."""
+    mark = Markup('<span class="fm-mark">{}</span>')
+    return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in pieces(token))
+
+
+def plain(value: float, digits: int = 2) -> str:
+    """A number with a fixed count of decimals, without a plus sign."""
+    if not math.isfinite(value):
+        return MISSING
+    text = f"{abs(value):.{digits}f}"
+    return MINUS + text if value < 0 and float(text) != 0 else text
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """The same with a plus sign, and none for what rounds to zero."""
+    text = plain(value, digits)
+    return f"+{text}" if math.isfinite(value) and value > 0 and float(text) != 0 else text
+
+
+def percent(value: float, digits: int = 0) -> str:
+    return MISSING if not math.isfinite(value) else plain(100 * value, digits) + "%"
+
+
+def count(value: int) -> str:
+    return f"{value:,}"
+
+
+def small(value: float) -> str:
+    """A probability or an error: as many digits as say something."""
+    if not math.isfinite(value):
+        return MISSING
+    if value == 0 or value >= 0.0095:
+        return f"{value:.3f}" if value < 0.9995 or value == 1 else f"{value:.5f}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{MINUS if int(exponent) < 0 else ''}{abs(int(exponent))}"
+
+
+def setting(value: Any) -> str:
+    """A field of the provenance in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return MISSING if value is None else str(value)
+
+
+def provenance_line(fields: Mapping[str, Any]) -> str:
+    """Provenance on one line: ``model atlas · fingerprint … · …``."""
+    return " · ".join(f"{name} {setting(value)}" for name, value in fields.items())

@@ -1,0 +1,88 @@
+"""``report``: which memories wrote one answer, on one page that needs nothing but a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..attribution import Attribution
+from ..captures import Capture, Prompt, capture
+from ..contributions import attribute, ffn_map
+from ..errors import InputError, check_count
+from ..models import Model
+from .answer import answer
+from .heatmap import heatmap
+from .rendering import render
+from .tables import ledger, memories, predictions, prompt_chips, with_tokens
+from .writing import check_destination, write_whole
+
+BASIS = "folded"
+
+
+def report(
+    model: Model,
+    prompt: Prompt,
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    out: str | Path = "report.html",
+    top: int = 20,
+    tokens: int = 8,
+    position: int = -1,
+    first_token: bool = False,
+    prepend_bos: bool | None = None,
+) -> Path:
+    """Write the report of one prompt as one HTML file without scripts, links to elsewhere or fonts of its own.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        prompt: one text, or its token ids.
+        target: the token to explain, with its leading space, or an id; default: the model's own top token.
+        foil: a second token: explain the difference of the two logits.
+        out: the file to write, in a folder that exists; replaced only once the new one is complete.
+        top: how many memories to list.
+        tokens: how many promoted and suppressed tokens to show for each.
+        position: where the answer is read off; negatives count from the prompt's end.
+        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+        prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written.
+        InputError, OutOfRangeError: as :func:`ffnmem.capture` and :func:`ffnmem.attribute`; several prompts.
+    """
+    path = check_destination(out)
+    check_count("top", top)
+    check_count("tokens", tokens)
+    captured = capture(model, prompt, prepend_bos=prepend_bos)
+    if captured.tokens.shape[0] != 1:
+        raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
+    foil_id = None if foil is None else model.token_id(foil, first_token)
+    attribution = attribute(captured, target, foil_id, position, first_token=first_token)
+    write_whole(path, report_html(captured, attribution, foil_id, top=top, tokens=tokens))
+    return path
+
+
+def report_html(captured: Capture, attribution: Attribution, foil_id: int | None, *, top: int, tokens: int) -> str:
+    """The page of an attribution of one position of a capture of one prompt."""
+    position, target_id = attribution.position, attribution.target_ids[0]
+    named = [target_id] if foil_id is None else [target_id, foil_id]
+    probabilities = captured.logits_at(0, position).double().softmax(-1)
+    return render(
+        "report.html",
+        prompt=prompt_chips(captured),
+        answer=answer(
+            attribution,
+            top,
+            float(probabilities[target_id]),
+            None if foil_id is None else float(probabilities[foil_id]),
+        ),
+        predictions=predictions(captured, position, named),
+        map=heatmap(ffn_map(captured, target_id, foil_id).tolist(), attribution.tokens, position),
+        memories=with_tokens(captured.model, memories(attribution, top), tokens, named),
+        ledger=ledger(attribution),
+        position=position,
+        read_at=attribution.tokens[position],
+        provenance=attribution.provenance.with_settings(basis=BASIS).as_dict(),
+    )

@@ -1,0 +1,180 @@
+"""What the page and the notebook displays show of results, as plain rows with their bars' geometry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ..attribution import Attribution
+from ..captures import Capture
+from ..models import Model
+from ..vocabulary import project
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One token as it is shown. ``kind``: "bos", "special", "promoted", "suppressed" or nothing; ``named``: target or foil."""
+
+    token: str
+    kind: str = ""
+    title: str = ""
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A scale from logits to 0…1000, the width of every bar's drawing; zero is always on it."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Axis:
+        finite = [value for value in values if math.isfinite(value)]
+        low, high = min([0.0, *finite]), max([0.0, *finite])
+        return cls(low, high if high > low else low + 1.0)
+
+    def at(self, value: float) -> float:
+        return round(1000 * (value - self.low) / (self.high - self.low), 2) if math.isfinite(value) else self.at(0.0)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """From ``start`` to ``end``, both in 0…1000, as ``x`` and ``width`` that never vanish."""
+
+    start: float
+    end: float
+    zero: float
+    adds: bool
+
+    @property
+    def x(self) -> float:
+        return min(self.start, self.end, 997.0)
+
+    @property
+    def width(self) -> float:
+        return max(abs(self.end - self.start), 3.0)
+
+
+def bar(axis: Axis, logit: float, before: float = 0.0) -> Bar:
+    return Bar(axis.at(before), axis.at(before + logit), axis.at(0.0), logit >= 0)
+
+
+@dataclass(frozen=True)
+class Memory:
+    layer: int
+    neuron: int
+    coefficient: float
+    logit: float
+    share: float
+    bar: Bar
+    promoted: tuple[Chip, ...] = ()
+    suppressed: tuple[Chip, ...] = ()
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    component: str
+    layer: int | None
+    logit: float
+    total: float
+    bar: Bar
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Every component, and what they come to."""
+
+    rows: tuple[LedgerRow, ...]
+    sum: float
+    logit: float
+    error: float
+    sum_bar: Bar
+    logit_bar: Bar
+
+
+@dataclass(frozen=True)
+class Prediction:
+    rank: int
+    chip: Chip
+    logit: float
+    probability: float
+
+
+def memories(attribution: Attribution, top: int) -> list[Memory]:
+    """The top neurons of an attribution of one position, without their tokens."""
+    attribution.single()
+    frame = attribution.top(top)
+    axis = Axis.over(frame["logit"].tolist())
+    return [
+        Memory(int(row.layer), int(row.neuron), row.coefficient, row.logit, row.share, bar(axis, row.logit))
+        for row in frame.itertuples()
+    ]
+
+
+def with_tokens(model: Model, found: Sequence[Memory], tokens: int, named: Sequence[int]) -> list[Memory]:
+    """The same memories with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ones are marked."""
+    chips: dict[tuple[int, int], dict[str, list[Chip]]] = {}
+    for layer in sorted({memory.layer for memory in found}):
+        neurons = [memory.neuron for memory in found if memory.layer == layer]
+        for row in project(model, layer, neurons, k=tokens, side="value").itertuples():
+            kinds = chips.setdefault((layer, row.neuron), {"promoted": [], "suppressed": []})
+            kinds[row.sign].append(Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named))
+    return [
+        Memory(
+            **{name: getattr(memory, name) for name in ("layer", "neuron", "coefficient", "logit", "share", "bar")},
+            promoted=tuple(chips[memory.layer, memory.neuron]["promoted"]),
+            suppressed=tuple(chips[memory.layer, memory.neuron]["suppressed"]),
+        )
+        for memory in found
+    ]
+
+
+def ledger(attribution: Attribution) -> Ledger:
+    """The components of an attribution of one position as a waterfall."""
+    attribution.single()
+    parts = attribution.components
+    totals = parts["logit"].cumsum()
+    axis = Axis.over([*totals, attribution.logit])
+    rows = [
+        LedgerRow(row.component, None if pd.isna(row.layer) else int(row.layer), row.logit, total, bar(axis, row.logit, total - row.logit))
+        for row, total in zip(parts.itertuples(), totals, strict=True)
+    ]
+    whole = float(attribution.sums[0])
+    return Ledger(tuple(rows), whole, attribution.logit, attribution.error, bar(axis, whole), bar(axis, attribution.logit))
+
+
+def predictions(capture: Capture, position: int, named: Sequence[int], k: int = 10) -> list[Prediction]:
+    """The model's top tokens at a position, and the named ones if they are not among them, at their own rank."""
+    logits = capture.logits_at(0, capture.position(position)).double()
+    probabilities = logits.softmax(-1)
+    ids = [int(i) for i in capture.predictions(position, k)["token_id"]]
+    ids += [i for i in dict.fromkeys(named) if i not in ids]
+    found = [
+        Prediction(
+            # Equal logits share the ranks in the order in which the top was listed.
+            rank=place if place <= k else int((logits > logits[i]).sum()) + 1,
+            chip=Chip(token, named=i in named),
+            logit=float(logits[i]),
+            probability=float(probabilities[i]),
+        )
+        for place, (i, token) in enumerate(zip(ids, capture.model.token_strings(ids), strict=True), start=1)
+    ]
+    return sorted(found, key=lambda prediction: prediction.rank)
+
+
+def prompt_chips(capture: Capture, prompt: int = 0, limit: int | None = None) -> list[Chip]:
+    """A prompt's tokens, its first ``limit`` at most; special tokens say so, and the first one is named BOS if it is that."""
+    model, special = capture.model, capture.model.special_token_ids
+    ids = [int(i) for i in capture.tokens[capture.row(prompt), : capture.length(prompt)][:limit]]
+    chips = []
+    for position, (token_id, token) in enumerate(zip(ids, model.token_strings(ids), strict=True)):
+        where = f"position {position}, token {token_id}"
+        if position == 0 and token_id == model.bos_token_id:
+            chips.append(Chip("BOS", "bos", f"beginning of sequence, {token}; {where}"))
+        else:
+            chips.append(Chip(token, "special" if token_id in special else "", where))
+    return chips

@@ -1,0 +1,34 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from ..errors import FileError
+
+
+def check_destination(out: str | Path) -> Path:
+    """The path that a file will be written to; raises FileError before any work is done for nothing."""
+    path = Path(out).expanduser()
+    if path.is_dir():
+        raise FileError(f"{out} is a folder: name a file in it, such as {path / 'report.html'}")
+    if not path.parent.is_dir():
+        raise FileError(f"cannot write {out}: there is no folder {path.parent}")
+    if path.exists() and not path.is_file():
+        raise FileError(f"{out} is no ordinary file: name a new file or one to replace")
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write UTF-8 under a temporary name beside ``path``, then rename: an older file stays until the new one is complete."""
+    target = path.resolve()  # through a link, so that the link stays one
+    temporary = target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        temporary.replace(target)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)

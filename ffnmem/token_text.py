@@ -1,0 +1,39 @@
+"""Token text for eyes: whitespace and control characters become visible marks. What it returns is not escaped for HTML."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from itertools import groupby
+
+MARKS = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
+EMPTY = "∅"
+
+
+def pieces(token: str) -> list[tuple[str, bool]]:
+    """A token as runs of ``(text, is_mark)``: marks stand for characters that would not show by themselves.
+
+    Spaces, newlines and tabs have signs of their own; anything else unprintable (controls, direction overrides, lone
+    surrogates) is written as its Python escape, so that no token can bend the text around it.
+    """
+    if not token:
+        return [(EMPTY, True)]
+    return [("".join(text for text, _ in run), mark) for mark, run in groupby(shown(token), key=lambda part: part[1])]
+
+
+def shown(token: str) -> Iterator[tuple[str, bool]]:
+    for index, char in enumerate(token):
+        if char in MARKS:
+            yield MARKS[char], True
+        elif not char.isprintable():
+            yield char.encode("unicode_escape").decode("ascii"), True
+        elif index == 0 and unicodedata.combining(char):
+            yield "◌" + char, False  # an accent without its letter would sit on whatever stands before the token
+        else:
+            yield char, False
+
+
+def visible(token: str, limit: int | None = None) -> str:
+    """A token as one line of text with marks; longer than ``limit`` characters, it ends in an ellipsis."""
+    text = "".join(text for text, _ in pieces(token))
+    return text if limit is None or len(text) <= limit else text[: max(limit - 1, 0)] + "…"

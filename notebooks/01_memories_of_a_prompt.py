@@ -1,0 +1,125 @@
+# %% [markdown]
+# # The memories behind one answer
+#
+# *The Eiffel Tower is located in the city of* … **Paris**. Which parts of the model wrote that?
+#
+# A feed-forward network (FFN) is a key–value memory (Geva et al. 2021). Neuron $i$ of a layer has a **key** $k_i$ that decides
+# when it fires, a **coefficient** $m_i = \mathrm{act}(k_i\cdot x + b_i)$ that says how strongly, and a **value** $v_i$ that it
+# then writes into the residual stream:
+#
+# $$\mathrm{FFN}(x) = \sum_i m_i\, v_i + b$$
+#
+# This notebook follows one prompt through the embedded model `atlas`, a small GPT-2 that knows about four thousand facts about
+# the world. Everything below runs offline in under a minute; with a network, `fm.load("gpt2")` works the same way.
+
+# %%
+import ffnmem as fm
+
+model = fm.load("atlas")
+model
+
+# %% [markdown]
+# ## One forward pass
+#
+# `capture` runs the model once and keeps what every FFN read, computed and wrote. The first token is the beginning-of-sequence
+# token that the model was trained with; it is recorded, and statistics leave it out.
+
+# %%
+prompt = "The Eiffel Tower is located in the city of"
+capture = fm.capture(model, prompt)
+capture
+
+# %%
+capture.predictions(k=5)
+
+# %% [markdown]
+# ## An exact sum over memories
+#
+# At the last position, one layer's FFN output is a sum of `d_mlp` = 1,024 vectors and a bias. `decompose` lists them by weight
+# $|m_i|\,\lVert v_i\rVert$; `share` is how much of the output's direction each gives. The shares of all rows sum to 1, and
+# the recorded `error` is the relative distance between our sum and what the model itself computed.
+
+# %%
+layer = 4
+table = fm.decompose(capture, layer=layer)
+print(f"shares sum to {table['share'].sum():.6f}; relative error of the sum {table.attrs['error']:.1e}")
+table.head(8)
+
+# %%
+largest = table[table["neuron"] >= 0]["share"].cumsum().reset_index(drop=True)
+print({k: round(float(largest[k - 1]), 2) for k in (10, 50, 200, 1024)})
+
+# %% [markdown]
+# No single memory makes the output: Geva et al. called this *composition*. The ten heaviest give only part of it.
+#
+# ## Which memories wrote " Paris"?
+#
+# The logit of a token is linear in everything that was written into the residual stream, once the final norm's scale is taken
+# as it is. `attribute` uses that: every neuron of every layer, every attention layer, the embeddings and the biases get their
+# share, and together they *are* the logit.
+
+# %%
+answer = fm.attribute(capture, target=" Paris")
+answer
+
+# %%
+ax = fm.plot_layers(answer)
+
+# %% [markdown]
+# The ledger as a waterfall, from the embedding to the logit:
+
+# %%
+ax = fm.plot_components(answer)
+
+# %%
+ax = fm.plot_neurons(answer, top=15)
+
+# %% [markdown]
+# ## What do these memories stand for?
+#
+# A value, pushed through the final norm's gain and the unembedding, is a score for every token in the vocabulary. The tokens
+# at its top are what the memory promotes.
+
+# %%
+top = answer.top(6)
+for row in top.itertuples():
+    tokens = fm.project(model, row.layer, row.neuron, k=6, side="value")
+    promoted = tokens.query("sign == 'promoted'")["token"].tolist()
+    print(f"{row.layer}.{row.neuron:<5} logit {row.logit:+.2f}   {promoted}")
+
+# %% [markdown]
+# ## Paris rather than Rome
+#
+# Many memories raise every city. With a `foil`, what they have in common cancels, and what is left is why *this* city.
+
+# %%
+contrast = fm.attribute(capture, target=" Paris", foil=" Rome")
+print(contrast)
+contrast.top(8)
+
+# %%
+shared = set(zip(answer.top(20)["layer"], answer.top(20)["neuron"], strict=True))
+decisive = set(zip(contrast.top(20)["layer"], contrast.top(20)["neuron"], strict=True))
+print(f"{len(shared & decisive)} of the 20 largest memories for ' Paris' are also among the 20 largest against ' Rome'")
+
+# %% [markdown]
+# ## Where along the prompt?
+#
+# The last position holds the answer. Where was the subject looked up? The map shows what each FFN writes towards " Paris"
+# at every position. Only the last column is part of the answer's logit; the columns before it show the token surfacing at the
+# subject, before attention carries it over.
+
+# %%
+ax = fm.plot_map(capture, target=" Paris", foil=" Rome")
+
+# %% [markdown]
+# ## The same, for every next token
+#
+# With `NEXT` the target at each position is the token that truly follows, in one call.
+
+# %%
+text = fm.capture(model, "The capital of France is Paris. The capital of Japan is Tokyo.")
+along = fm.attribute(text, fm.NEXT)
+print(f"{len(along.positions)} positions, largest error {along.error:.1e}")
+strongest = along.top(1)[["position", "layer", "neuron", "logit"]]
+strongest.assign(token=along.target_tokens)
