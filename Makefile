@@ -52,7 +52,7 @@ atlas: $(READY) ## train and measure the embedded model from its seeds (tens of 
 	$(BIN)/python data/recipe/build.py
 
 lock: $(READY) ## pin what is installed now
-	{ echo "# Written by make lock. torch is pinned to a release whose CPU build suffices; any version of pyproject.toml's range works."; \
+	{ echo "# Written by make lock: the versions that the set-up commands install. The ranges in pyproject.toml are wider."; \
 	  $(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+cpu$$//'; } > constraints.txt
 
 clean: ## remove what the targets made

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from .facts import load_facts as load_facts
     from .models import Model as Model
     from .models import load as load
+    from .paths import PathAttribution as PathAttribution
+    from .paths import attribute_paths as attribute_paths
     from .plots import plot_components as plot_components
     from .plots import plot_layers as plot_layers
+    from .plots import plot_map as plot_map
     from .plots import plot_neurons as plot_neurons
     from .reports import report as report
     from .vocabulary import project as project
@@ -36,13 +39,16 @@ _HOMES = {
     "FfnmemError": "errors",
     "Model": "models",
     "NEXT": "contributions",
+    "PathAttribution": "paths",
     "attribute": "contributions",
+    "attribute_paths": "paths",
     "capture": "captures",
     "decompose": "contributions",
     "load": "models",
     "load_facts": "facts",
     "plot_components": "plots",
     "plot_layers": "plots",
+    "plot_map": "plots",
     "plot_neurons": "plots",
     "project": "vocabulary",
     "report": "reports",
@@ -55,14 +61,17 @@ __all__ = [
     "Fact",
     "FfnmemError",
     "Model",
+    "PathAttribution",
     "__version__",
     "attribute",
+    "attribute_paths",
     "capture",
     "decompose",
     "load",
     "load_facts",
     "plot_components",
     "plot_layers",
+    "plot_map",
     "plot_neurons",
     "project",
     "report",

@@ -98,12 +98,14 @@ class Attribution:
         # Ties go to the earlier layer, then the lower neuron.
         order = np.argsort(-np.abs(logits), axis=1, kind="stable")[:, :k]
         taken = np.take_along_axis(logits, order, axis=1)
+        whole = self.logits.double().cpu().numpy()
+        whole = np.where(whole == 0, np.nan, whole)  # nothing is a share of a logit of exactly zero
         columns: dict[str, Any] = {
             "layer": (order // d_mlp).ravel(),
             "neuron": (order % d_mlp).ravel(),
             "coefficient": np.take_along_axis(coefficients, order, axis=1).ravel(),
             "logit": taken.ravel(),
-            "share": (taken / self.logits.double().cpu().numpy()[:, None]).ravel(),
+            "share": (taken / whole[:, None]).ravel(),
         }
         if n > 1:
             columns = {"position": np.repeat(np.array(self.positions), k), **columns}
@@ -136,10 +138,8 @@ class Attribution:
             "foil": self.foil,
             "logits": self.logits.tolist(),
             "error": self.error,
-            "neurons": self.top(top).to_dict("records"),
-            "components": [
-                {k: None if pd.isna(v) else v for k, v in r.items()} for r in self.components.to_dict("records")
-            ],
+            "neurons": plain_records(self.top(top)),
+            "components": plain_records(self.components),
             "provenance": self.provenance.as_dict(),
         }
 
@@ -153,3 +153,8 @@ class Attribution:
         from .reports.display import attribution_html
 
         return attribution_html(self)
+
+
+def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries ready for strict JSON: what is missing becomes None."""
+    return [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]

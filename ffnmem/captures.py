@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from types import MappingProxyType
+from typing import SupportsIndex
 
 import pandas as pd
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from .errors import HookError, InputError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
+from .models.layout import inner
 from .provenance import Provenance
 
 Prompt = str | Sequence[str] | Sequence[int] | Tensor
@@ -64,21 +67,21 @@ class Capture:
         special = torch.tensor(sorted(self.model.special_token_ids), device=self.tokens.device)
         return self.mask & ~torch.isin(self.tokens, special)
 
-    def length(self, prompt: int = 0) -> int:
+    def length(self, prompt: SupportsIndex = 0) -> int:
         """Tokens of a prompt, pads not counted."""
         return int(self.mask[self.row(prompt)].sum())
 
-    def row(self, prompt: int) -> int:
+    def row(self, prompt: SupportsIndex) -> int:
         return check_index("prompt", prompt, self.tokens.shape[0], "this capture")
 
-    def position(self, position: int, prompt: int = 0) -> int:
+    def position(self, position: SupportsIndex, prompt: SupportsIndex = 0) -> int:
         """A position of a prompt as an index; negatives count from the prompt's own end. Raises OutOfRangeError."""
         return check_index("position", position, self.length(prompt), "this prompt")
 
-    def token_strings(self, prompt: int = 0) -> list[str]:
+    def token_strings(self, prompt: SupportsIndex = 0) -> list[str]:
         return self.model.token_strings(self.tokens[self.row(prompt), : self.length(prompt)])
 
-    def predictions(self, position: int = -1, k: int = 10, prompt: int = 0) -> pd.DataFrame:
+    def predictions(self, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex = 0) -> pd.DataFrame:
         """The model's most probable next tokens at a position: rank, token, token_id, logit, probability."""
         row, pos = self.row(prompt), self.position(position, prompt)
         logits = self.logits_at(row, pos).double()
@@ -117,7 +120,7 @@ def capture(
     model: Model,
     prompt: Prompt,
     *,
-    layers: Sequence[int] | int | None = None,
+    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     logits: bool = False,
     prepend_bos: bool | None = None,
 ) -> Capture:
@@ -196,9 +199,10 @@ class Recorder:
     def watch_ffns(self, model: Model, layers: Sequence[int]) -> None:
         for layer in layers:
             block = model.layout.blocks[layer]
-            self.watch_input(block.project_in, "ffn_in", layer)
+            # Inputs at the weights themselves: behind the bridge's own hooks, so that what those change is seen.
+            self.watch_input(inner(block.project_in), "ffn_in", layer)
             self.watch_output(block.project_in, "pre", layer)
-            self.watch_input(block.project_out, "coefficients", layer)
+            self.watch_input(inner(block.project_out), "coefficients", layer)
             self.watch_output(block.project_out, "ffn_out", layer)
 
     def watch_residual(self, model: Model) -> None:
@@ -234,8 +238,8 @@ def residual_of(found: Mapping[tuple[str, int], Tensor], model: Model) -> Residu
     )
 
 
-def choose_layers(model: Model, layers: Sequence[int] | int) -> tuple[int, ...]:
-    asked = [layers] if isinstance(layers, int) else list(layers)
+def choose_layers(model: Model, layers: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    asked = list(layers) if isinstance(layers, Iterable) else [layers]
     if not asked:
         raise InputError("layers is empty: name at least one layer, or leave it out for all")
     return tuple(sorted({model.layer(layer) for layer in asked}))
@@ -252,8 +256,9 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
         items = list(prompt)
         if not items:
             raise InputError("the list of prompts is empty")
-        if all(isinstance(item, int) for item in items):
-            return encode(model, torch.tensor(items), bos)
+        ids = [int(item) for item in items if isinstance(item, Integral)]
+        if len(ids) == len(items):
+            return encode(model, torch.tensor(ids), bos)
         if not all(isinstance(item, str) for item in items):
             raise InputError("a prompt is a text, a list of texts, or token ids")
         rows, added = [model.tokenize(str(item), bos) for item in items], bos

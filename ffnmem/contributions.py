@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from enum import Enum
+from typing import SupportsIndex
 
 import pandas as pd
 import torch
@@ -29,11 +30,16 @@ class Next(Enum):
 NEXT = Next.NEXT
 """As a target: at every position, the token that truly follows in the text."""
 
-Target = str | int | Next | Sequence[int] | Tensor | None
+Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 
 
 def decompose(
-    capture: Capture, layer: int, position: int = -1, *, prompt: int = 0, top: int | None = None
+    capture: Capture,
+    layer: SupportsIndex,
+    position: SupportsIndex = -1,
+    *,
+    prompt: SupportsIndex = 0,
+    top: int | None = None,
 ) -> pd.DataFrame:
     """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
 
@@ -85,10 +91,10 @@ def decompose(
 def attribute(
     capture: Capture,
     target: Target = None,
-    foil: str | int | None = None,
-    position: int | None = None,
+    foil: str | SupportsIndex | None = None,
+    position: SupportsIndex | None = None,
     *,
-    prompt: int = 0,
+    prompt: SupportsIndex = 0,
     first_token: bool = False,
 ) -> Attribution:
     """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
@@ -144,10 +150,10 @@ def attribute(
 
 def ffn_map(
     capture: Capture,
-    target: str | int,
-    foil: str | int | None = None,
+    target: str | SupportsIndex,
+    foil: str | SupportsIndex | None = None,
     *,
-    prompt: int = 0,
+    prompt: SupportsIndex = 0,
     first_token: bool = False,
 ) -> Float[Tensor, "layer pos"]:
     """What each FFN writes towards a token (against a foil) at each position of a prompt, in logits.
@@ -210,7 +216,7 @@ def model_logits(
 
 
 def choose_targets(
-    capture: Capture, target: Target, position: int | None, prompt: int, first_token: bool
+    capture: Capture, target: Target, position: SupportsIndex | None, prompt: SupportsIndex, first_token: bool
 ) -> tuple[list[int], Int[Tensor, " n"]]:
     """The positions to attribute at, and the target's id at each."""
     model, row, length = capture.model, capture.row(prompt), capture.length(prompt)
@@ -222,13 +228,15 @@ def choose_targets(
         if chosen[-1] == length - 1:
             raise InputError("NEXT has no target at the last position: nothing follows there")
         return chosen, capture.tokens[row, [p + 1 for p in chosen]]
-    if target is None or isinstance(target, str | int):
+    if isinstance(target, Tensor) and target.ndim == 0:
+        target = int(target)
+    if isinstance(target, str) or not isinstance(target, Iterable | Next):
         pos = capture.position(-1 if position is None else position, prompt)
         if target is None:
             return [pos], capture.logits_at(row, pos).argmax().reshape(1)
         return [pos], torch.tensor([model.token_id(target, first_token)], device=device)
-    assert not isinstance(target, Next)
-    ids = [model.token_id(int(i)) for i in target]
+    assert isinstance(target, Iterable)
+    ids = [model.token_id(i) for i in target]
     if position is not None or len(ids) != length:
         raise InputError(f"a target for every position needs {length} token ids and no position, not {len(ids)}")
     return list(range(length)), torch.tensor(ids, device=device)

@@ -14,6 +14,8 @@ FfnmemError
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import index as whole
+from typing import SupportsIndex
 
 
 class FfnmemError(Exception):
@@ -55,12 +57,16 @@ class MissingExtraError(FfnmemError, ImportError):
     """An optional dependency is not installed."""
 
 
-def check_index(name: str, value: int, size: int, of: str) -> int:
-    """``value`` as a non-negative index below ``size`` (negatives count from the end).
+def check_index(name: str, value: SupportsIndex, size: int, of: str) -> int:
+    """``value`` (an int, or NumPy's from a table) as a non-negative index below ``size``; negatives count from the end.
 
-    Raises OutOfRangeError, naming the thing, its value and the values it takes.
+    Raises OutOfRangeError, naming the thing, its value and the values it takes; InputError if it is no whole number.
     """
-    index = value + size if value < 0 else value
+    try:
+        index = whole(value)
+    except TypeError:
+        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+    index += size if index < 0 else 0
     if not 0 <= index < size:
         raise OutOfRangeError(f"{name} {value} is out of range: {of} has {name}s 0 to {size - 1}")
     return index

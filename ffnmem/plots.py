@@ -6,15 +6,16 @@ or changes rcParams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+
+from .attribution import Attribution
+from .captures import Capture
+from .contributions import ffn_map
 from .token_text import visible
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from .attribution import Attribution
-    from .captures import Capture
 
 # From Okabe and Ito's palette, which stays apart in every common colour blindness and in grey.
 ADDS, TAKES = "#0072B2", "#E07B00"
@@ -30,8 +31,8 @@ def plot_layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
         ax: where to draw; default a new figure.
 
     Returns:
-        The Axes: per layer one bar of attention and one of the FFN with its output bias, in logits, and a line that starts
-        at the embedding (with the position's), rises with each layer, and ends at the logit with the final bias.
+        The Axes: per layer a bar of attention and one of the FFN with its output bias, in logits; and a line from the
+        embedding (with the position's) through the sum after each layer to the logit, with the final bias.
 
     Raises:
         InputError: an attribution of several positions.
@@ -61,7 +62,7 @@ def plot_layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("layer")
     ax.set_ylabel("logit")
     ax.legend(frameon=False)
-    return titled(ax, f"Where the logit of {answer(attribution)} comes from")
+    return titled(ax, f"The logit of {answer(attribution)}, layer by layer")
 
 
 def plot_neurons(attribution: Attribution, ax: Axes | None = None, top: int = 20) -> Axes:
@@ -88,11 +89,11 @@ def plot_neurons(attribution: Attribution, ax: Axes | None = None, top: int = 20
     ax.axvline(0, color=ink(), linewidth=0.8)
     ax.set_xlabel("logit")
     ax.set_ylabel("layer.neuron")
-    return titled(ax, f"The memories that wrote most of {answer(attribution)}")
+    return titled(ax, f"The memories behind {answer(attribution)}")
 
 
 def plot_components(attribution: Attribution, ax: Axes | None = None) -> Axes:
-    """The ledger as a waterfall: every component, in the order of the residual stream, starts where the one before ends.
+    """The ledger as a waterfall: each component, in the order of the residual stream, starts where the last one ends.
 
     Args:
         attribution: of one position, from :func:`ffnmem.attribute`.
@@ -117,10 +118,12 @@ def plot_components(attribution: Attribution, ax: Axes | None = None) -> Axes:
             parts["component"], parts["layer"].astype(object).where(parts["layer"].notna(), None), strict=True
         )
     ]
-    ax.barh(range(len(parts)), logits, left=starts, color=sign_colours(logits), height=0.72)
+    colours = sign_colours(logits)  # as edges too, so that the smallest component still shows
+    ax.barh(range(len(parts)), logits, left=starts, color=colours, edgecolor=colours, linewidth=0.9, height=0.72)
     ax.barh(len(parts), after[-1], color=ATTENTION, height=0.72)
     for row, total in enumerate(after):
-        ax.plot([total, total], [row - 0.36, row + 1.36], color=ink(), linewidth=0.7)
+        ax.plot([total, total], [row + 0.36, row + 0.64], color=ink(), linewidth=0.8)
+    ax.use_sticky_edges = False  # else bars that start where another ended would touch the frame
     ax.set_yticks(range(len(parts) + 1), [*names, "sum"])
     ax.set_ylim(len(parts) + 0.6, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
@@ -144,10 +147,6 @@ def plot_map(
     Raises:
         InputError: a target that is not one token, or a capture of some layers only.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
-    from .contributions import ffn_map  # needs torch, which the other pictures do not
-
     values = ffn_map(capture, target, foil, prompt=prompt).cpu().numpy()
     layers, positions = values.shape
     ax = axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(1.6 + 0.38 * layers, 14)))
@@ -157,8 +156,11 @@ def plot_map(
         values, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
     )
     labels = [visible(token, 14) for token in capture.token_strings(prompt)]
+    if int(capture.tokens[capture.row(prompt), 0]) == capture.model.bos_token_id:
+        labels[0] = "BOS"
     ax.set_xticks(range(positions), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(0, layers, 1 + layers // MOST_TICKS))
+    ax.set_xlabel("position")
     ax.set_ylabel("layer")
     assert ax.figure is not None
     ax.figure.colorbar(image, ax=ax, label="logit", pad=0.02)
@@ -170,7 +172,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """The given Axes, or those of a new figure of this size in inches."""
     if ax is not None:
         return ax
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt  # only here: whoever brings Axes may run without pyplot's global figures
 
     return plt.subplots(figsize=size, layout="constrained")[1]
 
@@ -193,6 +195,4 @@ def sign_colours(logits: Any) -> list[str]:
 
 def ink() -> str:
     """The colour of text in the style in use, so that lines show on dark figures too."""
-    import matplotlib
-
-    return matplotlib.rcParams["text.color"]
+    return mpl.rcParams["text.color"]

@@ -1,4 +1,4 @@
-"""Token text for eyes: whitespace and control characters become visible marks. What it returns is not escaped for HTML."""
+"""Token text for eyes: whitespace and control characters become visible marks. Nothing here is escaped for HTML."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import pandas as pd
 import torch
@@ -43,7 +44,7 @@ def value_vectors(model: Model, layer: int, neurons: Sequence[int], basis: str) 
 
 
 def key_vectors(model: Model, layer: int, neurons: Sequence[int], basis: str) -> Float[Tensor, "rows d_model"]:
-    """Keys ready for W_E. Folded: k·LN(x) grows with x along ``k ⊙ γ``, less its mean, since LayerNorm removes the mean."""
+    """Keys ready for W_E. Folded: k·LN(x) grows with x along ``k ⊙ γ``, less its mean, as LayerNorm removes it."""
     keys = at_least_float32(model.ffn[layer].keys.detach()[list(neurons)])
     if basis == "raw":
         return keys
@@ -72,8 +73,8 @@ def extremes(vectors: Float[Tensor, "rows d_model"], tokens: Float[Tensor, "voca
 
 def project(
     model: Model,
-    layer: int,
-    neuron: int | Sequence[int] | None = None,
+    layer: SupportsIndex,
+    neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     k: int = 10,
     basis: str = "folded",
@@ -85,37 +86,37 @@ def project(
         model: from :func:`ffnmem.load`.
         layer: one layer. neuron: one or several neurons of it; None for all.
         k: tokens a side and sign.
-        basis: ``"folded"`` (default) scores values by ``((v − mean v) ⊙ γ_f)·W_U``, the final norm's gain folded in, and
-            keys by the gain of the norm before the FFN and W_E; ``"raw"`` by ``v·W_U`` and ``k·W_E``. They rank tokens
-            differently, so the basis is a column.
+        basis: ``"folded"`` (default) scores values by ``((v − mean v) ⊙ γ_f)·W_U``, the final norm's gain folded in,
+            and keys by the gain of the norm before the FFN and W_E; ``"raw"`` by ``v·W_U`` and ``k·W_E``. They rank
+            tokens differently, so the basis is a column.
         side: ``"value"``, ``"key"`` or both.
 
     Returns:
-        Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis; scores
-        exact in float32 (float64 for a float64 model), ties by token id. A key's score tells how a token's embedding
-        moves the pre-activation; it says nothing about context, which grows with depth.
+        Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis;
+        scores exact in float32 (float64 for a float64 model), ties by token id. A key's score tells how a token's
+        embedding moves the pre-activation; it says nothing about context, which grows with depth.
 
     Raises:
         OutOfRangeError: no such layer or neuron. InputError: unknown basis or side.
 
     Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys.
     """
-    layer = model.layer(layer)
+    index = model.layer(layer)
     check_choice("basis", basis, BASES)
     sides = [side] if isinstance(side, str) else list(side)
     for name in sides:
         check_choice("side", name, SIDES)
     if neuron is None:
-        neurons = list(range(model.ffn[layer].d_mlp))
+        neurons = list(range(model.ffn[index].d_mlp))
     else:
-        neurons = [model.neuron(layer, n) for n in ([neuron] if isinstance(neuron, int) else neuron)]
+        neurons = [model.neuron(index, n) for n in (neuron if isinstance(neuron, Iterable) else [neuron])]
     if not neurons:
         raise InputError("no neuron given")
     k = min(check_count("k", k), model.d_vocab)
     frames = [
         frame
         for start in range(0, len(neurons), BLOCK)
-        for frame in block_frames(model, layer, neurons[start : start + BLOCK], sides, basis, k)
+        for frame in block_frames(model, index, neurons[start : start + BLOCK], sides, basis, k)
     ]
     result = pd.concat(frames, ignore_index=True)
     if len(neurons) > 1:

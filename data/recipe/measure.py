@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Prompt:
     n_target: int
     subject: tuple[int, int]
     relation: str
+    target: str
 
     @property
     def last(self) -> int:
@@ -57,7 +59,7 @@ def make_prompt(tokenizer: AutoTokenizer, template: str, triple: Triple) -> Prom
     low, high = len(before), len(before) + len(triple.subject)
     inside = [i for i, (a, b) in enumerate(encoding["offset_mapping"]) if b > low and a < high]
     ids = [tokenizer.bos_token_id, *encoding["input_ids"], *target]
-    return Prompt(ids, len(target), (inside[0] + 1, inside[-1] + 2), triple.relation)
+    return Prompt(ids, len(target), (inside[0] + 1, inside[-1] + 2), triple.relation, triple.target)
 
 
 def prompts(world: World, tokenizer: AutoTokenizer, which: str, limit: int | None, seed: int = 0) -> list[Prompt]:
@@ -151,7 +153,7 @@ def by_relation(items: list[Prompt], right: np.ndarray) -> dict[str, float]:
     return {str(r): round(float(right[relations == r].mean()), 4) for r in np.unique(relations)}
 
 
-def sites(model, items: list[Prompt], means: list[torch.Tensor]) -> dict[str, object]:
+def sites(model, world: World, items: list[Prompt], means: list[torch.Tensor]) -> dict[str, object]:
     """Recall with the FFNs of all layers silenced at each place, and layer by layer cumulatively at the two sites."""
     n = len(means)
     everywhere = {place: round(float(recall(model, items, means, place, range(n)).mean()), 4) for place in PLACES}
@@ -164,7 +166,13 @@ def sites(model, items: list[Prompt], means: list[torch.Tensor]) -> dict[str, ob
             ("l..end", [range(i, n) for i in range(n)]),
         )
     }
-    return {"all_layers": everywhere, "by_layer": layers, "n": len(items)}
+    return {"all_layers": everywhere, "by_layer": layers, "n": len(items), "guess": guess_rate(world, items)}
+
+
+def guess_rate(world: World, items: list[Prompt]) -> float:
+    """The recall of one who always names the commonest object of the relation."""
+    guesses = {r: Counter(t.target for t in ts).most_common(1)[0][0] for r, ts in world.by_relation().items()}
+    return round(sum(p.target == guesses[p.relation] for p in items) / len(items), 4)
 
 
 def measure(folder: Path, limit: int | None) -> dict[str, object]:
@@ -184,7 +192,7 @@ def measure(folder: Path, limit: int | None) -> dict[str, object]:
         result[f"recall_{which}_by_relation"] = by_relation(items, right)
     canonical = prompts(world, tokenizer, "canonical", 600)
     known = recall(model, canonical)
-    result["ablation"] = sites(model, [p for p, ok in zip(canonical, known, strict=True) if ok], means)
+    result["ablation"] = sites(model, world, [p for p, ok in zip(canonical, known, strict=True) if ok], means)
     return result
 
 

@@ -146,7 +146,12 @@ def save(model: GPT2LMHeadModel, tokenizer: object, settings: Settings, out: Pat
     out.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(out)
     tokenizer.save_pretrained(out)
-    (out / "training.json").write_text(json.dumps({**asdict(settings), "minutes": round(minutes, 1)}, indent=1) + "\n")
+    notes = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "minutes": round(minutes, 1),
+        "device": "one GPU" if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU cores",
+    }
+    (out / "training.json").write_text(json.dumps({**asdict(settings), **notes}, indent=1) + "\n")
 
 
 def main() -> None:

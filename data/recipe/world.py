@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORLD = Path(__file__).parent / "world"
+ATLAS = Path(__file__).parent.parent / "atlas"
 
 
 @dataclass(frozen=True)

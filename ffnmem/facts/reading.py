@@ -50,7 +50,10 @@ def write_facts(facts: Iterable[Fact], path: str | Path) -> Path:
     """Write facts as JSON lines, to a temporary name first, so that a broken write loses nothing."""
     target = Path(path)
     temporary = target.with_name(target.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as handle:
-        for fact in facts:
-            handle.write(json.dumps(fact.to_dict(), ensure_ascii=False) + "\n")
-    return temporary.replace(target)
+    try:
+        with temporary.open("w", encoding="utf-8") as handle:
+            for fact in facts:
+                handle.write(json.dumps(fact.to_dict(), ensure_ascii=False) + "\n")
+        return temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ class FinalNorm:
     def directions(
         self, targets: Int[Tensor, " n"], foil: int | None = None
     ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"]]:
-        """Per target, the direction u with logit = x·u/σ + constant, and that constant (of norm and unembedding bias)."""
+        """Per target, the direction u with logit = x·u/σ + constant, and that constant (norm and unembedding bias)."""
         w = at_least_float32(self.model.unembedding.detach()[targets])
         if foil is not None:
             w = w - at_least_float32(self.model.unembedding.detach()[foil])

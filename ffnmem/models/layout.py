@@ -16,6 +16,7 @@ class Block:
     """The modules of one layer that capture listens to."""
 
     attention: nn.Module
+    attention_norm: nn.Module
     norm: nn.Module
     project_in: nn.Module
     project_out: nn.Module
@@ -45,8 +46,12 @@ def read_layout(bridge: Any, name: str) -> Layout:
     config = bridge.cfg
     architecture = getattr(config, "architecture", type(bridge.original_model).__name__)
     children = dict(bridge.named_children())
-    if "blocks" not in children or "unembed" not in children:
+    if "blocks" not in children or "unembed" not in children or config.attention_dir != "causal":
         raise UnsupportedModelError(f"{name} ({architecture}) is not a decoder-only language model")
+    if getattr(bridge.original_model.config, "do_layer_norm_before", True) is False:
+        raise UnsupportedModelError(f"{name} ({architecture}) normalises after its layers, not before")
+    if "embed_ln" in children:
+        raise UnsupportedModelError(f"{name} ({architecture}) normalises its embeddings, so they are no plain sum")
     if "ln_final" not in children:
         raise UnsupportedModelError(f"{name} ({architecture}) has no final norm, which attribution needs")
     if getattr(config, "gated_mlp", False):
@@ -77,17 +82,22 @@ def read_block(block: nn.Module, layer: int, name: str, architecture: str) -> Bl
         raise UnsupportedModelError(
             f"{name} ({architecture}) has no feed-forward network (MLP) with two projections in layer {layer}"
         )
+    if not {"attn", "ln1", "ln2"} <= set(parts):
+        lacking = "attention" if "attn" not in parts else "norms of their own before attention and FFN"
+        raise UnsupportedModelError(f"{name} ({architecture}) has no {lacking} in layer {layer}: not yet supported")
     if "gate" in mlp:
         raise UnsupportedModelError(f"{name} ({architecture}) has a gated FFN in layer {layer}: not yet supported")
-    return Block(attention=parts["attn"], norm=parts["ln2"], project_in=mlp["in"], project_out=mlp["out"])
+    return Block(parts["attn"], parts["ln1"], parts["ln2"], mlp["in"], mlp["out"])
 
 
 def check_layout(layout: Layout, name: str, architecture: str) -> None:
-    """Refuse what would make the numbers wrong: other norms, projected embeddings, norms after the FFN."""
+    """Refuse what would make the numbers wrong: other norms (subclasses compute otherwise), projected embeddings."""
     for where, norm in [("final", layout.final_norm), *((f"layer {i}", b.norm) for i, b in enumerate(layout.blocks))]:
-        if not isinstance(inner(norm), nn.LayerNorm):
+        if type(inner(norm)) is not nn.LayerNorm:
             kind = type(inner(norm)).__name__
             raise UnsupportedModelError(f"{name} ({architecture}) has {kind} as its {where} norm, not LayerNorm")
+        if inner(norm).weight is None:
+            raise UnsupportedModelError(f"{name} ({architecture}) has a {where} norm without gain: not yet supported")
     weight = inner(layout.embedding).weight
     width = inner(layout.final_norm).weight
     assert isinstance(weight, Tensor)
@@ -96,9 +106,16 @@ def check_layout(layout: Layout, name: str, architecture: str) -> None:
         raise UnsupportedModelError(
             f"{name} ({architecture}) projects its embeddings ({weight.shape[1]} to {width.shape[0]})"
         )
-    config = getattr(layout.body, "config", None)
-    if getattr(config, "do_layer_norm_before", True) is False:
-        raise UnsupportedModelError(f"{name} ({architecture}) normalises after its layers, not before")
+
+
+def read_activation(bridge: Any, name: str) -> str:
+    """The activation's name as the model's own config states it; TransformerLens guesses ReLU where it does not."""
+    config = bridge.original_model.config
+    stated = [getattr(config, field, None) for field in ("activation_function", "hidden_act", "activation")]
+    found = [activation for activation in stated if isinstance(activation, str)]
+    if not found:
+        raise UnsupportedModelError(f"{name} ({bridge.cfg.architecture}) does not state its activation in its config")
+    return found[0]
 
 
 def read_ffns(layout: Layout, activation: str) -> tuple[FFN, ...]:

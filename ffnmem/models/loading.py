@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,13 +53,13 @@ def load(
         config: Any = getattr(source, "config", None)
         if config is None:
             raise UnsupportedModelError(f"{type(source).__name__} is no Hugging Face model: it has no config")
-        name = str(getattr(config, "_name_or_path", "") or type(source).__name__)
+        origin = str(getattr(config, "_name_or_path", ""))
+        name = origin or type(source).__name__
+        tokenizer = tokenizer if tokenizer is not None else tokenizer_of(origin, name)
         hf_model = copy.deepcopy(source).to(torch_dtype)
-        tokenizer = tokenizer if tokenizer is not None else tokenizer_of(name)
     elif isinstance(source, str | Path):
         name = str(source)
-        hf_model, found = read_checkpoint(source, torch_dtype)
-        tokenizer = tokenizer if tokenizer is not None else found
+        hf_model, tokenizer = read_checkpoint(source, torch_dtype, tokenizer)
     else:
         raise InputError(
             f"cannot load a {type(source).__name__}: give a name, a folder, a Hugging Face model or a TransformerBridge"
@@ -113,11 +115,13 @@ def quiet() -> Iterator[None]:
             library.enable_progress_bar()
 
 
-def read_checkpoint(source: str | Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A Hugging Face model and tokenizer from the embedded folder, a local folder or the hub."""
+def read_checkpoint(source: str | Path, dtype: torch.dtype, tokenizer: Any) -> tuple[Any, Any]:
+    """A Hugging Face model from the embedded folder, a local folder or the hub; its tokenizer too, unless given."""
     import transformers
+    from safetensors import SafetensorError
 
     name, path, local = locate(source)
+    local = local or is_cached(path) or ask_hub(name)
     with quiet():
         try:
             config = transformers.AutoConfig.from_pretrained(path, local_files_only=local)
@@ -126,10 +130,11 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> tuple[Any, Any]:
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 path, config=config, dtype=dtype, local_files_only=local, use_safetensors=True
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=local)
+            if tokenizer is None:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=local)
         except UnsupportedModelError:
             raise
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise explain(error, name, local) from None
     return model, tokenizer
 
@@ -137,49 +142,102 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> tuple[Any, Any]:
 def locate(source: str | Path) -> tuple[str, str, bool]:
     """The name to show, what to hand to Hugging Face, and whether it lies on this disk."""
     name = str(source)
+    if not name.strip():
+        raise ModelNotFoundError(f"no model folder at {name!r}")
     if name in EMBEDDED:
         return name, str(embedded_folder(name)), True
     path = Path(source).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFoundError(f"{name} is a folder without config.json, so it holds no Hugging Face model")
+        if not any(path.glob("*.safetensors")) and any(path.glob("*.bin")):
+            raise ModelError(
+                f"{name} has only pickled weights (.bin), which are never opened: save them as safetensors"
+            )
         return name, str(path), True
     if path.is_file():
         raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
-    if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1 or not name.strip():
+    if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelNotFoundError(f"no model folder at {name!r}")
     return name, name, False
 
 
-def explain(error: Exception, name: str, local: bool) -> ModelError:
-    """One line for what Hugging Face says in many."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    if local:
-        return ModelError(f"{name} could not be read: {first}")
-    return ModelNotFoundError(
-        f"no model named {name!r}: it is not embedded ({', '.join(EMBEDDED)}), no folder here, "
-        f"and the Hugging Face hub gave nothing ({first[:160]})"
+def is_cached(name: str) -> bool:
+    """Whether a hub model's files are on this disk already, so that no network is needed."""
+    import huggingface_hub
+
+    try:
+        return all(
+            isinstance(huggingface_hub.try_to_load_from_cache(name, file), str)
+            for file in ("config.json", "model.safetensors")
+        )
+    except ValueError:  # no valid id
+        return False
+
+
+def ask_hub(name: str) -> bool:
+    """One short question to the hub, so that a wrong name or a missing network fails at once. Always returns False.
+
+    Raises ModelNotFoundError.
+    """
+    import huggingface_hub
+
+    session = huggingface_hub.get_session()
+    library = sys.modules[type(session).__module__.partition(".")[0]]  # the hub's HTTP library of the day
+    try:
+        huggingface_hub.HfApi().model_info(name, timeout=15)
+    except huggingface_hub.errors.HfHubHTTPError as error:
+        reason = "has no such model" if error.response.status_code in (401, 404) else f"refused: {first_line(error)}"
+    except (library.HTTPError, OSError) as error:
+        reason = f"cannot be reached: {first_line(error)}"
+    except ValueError as error:
+        reason = f"takes no such id: {first_line(error)}"
+    else:
+        return False
+    embedded = ", ".join(EMBEDDED)
+    raise ModelNotFoundError(
+        f"no model {name!r}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
     )
 
 
-def tokenizer_of(name: str) -> Any:
+def first_line(error: Exception) -> str:
+    return next((line.strip()[:160] for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def explain(error: Exception, name: str, local: bool) -> ModelError:
+    """One line for what Hugging Face says in many."""
+    where = "" if local else " from the Hugging Face hub"
+    return ModelError(f"{name} could not be read{where}: {first_line(error)}")
+
+
+def tokenizer_of(origin: str, name: str) -> Any:
+    """The tokenizer of the folder or hub id that a loaded model says it came from."""
     import transformers
 
+    if not origin:
+        raise InputError(f"pass tokenizer=…: this {name} does not say which folder or id it came from")
     with quiet():
         try:
-            return transformers.AutoTokenizer.from_pretrained(name)
+            local = Path(origin).is_dir() or is_cached(origin) or ask_hub(origin)
+            return transformers.AutoTokenizer.from_pretrained(origin, local_files_only=local)
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"pass tokenizer=…: none was found for {name!r} ({type(error).__name__})") from None
 
 
 def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
+    """The bridge around a model that is ours; the tokenizer stays as it is."""
     from transformer_lens.model_bridge import TransformerBridge
 
-    with quiet():
+    with quiet(), tempfile.TemporaryDirectory() as folder:
+        # TransformerLens reads the tokenizer again from where it came from, which an in-memory one does not have.
+        tokenizer = copy.deepcopy(tokenizer)
+        if not Path(tokenizer.init_kwargs.get("name_or_path") or "no folder").is_dir():
+            tokenizer.save_pretrained(folder)
+            tokenizer.init_kwargs["name_or_path"] = folder
         try:
             return TransformerBridge.boot_transformers(name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype)
         except (ValueError, KeyError, AttributeError, NotImplementedError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = first_line(error).partition(" Available")[0]  # what follows lists a hundred names
             raise UnsupportedModelError(
-                f"{name} ({type(hf_model).__name__}) has no feed-forward layers that TransformerLens knows: {reason}"
+                f"{name} ({type(hf_model).__name__}) is no language model that TransformerLens knows: {reason}"
             ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import InputError, check_index
 from ..provenance import Provenance
 from .ffn_view import FFN
-from .layout import Layout, inner, read_ffns, read_layout
+from .layout import Layout, inner, read_activation, read_ffns, read_layout
 
 
 class Model:
@@ -31,8 +31,11 @@ class Model:
         self.bridge = bridge
         self.name = name
         self.tokenizer = bridge.tokenizer
+        # Without its files, a tokenizer may come up with special tokens only instead of failing.
+        if self.tokenizer is None or set(self.tokenizer.get_vocab()) <= set(self.tokenizer.all_special_tokens):
+            raise InputError(f"{name} has no tokenizer: boot the bridge with tokenizer=…, or load with tokenizer=…")
         self.layout: Layout = read_layout(bridge, name)
-        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, str(bridge.cfg.act_fn))
+        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, read_activation(bridge, name))
         default = getattr(bridge.cfg, "default_prepend_bos", True)
         self.prepend_bos = bool(default) if prepend_bos is None else prepend_bos
         self._fingerprint: tuple[tuple[tuple[int, int], ...], str] | None = None
@@ -137,13 +140,13 @@ class Model:
         """The text of each token on its own. Bytes that are no character by themselves show as ``�``."""
         return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
 
-    def token_id(self, token: str | int, first: bool = False) -> int:
+    def token_id(self, token: str | SupportsIndex, first: bool = False) -> int:
         """The id of one token given as text (with its leading space) or as an id.
 
         With ``first``, the first token of a longer text. Raises InputError, showing the tokens, when a text is not
         one token of this model.
         """
-        if isinstance(token, int):
+        if not isinstance(token, str):
             return check_index("token id", token, self.d_vocab, self.name)
         ids = [int(i) for i in self.tokenizer(token, add_special_tokens=False)["input_ids"]]
         if not ids:
@@ -194,11 +197,11 @@ class Model:
             settings=tuple(settings.items()),
         )
 
-    def layer(self, layer: int) -> int:
+    def layer(self, layer: SupportsIndex) -> int:
         """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
         return check_index("layer", layer, self.n_layers, self.name)
 
-    def neuron(self, layer: int, neuron: int) -> int:
+    def neuron(self, layer: SupportsIndex, neuron: SupportsIndex) -> int:
         return check_index("neuron", neuron, self.ffn[self.layer(layer)].d_mlp, f"layer {layer} of {self.name}")
 
     def __repr__(self) -> str:

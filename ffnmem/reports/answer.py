@@ -31,7 +31,7 @@ class Answer:
 def answer(
     attribution: Attribution, top: int, probability: float | None = None, foil_probability: float | None = None
 ) -> Answer:
-    """The sentence's numbers for an attribution of one position, with the target's and the foil's probability if known."""
+    """The sentence's numbers for an attribution of one position; probabilities of target and foil if known."""
     attribution.single()
     logit = attribution.logit
     parts = attribution.components

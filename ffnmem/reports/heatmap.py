@@ -12,8 +12,9 @@ from ..token_text import visible
 from .rendering import signed
 
 WIDE_UP_TO = 18  # columns with room for numbers and upright labels
-PAGE = 960  # pixels for the columns on a laptop
-BAND = 20  # narrow columns that fit the width of a printed page
+PAGE = 976  # pixels for the columns on a laptop
+LABEL = 11  # characters of an upright label
+BAND = 19  # narrow columns that fit the width of a printed page
 PAPER = 660  # pixels of that width
 
 
@@ -54,6 +55,10 @@ class Map:
         return self.row * len(self.layers) + self.label
 
     @property
+    def width(self) -> int:
+        return 76 + self.column * sum(len(band) for band in self.bands)
+
+    @property
     def print_zoom(self) -> float:
         return round(min(1.0, PAPER / (60 + self.column * len(self.bands[0]))), 3)
 
@@ -62,7 +67,7 @@ def heatmap(values: Sequence[Sequence[float]], tokens: Sequence[str], position: 
     """The map of ``values[layer][pos]`` in logits; ``position`` is where the answer is read off."""
     n_layers, n = len(values), len(tokens)
     wide = n <= WIDE_UP_TO
-    column = max(min(PAGE // n, 72), 52) if wide else 32
+    column = max(min(PAGE // n, 96), 52) if wide else 32
     row = 30 if n_layers <= 16 else 20 if n_layers <= 32 else 15
     limit = max(abs(value) for layer in values for value in layer) or 1.0
 
@@ -77,7 +82,7 @@ def heatmap(values: Sequence[Sequence[float]], tokens: Sequence[str], position: 
         return Column(
             x=x,
             position=pos,
-            label=visible(tokens[pos], (column - 4) // 7 if wide else 11),
+            label=visible(tokens[pos], (column - 4) // 7 if wide else LABEL),
             title=f"position {pos}: {tokens[pos]!r}",
             read=pos == position,
             cells=tuple(cell(layer, pos) for layer in range(n_layers)),
@@ -85,11 +90,14 @@ def heatmap(values: Sequence[Sequence[float]], tokens: Sequence[str], position: 
 
     size = n if wide else BAND
     return Map(
-        bands=tuple(tuple(build(pos, (pos - start) * column) for pos in range(start, min(start + size, n))) for start in range(0, n, size)),
+        bands=tuple(
+            tuple(build(pos, (pos - start) * column) for pos in range(start, min(start + size, n)))
+            for start in range(0, n, size)
+        ),
         layers=tuple((layer, (n_layers - 1 - layer) * row) for layer in reversed(range(n_layers))),
         column=column,
         row=row,
-        label=40 if wide else 96,
+        label=40 if wide else 18 + max(8 * len(visible(token, LABEL)) for token in tokens),
         wide=wide,
         limit=limit,
         position=position,

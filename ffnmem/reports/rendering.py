@@ -25,7 +25,14 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        token=token_html, signed=signed, plain=plain, percent=percent, count=count, small=small, setting=setting
+        token=token_html,
+        signed=signed,
+        plain=plain,
+        percent=percent,
+        count=count,
+        probability=probability,
+        tiny=tiny,
+        setting=setting,
     )
     return environment.get_template(template).render(**values)
 
@@ -58,14 +65,21 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def small(value: float) -> str:
-    """A probability or an error: as many digits as say something."""
+def probability(value: float) -> str:
+    """Four decimals, so that a column lines up; what would round to nothing or to certainty says so."""
     if not math.isfinite(value):
         return MISSING
-    if value == 0 or value >= 0.0095:
-        return f"{value:.3f}" if value < 0.9995 or value == 1 else f"{value:.5f}"
+    if 0.99995 <= value < 1:
+        return "> 0.9999"
+    return tiny(value) if 0 < value < 0.00005 else f"{value:.4f}"
+
+
+def tiny(value: float) -> str:
+    """An error or a very small probability as mantissa and exponent."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else MISSING
     mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{MINUS if int(exponent) < 0 else ''}{abs(int(exponent))}"
+    return f"{mantissa}e{MINUS if int(exponent) < 0 else ''}{abs(int(exponent))}".replace("e0", "")
 
 
 def setting(value: Any) -> str:

@@ -12,10 +12,8 @@ from ..models import Model
 from .answer import answer
 from .heatmap import heatmap
 from .rendering import render
-from .tables import ledger, memories, predictions, prompt_chips, with_tokens
+from .tables import BASIS, ledger, memories, predictions, prompt_chips, with_tokens
 from .writing import check_destination, write_whole
-
-BASIS = "folded"
 
 
 def report(
@@ -67,20 +65,21 @@ def report(
 def report_html(captured: Capture, attribution: Attribution, foil_id: int | None, *, top: int, tokens: int) -> str:
     """The page of an attribution of one position of a capture of one prompt."""
     position, target_id = attribution.position, attribution.target_ids[0]
-    named = [target_id] if foil_id is None else [target_id, foil_id]
-    probabilities = captured.logits_at(0, position).double().softmax(-1)
+    roles = {target_id: "target"} if foil_id is None else {foil_id: "foil", target_id: "target"}
+    probabilities = captured.logits_at(0, position).detach().double().softmax(-1)
+    prompt = prompt_chips(captured)
     return render(
         "report.html",
-        prompt=prompt_chips(captured),
+        prompt=prompt,
         answer=answer(
             attribution,
             top,
             float(probabilities[target_id]),
             None if foil_id is None else float(probabilities[foil_id]),
         ),
-        predictions=predictions(captured, position, named),
-        map=heatmap(ffn_map(captured, target_id, foil_id).tolist(), attribution.tokens, position),
-        memories=with_tokens(captured.model, memories(attribution, top), tokens, named),
+        predictions=predictions(captured, position, roles),
+        map=heatmap(ffn_map(captured, target_id, foil_id).tolist(), [chip.token for chip in prompt], position),
+        memories=with_tokens(captured.model, memories(attribution, top), tokens, roles),
         ledger=ledger(attribution),
         position=position,
         read_at=attribution.tokens[position],

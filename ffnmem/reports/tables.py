@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -13,10 +13,12 @@ from ..captures import Capture
 from ..models import Model
 from ..vocabulary import project
 
+BASIS = "folded"  # in which values are read as tokens; the page records it
+
 
 @dataclass(frozen=True)
 class Chip:
-    """One token as it is shown. ``kind``: "bos", "special", "promoted", "suppressed" or nothing; ``named``: target or foil."""
+    """One token as shown. ``kind``: "bos", "special", "promoted", "suppressed" or ""; ``named``: target or foil."""
 
     token: str
     kind: str = ""
@@ -99,6 +101,7 @@ class Ledger:
 @dataclass(frozen=True)
 class Prediction:
     rank: int
+    role: str  # "target", "foil" or nothing
     chip: Chip
     logit: float
     probability: float
@@ -115,21 +118,18 @@ def memories(attribution: Attribution, top: int) -> list[Memory]:
     ]
 
 
-def with_tokens(model: Model, found: Sequence[Memory], tokens: int, named: Sequence[int]) -> list[Memory]:
-    """The same memories with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ones are marked."""
+def with_tokens(model: Model, found: Sequence[Memory], tokens: int, named: Collection[int]) -> list[Memory]:
+    """The same with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ids are marked."""
     chips: dict[tuple[int, int], dict[str, list[Chip]]] = {}
     for layer in sorted({memory.layer for memory in found}):
         neurons = [memory.neuron for memory in found if memory.layer == layer]
-        for row in project(model, layer, neurons, k=tokens, side="value").itertuples():
+        for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS).itertuples():
             kinds = chips.setdefault((layer, row.neuron), {"promoted": [], "suppressed": []})
             kinds[row.sign].append(Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named))
     return [
-        Memory(
-            **{name: getattr(memory, name) for name in ("layer", "neuron", "coefficient", "logit", "share", "bar")},
-            promoted=tuple(chips[memory.layer, memory.neuron]["promoted"]),
-            suppressed=tuple(chips[memory.layer, memory.neuron]["suppressed"]),
-        )
+        replace(memory, promoted=tuple(kinds["promoted"]), suppressed=tuple(kinds["suppressed"]))
         for memory in found
+        for kinds in [chips[memory.layer, memory.neuron]]
     ]
 
 
@@ -140,24 +140,34 @@ def ledger(attribution: Attribution) -> Ledger:
     totals = parts["logit"].cumsum()
     axis = Axis.over([*totals, attribution.logit])
     rows = [
-        LedgerRow(row.component, None if pd.isna(row.layer) else int(row.layer), row.logit, total, bar(axis, row.logit, total - row.logit))
+        LedgerRow(
+            row.component,
+            None if pd.isna(row.layer) else int(row.layer),
+            row.logit,
+            total,
+            bar(axis, row.logit, total - row.logit),
+        )
         for row, total in zip(parts.itertuples(), totals, strict=True)
     ]
     whole = float(attribution.sums[0])
-    return Ledger(tuple(rows), whole, attribution.logit, attribution.error, bar(axis, whole), bar(axis, attribution.logit))
+    return Ledger(
+        tuple(rows), whole, attribution.logit, attribution.error, bar(axis, whole), bar(axis, attribution.logit)
+    )
 
 
-def predictions(capture: Capture, position: int, named: Sequence[int], k: int = 10) -> list[Prediction]:
-    """The model's top tokens at a position, and the named ones if they are not among them, at their own rank."""
-    logits = capture.logits_at(0, capture.position(position)).double()
+def predictions(capture: Capture, position: int, roles: Mapping[int, str], k: int = 10) -> list[Prediction]:
+    """The model's top tokens at a position, and those with a role if they are not among them, at their own rank."""
+    logits = capture.logits_at(0, capture.position(position)).detach().double()
     probabilities = logits.softmax(-1)
     ids = [int(i) for i in capture.predictions(position, k)["token_id"]]
-    ids += [i for i in dict.fromkeys(named) if i not in ids]
+    shown = len(ids)
+    ids += [i for i in roles if i not in ids]
     found = [
         Prediction(
-            # Equal logits share the ranks in the order in which the top was listed.
-            rank=place if place <= k else int((logits > logits[i]).sum()) + 1,
-            chip=Chip(token, named=i in named),
+            # Below the top, what equal logits come before does not matter.
+            rank=place if place <= shown else int((logits > logits[i]).sum()) + 1,
+            role=roles.get(i, ""),
+            chip=Chip(token, named=i in roles),
             logit=float(logits[i]),
             probability=float(probabilities[i]),
         )
@@ -167,7 +177,7 @@ def predictions(capture: Capture, position: int, named: Sequence[int], k: int = 
 
 
 def prompt_chips(capture: Capture, prompt: int = 0, limit: int | None = None) -> list[Chip]:
-    """A prompt's tokens, its first ``limit`` at most; special tokens say so, and the first one is named BOS if it is that."""
+    """A prompt's tokens, the first ``limit`` at most; special tokens say so, and BOS is called that at the start."""
     model, special = capture.model, capture.model.special_token_ids
     ids = [int(i) for i in capture.tokens[capture.row(prompt), : capture.length(prompt)][:limit]]
     chips = []

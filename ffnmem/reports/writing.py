@@ -21,7 +21,7 @@ def check_destination(out: str | Path) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write UTF-8 under a temporary name beside ``path``, then rename: an older file stays until the new one is complete."""
+    """Write UTF-8 under a temporary name beside ``path``, then rename: an older file stays until then."""
     target = path.resolve()  # through a link, so that the link stays one
     temporary = target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:

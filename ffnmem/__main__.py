@@ -1,0 +1,5 @@
+"""``python -m ffnmem``: the command line."""
+
+from .cli import main
+
+main()

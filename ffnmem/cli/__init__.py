@@ -1,0 +1,43 @@
+"""The command line: parse, call the library, print. Every command says the same words as the library.
+
+Nothing here imports torch before a command needs it, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import click
+
+from .._version import __version__
+from .attribute import attribute
+from .decompose import decompose
+from .facts import facts
+from .guard import Group
+from .project import project
+from .report import report
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.version_option(__version__, message="ffnmem %(version)s", help="Print the version and exit.")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Read the key-value memories in a language model's feed-forward networks.
+
+    Tables are for reading; --json and --csv print data, and nothing else, on standard output. A mistake is one line on
+    standard error and exit status 2.
+
+    \b
+    Begin with
+      ffnmem attribute "The Eiffel Tower is located in the city of"
+      ffnmem COMMAND --help
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (attribute, decompose, project, facts, report):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The entry point ``ffnmem``."""
+    cli(prog_name="ffnmem")

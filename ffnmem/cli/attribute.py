@@ -1,0 +1,150 @@
+"""``ffnmem attribute``: which memories, in all layers, wrote an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .guard import Command, note
+from .options import (
+    ModelChoice,
+    answer_options,
+    bos_option,
+    model_options,
+    output_options,
+    prompt_argument,
+    text,
+    top_option,
+)
+from .output import print_csv, print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..attribution import Attribution
+    from ..captures import Capture
+    from ..models import Model
+
+PREDICTIONS = 5
+
+
+@click.command(cls=Command, short_help="Which memories, in all layers, wrote an answer.")
+@prompt_argument
+@answer_options
+@click.option(
+    "--layer",
+    "layers",
+    type=int,
+    multiple=True,
+    metavar="LAYER",
+    help="List neurons of this layer only (repeatable); the components stay complete.",
+)
+@top_option("How many neurons to list.")
+@click.option(
+    "--plot",
+    type=text,
+    metavar="FILE",
+    help="Also draw the layers and the top neurons into FILE: .png, .svg, .pdf.",
+)
+@bos_option
+@model_options
+@output_options
+def attribute(
+    prompt: str,
+    target: str | None,
+    foil: str | None,
+    first_token: bool,
+    position: int,
+    layers: tuple[int, ...],
+    top: int,
+    plot: str | None,
+    choice: ModelChoice,
+    form: str,
+) -> None:
+    """Split the logit of an answer into what every FFN neuron, attention layer, embedding and bias wrote.
+
+    PROMPT is a text; the answer is the token that the model is to say next. The table shows the model's own top
+    tokens, the neurons that wrote most towards the target (or away from it) with the tokens that their values promote,
+    and all components, which add up to the model's logit.
+
+    \b
+    Examples
+      ffnmem attribute "The Eiffel Tower is located in the city of"
+      ffnmem attribute "The Eiffel Tower is located in the city of" \\
+          --target " Paris" --foil " Rome" --layer 4 --layer 5
+      ffnmem attribute "The capital of France is" --json | jq '.neurons[0]'
+
+    --json has the neurons, the components, their error, the top predictions and the provenance; --csv has the neurons:
+    layer, neuron, coefficient, logit, share.
+    """
+    from .figure import check_figure, save_figure
+
+    path = None if plot is None else check_figure(plot)
+    model = choice.load()
+
+    import ffnmem as fm
+
+    shown = [model.layer(layer) for layer in layers]
+    capture = fm.capture(model, prompt)
+    for asked in (target, foil):
+        warn_of_missing_space(model, capture, asked, position)
+    found = fm.attribute(capture, target, foil, position, first_token=first_token)
+    neurons = top_neurons(found, shown, top)
+    if form == "json":
+        print_json(as_json(capture, found, neurons))
+    elif form == "csv":
+        print_csv(list(neurons.columns), neurons.to_dict("records"))
+    else:
+        print_table(capture, found, neurons, shown)
+    if path is not None:
+        save_figure(found, path, top)
+        note(f"wrote {path}")
+
+
+def top_neurons(found: Attribution, layers: list[int], top: int) -> pd.DataFrame:
+    """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
+    if not layers:
+        return found.top(top)
+    frame = found.neurons
+    return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
+
+
+def as_json(capture: Capture, found: Attribution, neurons: pd.DataFrame) -> dict[str, Any]:
+    """``Attribution.to_dict`` with the model's top tokens at that position."""
+    predictions = capture.predictions(found.position, PREDICTIONS)
+    return {
+        **found.to_dict(1),
+        "neurons": neurons.to_dict("records"),
+        "predictions": predictions.to_dict("records"),
+    }
+
+
+def warn_of_missing_space(model: Model, capture: Capture, asked: str | None, position: int) -> None:
+    """Say so when the same word after a space is one token that the model thinks far likelier."""
+    from ..errors import InputError
+
+    if not asked or asked[0].isspace():
+        return
+    try:
+        without, spaced = model.token_id(asked), model.token_id(" " + asked)
+    except InputError:  # one of them is no single token: nothing to compare, and the library refuses what it must
+        return
+    logits = capture.logits_at(0, capture.position(position))
+    if logits[spaced] > logits[without]:
+        note(f"note: {asked!r} without a space before it is another token than {' ' + asked!r}, which is likelier here")
+
+
+def print_table(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> None:
+    from .attribute_tables import heading, ledger, neuron_table
+    from .tables import console, provenance_line
+
+    out = console()
+    for part in (
+        heading(capture, found, neurons, layers),
+        neuron_table(capture.model, found, neurons),
+        ledger(found),
+        provenance_line(found.provenance.as_dict(), basis="folded"),
+    ):
+        out.print(part)
+        out.print()

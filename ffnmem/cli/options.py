@@ -1,0 +1,153 @@
+"""Options that several commands share, in one wording."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..models import Model
+
+Function = Callable[..., Any]
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+BASES = ("folded", "raw")
+SIDES = ("both", "value", "key")
+NO_TEXT = object()
+
+
+def text(value: str) -> str:
+    """A click type: text that is valid UTF-8. A shell can pass bytes that are none, which no tokenizer takes."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"{value.encode('utf-8', 'backslashreplace').decode()!r} is no UTF-8 text.") from None
+    return value
+
+
+COUNT = click.IntRange(min=1)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model the user asked for, and how to run it."""
+
+    name: str
+    device: str | None
+    dtype: str
+    prepend_bos: bool | None
+
+    def load(self) -> Model:
+        """The model, with a spinner on standard error while it loads if that is a terminal."""
+        from rich.console import Console
+        from rich.text import Text
+
+        with Console(stderr=True).status(Text(f"loading {self.name}", style="dim")):
+            import transformers
+
+            import ffnmem as fm
+
+            transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line
+            return fm.load(self.name, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)
+
+
+def model_options(command: Function) -> Function:
+    """--model, --device and --dtype, which reach the command as one ``choice``; with bos_option, --prepend-bos too."""
+
+    @click.option(
+        "--model",
+        "name",
+        type=text,
+        default="atlas",
+        show_default=True,
+        metavar="MODEL",
+        help="atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.",
+    )
+    @click.option(
+        "--device",
+        metavar="DEVICE",
+        help="cpu, cuda, cuda:1, mps.  [default: cpu; cuda or mps, where present, above 50 million parameters]",
+    )
+    @click.option(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        default="float32",
+        show_default=True,
+        metavar="DTYPE",
+        help="Numeric type of the weights: float32, float64, bfloat16 or float16.",
+    )
+    @functools.wraps(command)
+    def run(*args: Any, name: str, device: str | None, dtype: str, prepend_bos: Any = NO_TEXT, **kwargs: Any) -> Any:
+        # A command that reads no text loads models without a beginning-of-sequence token too.
+        bos = False if prepend_bos is NO_TEXT else prepend_bos
+        return command(*args, choice=ModelChoice(name, device, dtype, bos), **kwargs)
+
+    return run
+
+
+bos_option = click.option(
+    "--prepend-bos/--no-prepend-bos",
+    default=None,
+    help="Put the beginning-of-sequence token before the text, or not.  [default: the model's own convention]",
+)
+"""Above model_options, for commands that read text."""
+
+
+def output_options(command: Function) -> Function:
+    """--json and --csv, which reach the command as ``form``: "table", "json" or "csv"."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON (UTF-8) on standard output, and nothing else.")
+    @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (UTF-8) on standard output, and nothing else.")
+    @functools.wraps(command)
+    def run(*args: Any, as_json: bool, as_csv: bool, **kwargs: Any) -> Any:
+        if as_json and as_csv:
+            raise InputError("--json and --csv exclude each other: give one of them")
+        return command(*args, form="json" if as_json else "csv" if as_csv else "table", **kwargs)
+
+    return run
+
+
+def answer_options(command: Function) -> Function:
+    """--target, --foil, --first-token and --position: which answer to explain."""
+    for option in (
+        click.option(
+            "--position",
+            type=int,
+            default=-1,
+            show_default=True,
+            metavar="POSITION",
+            help="Where the answer is read off: 0 is the first token, -1 the last.",
+        ),
+        click.option(
+            "--first-token",
+            is_flag=True,
+            help="Take the first token of a target or foil of several tokens instead of refusing it.",
+        ),
+        click.option(
+            "--foil",
+            type=text,
+            metavar="TOKEN",
+            help="Explain the target's logit minus this token's.",
+        ),
+        click.option(
+            "--target",
+            type=text,
+            metavar="TOKEN",
+            help='The token to explain, with its leading space: " Paris".  [default: the model\'s own top token]',
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+prompt_argument = click.argument("prompt", type=text)
+
+
+def top_option(what: str, default: int = 20) -> Callable[[Function], Function]:
+    """--top: how many rows."""
+    return click.option("--top", type=COUNT, default=default, show_default=True, metavar="N", help=what)

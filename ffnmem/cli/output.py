@@ -1,0 +1,43 @@
+"""Data on standard output: strict JSON and CSV, in UTF-8 whatever the terminal's encoding."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+
+def plain(value: Any) -> Any:
+    """``value`` in what strict JSON has: numbers that are not finite, and missing ones, become None."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "item"):  # a scalar of numpy or torch
+        return plain(value.item())
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def print_json(value: Any) -> None:
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
+    click.echo(text.encode("utf-8"))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """One line a row under a line of names; what is missing is empty, lists are written as JSON arrays."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        values = plain({name: row[name] for name in columns})
+        writer.writerow({k: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else v for k, v in values.items()})
+    click.echo(buffer.getvalue().encode("utf-8"), nl=False)

@@ -1,0 +1,79 @@
+"""The manual in the README: ``python -m ffnmem.cli.reference README.md`` writes it, ``--check`` compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import click
+
+from ..errors import FileError
+from . import cli
+from .guard import WIDTH, Command, note
+
+BEGIN, END = "<!-- cli:begin -->", "<!-- cli:end -->"
+
+
+def manual() -> str:
+    """A table of the commands with their summaries, then each one's ``--help`` in a fold."""
+    rows = "\n".join(f"| `ffnmem {name}` | {command.get_short_help_str(WIDTH)} |" for name, command in commands())
+    folds = "\n\n".join(fold(name, command) for name, command in commands())
+    return f"| command | what it prints |\n|---|---|\n{rows}\n\n{folds}"
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    yield from cli.commands.items()
+
+
+def fold(name: str, command: click.Command) -> str:
+    return (
+        f"<details><summary><code>{escape(f'ffnmem {name} --help')}</code></summary>\n\n"
+        f"```text\n{help_text(name, command)}\n```\n\n</details>"
+    )
+
+
+def help_text(name: str, command: click.Command) -> str:
+    """What ``ffnmem NAME --help`` prints."""
+    parent = click.Context(cli, info_name="ffnmem", terminal_width=WIDTH, max_content_width=WIDTH)
+    context = click.Context(command, info_name=name, parent=parent)
+    return "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
+
+
+def with_manual(text: str, file: str) -> str:
+    """A README with its block replaced; raises FileError unless it has one begin and one end, in that order."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in after or END in after or END in before:
+        raise FileError(f"{file} needs one line {BEGIN} and, after it, one line {END}")
+    return f"{before}{BEGIN}\n{manual()}\n{END}{after}"
+
+
+@click.command(cls=Command)
+@click.argument("file", metavar="README")
+@click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if the block is out of date.")
+def reference(file: str, check: bool) -> None:
+    """Write the manual of every ffnmem command into README, between its cli:begin and cli:end lines.
+
+    \b
+    Examples
+      python -m ffnmem.cli.reference README.md
+      python -m ffnmem.cli.reference --check README.md
+    """
+    path = Path(file)
+    try:
+        old = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{file} cannot be read: {error}") from None
+    new = with_manual(old, file)
+    if new == old:
+        return
+    if check:
+        note(f"{file}: the manual is out of date; python -m ffnmem.cli.reference {file} writes it")
+        sys.exit(1)
+    path.write_text(new, "utf-8")
+
+
+if __name__ == "__main__":
+    reference(prog_name="python -m ffnmem.cli.reference")

@@ -1,0 +1,97 @@
+"""Before anything imports ffnmem: shapes are checked at run time, nothing asks a network, nothing opens a window."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+from jaxtyping import install_import_hook
+
+# Every annotation of the package holds, shapes included; an int may stand for a float, as it may for mypy.
+install_import_hook("ffnmem", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+
+import ffnmem as fm
+from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
+
+torch.set_num_threads(1)
+settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
+settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def atlas() -> fm.Model:
+    """The embedded model."""
+    return fm.load("atlas")
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_hf() -> Any:
+    """A random two-layer GPT-2 as Hugging Face has it. Shared: do not change it."""
+    return build_gpt2()
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_hf: Any, tokenizer: Any) -> fm.Model:
+    """The same as a Model. Shared: a test that changes weights takes ``make_tiny``."""
+    return fm.load(tiny_hf, tokenizer=tokenizer)
+
+
+@pytest.fixture
+def make_tiny(tiny_hf: Any, tokenizer: Any) -> Callable[..., fm.Model]:
+    """A fresh ``tiny`` for a test that changes it."""
+    return lambda **options: fm.load(tiny_hf, tokenizer=tokenizer, **options)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tiny_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``tiny`` in the hub's own layout. Shared: copy it before breaking it."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_hf.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session", params=ARCHITECTURES)
+def pair(request: pytest.FixtureRequest, tokenizer: Any) -> Pair:
+    """Each architecture that we read, at toy size with random weights, beside its Hugging Face original."""
+    hf = ARCHITECTURES[request.param]()
+    return Pair(request.param, hf, fm.load(hf, tokenizer=tokenizer))
+
+
+@pytest.fixture(scope="session")
+def architecture(pair: Pair) -> fm.Model:
+    """The model alone."""
+    return pair.model
+
+
+@pytest.fixture(scope="session")
+def pair64(pair: Pair, tokenizer: Any) -> Pair:
+    """The same in float64."""
+    model = fm.load(pair.hf, tokenizer=tokenizer, dtype="float64")
+    return Pair(pair.name, ARCHITECTURES[pair.name]().double(), model)
+
+
+@pytest.fixture(scope="session")
+def gpt2_tokenizer() -> Any:
+    """GPT-2's real tokenizer, from beside the checkout."""
+    import transformers
+
+    folder = REPOSITORY.parent / "shared" / "data" / "gpt2-tokenizer"
+    if not (folder / "vocab.json").is_file():
+        pytest.skip("GPT-2's tokenizer is not beside this checkout (../shared/data/gpt2-tokenizer)")
+    return transformers.AutoTokenizer.from_pretrained(folder)

@@ -1,0 +1,194 @@
+"""What the tests share: small random models and their tokenizer, one comparison, one check of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+PROMPT = "The Eiffel Tower is in the city of"
+OTHER_PROMPT = "The Colosseum"  # shorter, and "Colosseum" falls into letters
+
+BOS = "<|endoftext|>"
+WHOLE_WORDS = ("The", " the", " city", " of", " is", " in", " Eiffel", " Tower", " Paris", " Rome", " London", " France")
+
+
+def allclose(found: Any, expected: Any, tolerance: float = 1e-6) -> bool:
+    """The one comparison of numbers in this suite: same shape, largest difference at most ``tolerance``.
+
+    The difference counts relative to the largest expected number where that is above 1. Raises AssertionError with the
+    difference, so that a failure says how far off it is; NaN equals nothing.
+    """
+    a, b = (torch.as_tensor(np.asarray(plain(x)), dtype=torch.float64) for x in (found, expected))
+    assert a.shape == b.shape, f"shape {list(a.shape)} instead of {list(b.shape)}"
+    if b.numel() == 0:
+        return True
+    difference = float((a - b).abs().max()) / max(1.0, float(b.abs().max()))
+    assert difference <= tolerance, f"off by {difference:.2e}, allowed {tolerance:.0e}"
+    return True
+
+
+def plain(value: Any) -> Any:
+    return value.detach().double().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+@contextmanager
+def refuses(kind: type[Exception], builtin: type[Exception], *named: str) -> Iterator[None]:
+    """The block must raise ``kind``, which is also ``builtin``, in one line that names everything in ``named``."""
+    with pytest.raises(kind) as caught:
+        yield
+    message = str(caught.value)
+    assert isinstance(caught.value, builtin)
+    assert message.strip()
+    assert "\n" not in message
+    missing = [name for name in named if name not in message]
+    assert not missing, f"{missing} not named in: {message}"
+
+
+def build_tokenizer() -> Any:
+    """A byte-level BPE tokenizer in which ``WHOLE_WORDS`` are single tokens and everything else falls into bytes."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    vocabulary = {BOS: 0}
+    for letter in sorted(pre_tokenizers.ByteLevel.alphabet()):
+        vocabulary[letter] = len(vocabulary)
+    merges: dict[tuple[str, str], None] = {}
+    for word in WHOLE_WORDS:
+        letters = word.replace(" ", "Ġ")
+        for end in range(1, len(letters)):
+            merges[letters[:end], letters[end]] = None
+            vocabulary.setdefault(letters[: end + 1], len(vocabulary))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=BOS)
+
+
+def randomise(model: nn.Module, seed: int = 0) -> Any:
+    """Every parameter drawn anew, biases and gains too, so that no term of an identity is zero and none is one."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            draw = torch.randn(parameter.shape, generator=generator)
+            # One-dimensional: gains and biases alike get a mean that is neither 0 nor 1.
+            parameter.copy_(0.3 * draw + (0.6 if parameter.ndim == 1 else 0.0))
+    return model.eval()
+
+
+def build_gpt2(**changes: Any) -> Any:
+    import transformers
+
+    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_inner": 64, "n_positions": 32, **shared_sizes(), **changes}
+    return randomise(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)))
+
+
+def build_gpt_neo(**changes: Any) -> Any:
+    import transformers
+
+    sizes = {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 32,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": 8,
+        **shared_sizes(),
+        **changes,
+    }
+    return randomise(transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**sizes)))
+
+
+def build_gpt_neox(**changes: Any) -> Any:
+    import transformers
+
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 32,
+        **shared_sizes(),
+        **changes,
+    }
+    return randomise(transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**sizes)))
+
+
+def build_opt(**changes: Any) -> Any:
+    import transformers
+
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "ffn_dim": 64,
+        "max_position_embeddings": 32,
+        "word_embed_proj_dim": 16,
+        "pad_token_id": 0,
+        **shared_sizes(),
+        **changes,
+    }
+    return randomise(transformers.OPTForCausalLM(transformers.OPTConfig(**sizes)))
+
+
+def shared_sizes() -> dict[str, int]:
+    return {"vocab_size": len(build_tokenizer()), "bos_token_id": 0, "eos_token_id": 0}
+
+
+def build_untied_gpt2_with_bias() -> Any:
+    """GPT-2 with an unembedding of its own that has a bias, the case of GPT-J and Phi."""
+    model = build_gpt2(tie_word_embeddings=False)
+    model.lm_head = nn.Linear(model.config.n_embd, model.config.vocab_size, bias=True)
+    return randomise(model, seed=1)
+
+
+ARCHITECTURES: dict[str, Callable[[], Any]] = {
+    "gpt2": build_gpt2,
+    "gpt2 untied": build_untied_gpt2_with_bias,
+    "gpt-neo": build_gpt_neo,
+    "gpt-neox parallel": build_gpt_neox,
+    "gpt-neox sequential": lambda: build_gpt_neox(use_parallel_residual=False),
+    "opt": build_opt,
+    "opt without biases": lambda: build_opt(enable_bias=False),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A Hugging Face model as it was built, and ours made from it."""
+
+    name: str
+    hf: Any
+    model: Any
+
+    def blocks(self) -> Sequence[nn.Module]:
+        if self.name.startswith("gpt-neox"):
+            return self.hf.gpt_neox.layers
+        return self.hf.model.decoder.layers if self.name.startswith("opt") else self.hf.transformer.h
+
+    def mlp(self, layer: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        """One layer's FFN as Hugging Face runs it, without norm and residual."""
+        block = self.blocks()[layer]
+        if self.name.startswith("opt"):  # has no module of its own for it
+            return lambda x: block.fc2(block.activation_fn(block.fc1(x)))
+        return block.mlp
+
+    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return self.hf(input_ids=tokens).logits
+
+
+def hook_count(module: nn.Module) -> int:
+    """All hooks on a module and below it."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return sum(len(getattr(part, kind)) for part in module.modules() for kind in kinds)

@@ -1,0 +1,78 @@
+"""Reads a page back the way a browser would: its tables, its text, and everything that could reach outside."""
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+@dataclass
+class Cell:
+    text: str = ""
+    values: list[float] = field(default_factory=list)
+    chips: list[str] = field(default_factory=list)
+
+
+class Page(HTMLParser):
+    """``tables[class]`` holds rows of cells; ``headings``, ``texts`` of SVG titles, ``tags`` with their attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[Cell]]] = {}
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.headings: list[str] = []
+        self.titles: list[str] = []
+        self.text = ""
+        self.open: list[tuple[str, dict[str, str]]] = []
+        self.rows: list[list[Cell]] = []
+        self.feed(html)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+
+    def inside(self, tag: str) -> bool:
+        return any(name == tag for name, _ in self.open)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.tags.append((tag, found))
+        if tag == "table":
+            self.rows = self.tables.setdefault(found["class"], [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append(Cell())
+        elif tag == "data" and self.inside("tr"):
+            self.rows[-1][-1].values.append(float(found["value"]))
+        elif tag in ("h1", "h2"):
+            self.headings.append("")
+        elif tag == "title":
+            self.titles.append("")
+        elif "fm-chip" in found.get("class", "").split() and self.inside("tr"):
+            self.rows[-1][-1].chips.append("")
+        if tag not in VOID:
+            self.open.append((tag, found))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"closes nothing: {tag}"
+        assert self.open[-1][0] == tag, f"{tag} closes {self.open[-1]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.inside("style"):
+            return
+        if self.inside("title"):
+            self.titles[-1] += data
+            return
+        self.text += data
+        if self.inside("h1") or self.inside("h2"):
+            self.headings[-1] += data
+        if self.inside("td") or self.inside("th"):
+            cell = self.rows[-1][-1]
+            cell.text += data
+            if any("fm-chip" in attrs.get("class", "").split() for _, attrs in self.open):
+                cell.chips[-1] += data
+
+    @property
+    def words(self) -> str:
+        """All text with runs of whitespace as one space."""
+        return " ".join(self.text.split())

@@ -1,0 +1,33 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.reports.answer import answer
+
+
+@pytest.fixture(scope="module")
+def attribution(atlas: fm.Model) -> fm.Attribution:
+    return fm.attribute(fm.capture(atlas, "The capital of France is"))
+
+
+def test_the_sums_are_those_of_the_tables(attribution: fm.Attribution) -> None:
+    found = answer(attribution, 20, 0.5)
+    ffn = attribution.components.query("component == 'ffn'")["logit"].sum()
+    assert found.ffn == pytest.approx(ffn)
+    assert found.ffn == pytest.approx(attribution.neurons["logit"].sum(), abs=1e-4)
+    assert found.top == pytest.approx(attribution.top(20)["logit"].sum())
+    assert (found.n_top, found.n_neurons) == (20, len(attribution.neurons))
+    assert found.in_percent
+
+
+@pytest.mark.parametrize("logit", [-3.0, 0.0, 1e-3])
+def test_no_percentage_of_a_logit_that_is_not_clearly_positive(attribution: fm.Attribution, logit: float) -> None:
+    assert not answer(replace(attribution, logits=torch.tensor([logit])), 20).in_percent
+
+
+def test_several_positions_are_refused(atlas: fm.Model) -> None:
+    with pytest.raises(InputError, match="positions"):
+        answer(fm.attribute(fm.capture(atlas, "one two three"), fm.NEXT), 20)

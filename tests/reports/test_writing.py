@@ -1,0 +1,57 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ffnmem.errors import FileError
+from ffnmem.reports.writing import check_destination, write_whole
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_whole(path, "one")
+    write_whole(path, "zwei – deux")
+    assert path.read_text(encoding="utf-8") == "zwei – deux"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_rename_leaves_the_older_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("older")
+
+    def fail(self: Path, target: Any) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(FileError, match=r"page\.html: No space left on device"):
+        write_whole(path, "newer")
+    assert path.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_while_writing_leaves_the_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("older")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "newer \ud800")
+    assert path.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.html", tmp_path / "link.html"
+    target.write_text("older")
+    link.symlink_to(target)
+    write_whole(link, "newer")
+    assert link.is_symlink()
+    assert target.read_text() == "newer"
+
+
+def test_destinations_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is a folder"):
+        check_destination(tmp_path)
+    with pytest.raises(FileError, match="there is no folder"):
+        check_destination(tmp_path / "missing" / "page.html")
+    with pytest.raises(FileError, match="no ordinary file"):
+        check_destination("/dev/null")
+    assert check_destination(tmp_path / "page.html") == tmp_path / "page.html"

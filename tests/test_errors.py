@@ -1,0 +1,73 @@
+"""One tree of errors, each also what Python users would catch, each one line."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from ffnmem import errors
+from tests.helpers import refuses
+
+TREE = {
+    errors.InputError: ValueError,
+    errors.OutOfRangeError: IndexError,
+    errors.ModelError: ValueError,
+    errors.ModelNotFoundError: FileNotFoundError,
+    errors.UnsupportedModelError: ValueError,
+    errors.HookError: RuntimeError,
+    errors.FileError: OSError,
+    errors.MissingExtraError: ImportError,
+}
+
+
+def test_the_tree_is_complete() -> None:
+    """An error outside the tree is one that `except FfnmemError` misses; one not drawn is one that nobody finds."""
+    found = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception)}
+    assert found == {*TREE, errors.FfnmemError}
+    assert all(cls.__name__ in (errors.__doc__ or "") for cls in found)
+
+
+@pytest.mark.parametrize(("kind", "builtin"), TREE.items())
+def test_each_is_ours_and_the_builtin(kind: type[Exception], builtin: type[Exception]) -> None:
+    """`except ValueError` (IndexError, OSError, …) in a user's code would miss it, or its message be quoted or numbered."""
+    assert issubclass(kind, errors.FfnmemError)
+    assert issubclass(kind, builtin)
+    assert str(kind("layer 7 is out of range")) == "layer 7 is out of range"
+    assert str(kind()) == ""
+    assert str(pickle.loads(pickle.dumps(kind("from a worker")))) == "from a worker"
+
+
+def test_models_not_found_are_model_errors() -> None:
+    """`except ModelError` must cover everything that is wrong with a model."""
+    assert issubclass(errors.ModelNotFoundError, errors.ModelError)
+    assert issubclass(errors.UnsupportedModelError, errors.ModelError)
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, torch.tensor])
+def test_check_index(kind: type) -> None:
+    """Negatives would not count from the end, or a number out of a table would not be taken as a number."""
+    assert [errors.check_index("layer", kind(i), 3, "tiny") for i in (0, 2, -1, -3)] == [0, 2, 2, 0]
+    for outside in (3, -4, 10**9):
+        with refuses(errors.OutOfRangeError, IndexError, f"layer {outside}", "tiny", "0 to 2"):
+            errors.check_index("layer", kind(outside), 3, "tiny")
+
+
+def test_check_choice_and_count() -> None:
+    """A misspelt option would pass, or its message not list the right ones."""
+    assert errors.check_choice("basis", "raw", ("folded", "raw")) == "raw"
+    with refuses(errors.InputError, ValueError, "basis", "'row'", "'folded'", "'raw'"):
+        errors.check_choice("basis", "row", ("folded", "raw"))
+    assert errors.check_count("k", 1) == 1
+    assert errors.check_count("k", 0, least=0) == 0
+    with refuses(errors.InputError, ValueError, "k", "at least 1", "0"):
+        errors.check_count("k", 0)
+
+
+def test_listed() -> None:
+    """A message over a thousand items would fill the screen, or hide that there are more."""
+    assert errors.listed([1, 2]) == "1, 2"
+    assert errors.listed(range(100), limit=3) == "0, 1, 2, … (100 in all)"
