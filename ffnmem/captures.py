@@ -19,7 +19,7 @@ from .models import Model
 from .models.layout import inner
 from .provenance import Provenance
 
-Prompt = str | Sequence[str] | Sequence[int] | Tensor
+Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,11 @@ class Capture:
         """True where statistics may look: no pads, no special tokens, no beginning-of-sequence token."""
         special = torch.tensor(sorted(self.model.special_token_ids), device=self.tokens.device)
         return self.mask & ~torch.isin(self.tokens, special)
+
+    @property
+    def starts_with_bos(self) -> bool:
+        """Whether every prompt begins with the beginning-of-sequence token."""
+        return self.model.bos_token_id is not None and bool((self.tokens[:, 0] == self.model.bos_token_id).all())
 
     def length(self, prompt: SupportsIndex = 0) -> int:
         """Tokens of a prompt, pads not counted."""

@@ -38,6 +38,7 @@ class PathAttribution:
     components: pd.DataFrame
     logit: float
     tokens: tuple[str, ...]
+    starts_with_bos: bool
     position: int
     target: str
     target_id: int
@@ -149,6 +150,7 @@ def attribute_paths(
         components=pd.DataFrame(rows, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
         logit=float(model_logits(model, capture.residual.final_out[row, [pos]], targets, foil_id)),
         tokens=tuple(capture.token_strings(prompt)[span]),
+        starts_with_bos=capture.starts_with_bos,
         position=pos,
         target=model.token_strings([target_id])[0],
         target_id=target_id,

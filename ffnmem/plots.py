@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from .attribution import Attribution
-from .captures import Capture
-from .contributions import ffn_map
+from .paths import PathAttribution
 from .token_text import visible
 
 # From Okabe and Ito's palette, which stays apart in every common colour blindness and in grey.
@@ -131,23 +130,14 @@ def plot_components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return titled(ax, f"All that adds up to the logit of {answer(attribution)}")
 
 
-def plot_map(
-    capture: Capture, target: str | int, foil: str | int | None = None, ax: Axes | None = None, prompt: int = 0
-) -> Axes:
-    """What each FFN writes towards the target at each position: a layer × position heat map centred at zero.
-
-    Only the last column is part of the answer's own logit (see :func:`ffnmem.contributions.ffn_map`).
+def plot_map(paths: PathAttribution, ax: Axes | None = None) -> Axes:
+    """What the memories of each layer, firing at each position, add to the answer: a heat map centred at zero.
 
     Args:
-        capture: of all layers, from :func:`ffnmem.capture`.
-        target: the token, as text with its leading space or as an id; foil: a second one, to map the difference.
+        paths: from :func:`ffnmem.attribute_paths`.
         ax: where to draw; default a new figure. The colour bar takes its room from it.
-        prompt: which prompt of a batch.
-
-    Raises:
-        InputError: a target that is not one token, or a capture of some layers only.
     """
-    values = ffn_map(capture, target, foil, prompt=prompt).cpu().numpy()
+    values = paths.map.cpu().numpy()
     layers, positions = values.shape
     ax = axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(1.6 + 0.38 * layers, 14)))
     limit = float(abs(values).max()) or 1.0
@@ -155,8 +145,8 @@ def plot_map(
     image = ax.imshow(
         values, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
     )
-    labels = [visible(token, 14) for token in capture.token_strings(prompt)]
-    if int(capture.tokens[capture.row(prompt), 0]) == capture.model.bos_token_id:
+    labels = [visible(token, 14) for token in paths.tokens]
+    if paths.starts_with_bos:
         labels[0] = "BOS"
     ax.set_xticks(range(positions), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(0, layers, 1 + layers // MOST_TICKS))
@@ -164,8 +154,7 @@ def plot_map(
     ax.set_ylabel("layer")
     assert ax.figure is not None
     ax.figure.colorbar(image, ax=ax, label="logit", pad=0.02)
-    ids = [capture.model.token_id(token) for token in (target, foil) if token is not None]
-    return titled(ax, "What each FFN writes towards " + " minus ".join(map(repr, capture.model.token_strings(ids))))
+    return titled(ax, f"Where memories wrote {answer(paths)}")
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
@@ -184,7 +173,7 @@ def titled(ax: Axes, title: str) -> Axes:
     return ax
 
 
-def answer(attribution: Attribution) -> str:
+def answer(attribution: Attribution | PathAttribution) -> str:
     """The target, minus the foil, in quotes."""
     return repr(attribution.target) + ("" if attribution.foil is None else f" minus {attribution.foil!r}")
 

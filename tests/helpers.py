@@ -19,7 +19,20 @@ PROMPT = "The Eiffel Tower is in the city of"
 OTHER_PROMPT = "The Colosseum"  # shorter, and "Colosseum" falls into letters
 
 BOS = "<|endoftext|>"
-WHOLE_WORDS = ("The", " the", " city", " of", " is", " in", " Eiffel", " Tower", " Paris", " Rome", " London", " France")
+WHOLE_WORDS = (
+    "The",
+    " the",
+    " city",
+    " of",
+    " is",
+    " in",
+    " Eiffel",
+    " Tower",
+    " Paris",
+    " Rome",
+    " London",
+    " France",
+)
 
 
 def allclose(found: Any, expected: Any, tolerance: float = 1e-6) -> bool:
@@ -38,7 +51,7 @@ def allclose(found: Any, expected: Any, tolerance: float = 1e-6) -> bool:
 
 
 def plain(value: Any) -> Any:
-    return value.detach().double().cpu().numpy() if isinstance(value, torch.Tensor) else value
+    return value.detach().double().cpu().numpy() if isinstance(value, torch.Tensor) else np.array(value, dtype=float)
 
 
 @contextmanager
@@ -103,6 +116,7 @@ def build_gpt_neo(**changes: Any) -> Any:
         "max_position_embeddings": 32,
         "attention_types": [[["global", "local"], 1]],
         "window_size": 8,
+        "layer_norm_epsilon": 1e-2,  # not what the others have, so that a fixed one would show
         **shared_sizes(),
         **changes,
     }

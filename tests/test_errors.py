@@ -33,7 +33,7 @@ def test_the_tree_is_complete() -> None:
 
 @pytest.mark.parametrize(("kind", "builtin"), TREE.items())
 def test_each_is_ours_and_the_builtin(kind: type[Exception], builtin: type[Exception]) -> None:
-    """`except ValueError` (IndexError, OSError, …) in a user's code would miss it, or its message be quoted or numbered."""
+    """`except ValueError` (or OSError …) in a user's code would miss it, or its message come out quoted or numbered."""
     assert issubclass(kind, errors.FfnmemError)
     assert issubclass(kind, builtin)
     assert str(kind("layer 7 is out of range")) == "layer 7 is out of range"
@@ -54,6 +54,12 @@ def test_check_index(kind: type) -> None:
     for outside in (3, -4, 10**9):
         with refuses(errors.OutOfRangeError, IndexError, f"layer {outside}", "tiny", "0 to 2"):
             errors.check_index("layer", kind(outside), 3, "tiny")
+
+
+def test_an_index_is_one_whole_number() -> None:
+    """Two positions given as one would end in a message of torch's."""
+    with refuses(errors.InputError, ValueError, "position", "whole number", "tensor"):
+        errors.check_index("position", torch.tensor([1, 2]), 3, "this prompt")
 
 
 def test_check_choice_and_count() -> None:

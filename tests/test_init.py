@@ -42,7 +42,9 @@ def test_type_checkers_see_the_same_names() -> None:
     """Editors and mypy would offer other names than Python does."""
     tree = ast.parse(Path(fm.__file__).read_text("utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    imported = {
+        alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
     assert imported == fm._HOMES
 
 

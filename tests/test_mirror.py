@@ -19,7 +19,7 @@ def holds_code(module: Path) -> bool:
 
 
 def test_of(module: Path) -> Path:
-    """Where a module's tests are: ``ffnmem/a/b.py`` in ``tests/a/test_b.py``, ``a/__init__.py`` in ``a/test_init.py``."""
+    """Where a module's tests are: ``ffnmem/a/b.py`` has ``tests/a/test_b.py``, ``a/__init__.py`` ``a/test_init.py``."""
     place = module.relative_to(PACKAGE)
     return REPOSITORY / "tests" / place.parent / f"test_{place.stem.strip('_')}.py"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import torch
@@ -67,9 +69,9 @@ def test_components_sum_to_the_logit_on_every_architecture(architecture: Model) 
             assert paths.logit == pytest.approx(direct.logit, abs=1e-9)
 
 
-def test_equals_gradients_of_the_written_out_forward_pass(tiny: Model, tiny_folder: str) -> None:
+def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> None:
     # if it failed, a neuron would be credited along the wrong direction
-    model = fm.load(tiny_folder, dtype="float64")
+    model = fm.load(str(tiny_folder), dtype="float64")
     capture = fm.capture(model, "The Eiffel Tower is in Paris")
     target = model.token_id(" Rome")
     paths = fm.attribute_paths(capture, target)
@@ -102,7 +104,9 @@ def test_tables(tiny: Model) -> None:
     assert list(top.columns) == ["layer", "neuron", "position", "token", "coefficient", "logit", "share"]
     assert top["logit"].abs().is_monotonic_decreasing
     first = top.iloc[0]
-    assert first["logit"] == pytest.approx(float(paths.neuron_logits[first["layer"], first["position"], first["neuron"]]))
+    assert first["logit"] == pytest.approx(
+        float(paths.neuron_logits[first["layer"], first["position"], first["neuron"]])
+    )
     assert first["coefficient"] == pytest.approx(
         float(paths.coefficients[first["layer"], first["position"], first["neuron"]])
     )

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 import ffnmem as fm
-from ffnmem.contributions import ffn_map
 from ffnmem.errors import InputError
 from ffnmem.plots import ADDS, ATTENTION, FFN, TAKES
 
@@ -89,11 +88,12 @@ def test_components_form_a_waterfall_that_ends_in_the_sum(attribution: fm.Attrib
     assert names[-2:] == ["final bias", "sum"]
 
 
-def test_map_shows_ffn_map_centred_at_zero(capture: fm.Capture, attribution: fm.Attribution) -> None:
-    first, second = capture.predictions(k=2)["token_id"]
-    ax = fm.plot_map(capture, first, second)
+def test_map_shows_the_paths_centred_at_zero(capture: fm.Capture, attribution: fm.Attribution) -> None:
+    first, second = (int(i) for i in capture.predictions(k=2)["token_id"])
+    paths = fm.attribute_paths(capture, first, second)
+    ax = fm.plot_map(paths)
     (image,) = ax.images
-    assert np.asarray(image.get_array()) == pytest.approx(ffn_map(capture, first, second).numpy())
+    assert np.asarray(image.get_array()) == pytest.approx(paths.map.numpy())
     low, high = image.get_clim()
     assert low == -high
     assert image.to_rgba(np.array([0.0]))[0] == pytest.approx(1.0, abs=0.01)  # nothing written is white
@@ -106,7 +106,7 @@ def test_map_shows_ffn_map_centred_at_zero(capture: fm.Capture, attribution: fm.
 
 def test_map_of_a_padded_prompt_leaves_the_pads_out(atlas: fm.Model) -> None:
     batch = fm.capture(atlas, [PROMPT, "The city of"])
-    assert len(tick_labels(fm.plot_map(batch, 5, prompt=1), "x")) == batch.length(1)
+    assert len(tick_labels(fm.plot_map(fm.attribute_paths(batch, 5, prompt=1)), "x")) == batch.length(1)
 
 
 @pytest.mark.parametrize("plot", OF_ATTRIBUTIONS)
@@ -134,7 +134,7 @@ class TestEveryPicture:
 
 
 def test_map_labels_are_no_mathematics(atlas: fm.Model) -> None:
-    ax = fm.plot_map(fm.capture(atlas, "It costs $x\n$\\frac$ here"), "$")
+    ax = fm.plot_map(fm.attribute_paths(fm.capture(atlas, "It costs $x\n$\\frac$ here"), "$"))
     ax.figure.canvas.draw()
     labels = tick_labels(ax, "x")
     assert any("$" in label for label in labels)

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import ffnmem as fm
+
+from ..errors import InputError
+from .figure import check_figure, save_figure
 from .guard import Command, note
 from .options import (
     ModelChoice,
@@ -18,6 +22,7 @@ from .options import (
     top_option,
 )
 from .output import print_csv, print_json
+from .tables import console, provenance_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +30,6 @@ if TYPE_CHECKING:
     from ..attribution import Attribution
     from ..captures import Capture
     from ..models import Model
-
-PREDICTIONS = 5
 
 
 @click.command(cls=Command, short_help="Which memories, in all layers, wrote an answer.")
@@ -45,7 +48,7 @@ PREDICTIONS = 5
     "--plot",
     type=text,
     metavar="FILE",
-    help="Also draw the layers and the top neurons into FILE: .png, .svg, .pdf.",
+    help="Also draw the layers, and the top neurons of them all, into FILE: .png, .svg or .pdf.",
 )
 @bos_option
 @model_options
@@ -78,14 +81,9 @@ def attribute(
     --json has the neurons, the components, their error, the top predictions and the provenance; --csv has the neurons:
     layer, neuron, coefficient, logit, share.
     """
-    from .figure import check_figure, save_figure
-
     path = None if plot is None else check_figure(plot)
     model = choice.load()
-
-    import ffnmem as fm
-
-    shown = [model.layer(layer) for layer in layers]
+    shown = list(dict.fromkeys(model.layer(layer) for layer in layers))
     capture = fm.capture(model, prompt)
     for asked in (target, foil):
         warn_of_missing_space(model, capture, asked, position)
@@ -112,7 +110,7 @@ def top_neurons(found: Attribution, layers: list[int], top: int) -> pd.DataFrame
 
 def as_json(capture: Capture, found: Attribution, neurons: pd.DataFrame) -> dict[str, Any]:
     """``Attribution.to_dict`` with the model's top tokens at that position."""
-    predictions = capture.predictions(found.position, PREDICTIONS)
+    predictions = capture.predictions(found.position)
     return {
         **found.to_dict(1),
         "neurons": neurons.to_dict("records"),
@@ -122,8 +120,6 @@ def as_json(capture: Capture, found: Attribution, neurons: pd.DataFrame) -> dict
 
 def warn_of_missing_space(model: Model, capture: Capture, asked: str | None, position: int) -> None:
     """Say so when the same word after a space is one token that the model thinks far likelier."""
-    from ..errors import InputError
-
     if not asked or asked[0].isspace():
         return
     try:
@@ -136,15 +132,14 @@ def warn_of_missing_space(model: Model, capture: Capture, asked: str | None, pos
 
 
 def print_table(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> None:
-    from .attribute_tables import heading, ledger, neuron_table
-    from .tables import console, provenance_line
+    from .attribute_tables import heading, ledger, neuron_table  # needs torch
 
     out = console()
     for part in (
         heading(capture, found, neurons, layers),
         neuron_table(capture.model, found, neurons),
         ledger(found),
-        provenance_line(found.provenance.as_dict(), basis="folded"),
+        provenance_line(found.provenance.as_dict(), out.width, basis="folded"),
     ):
         out.print(part)
         out.print()

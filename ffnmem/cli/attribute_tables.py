@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ..reports.tables import Prediction, predictions
 from .tables import (
-    TokenLine,
+    OneLine,
     decimals,
     explain_negatives,
     labelled,
@@ -20,6 +21,7 @@ from .tables import (
     probability,
     prompt_line,
     token,
+    token_line,
 )
 from .tokens import PROMOTED, PROMOTES, promoted, starts_with_bos
 
@@ -29,23 +31,23 @@ if TYPE_CHECKING:
     from ..models import Model
 
 PREDICTIONS = 5
-ADDS, TAKES = "blue", "dark_orange3"
+ADDS, TAKES = "#0087d7", "#d75f00"  # seen on light and on dark terminals
 
 
 def heading(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> Table:
     """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
     roles = {found.target_ids[0]: "target"} | ({} if found.foil_id is None else {found.foil_id: "foil"})
     ranked = predictions(capture, found.position, roles, PREDICTIONS)
-    top = Text()
-    for prediction in [p for p in ranked if p.rank <= PREDICTIONS][:PREDICTIONS]:
-        top.append("   " if top else "")
-        top.append_text(token(prediction.chip.token, "bold" if prediction.role else ""))
-        top.append(f" {probability(prediction.probability)}", "dim")
+    top = [
+        token(p.chip.token, "bold" if p.role else "").append(f" {probability(p.probability)}", "dim")
+        for p in ranked
+        if p.rank <= PREDICTIONS
+    ]
     after = token(found.tokens[found.position], "bold underline")
-    rows = {
+    rows: dict[str, RenderableType] = {
         "prompt": prompt_line(found.tokens, found.position, starts_with_bos(capture)),
         "after": after.append(f", position {found.position} of 0 to {len(found.tokens) - 1}", "default"),
-        "next": top,
+        "next": OneLine(top[:PREDICTIONS]),
         **{p.role: described(p) for p in sorted(ranked, key=lambda p: p.role, reverse=True) if p.role},
     }
     if found.foil is not None:
@@ -78,13 +80,12 @@ def neuron_table(model: Model, found: Attribution, neurons: pd.DataFrame) -> Tab
     logit_places, m_places = decimals(neurons["logit"]), decimals(neurons["coefficient"])
     named = [found.target, *([] if found.foil is None else [found.foil])]
     for row in neurons.itertuples():
-        style = ADDS if row.logit >= 0 else TAKES
         table.add_row(
             f"{row.layer}.{row.neuron}",
             number(row.coefficient, m_places),
-            Text(number(row.logit, logit_places, sign=True), style),
-            Text(percent(row.share), style),
-            TokenLine(tokens[row.layer, row.neuron], named),
+            Text(number(row.logit, logit_places, sign=True), ADDS if row.logit >= 0 else TAKES),
+            percent(row.share),
+            token_line(tokens[row.layer, row.neuron], named),
         )
     explain_negatives(table, neurons["coefficient"])
     return table

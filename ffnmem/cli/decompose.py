@@ -6,12 +6,29 @@ from typing import TYPE_CHECKING
 
 import click
 
+import ffnmem as fm
+
 from .guard import Command
 from .options import ModelChoice, bos_option, model_options, output_options, prompt_argument, top_option
 from .output import print_csv, print_json
+from .tables import (
+    console,
+    decimals,
+    explain_negatives,
+    labelled,
+    number,
+    percent,
+    plain_table,
+    prompt_line,
+    provenance_line,
+    token,
+    token_line,
+)
+from .tokens import PROMOTED, PROMOTES, promoted, starts_with_bos
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import RenderableType
     from rich.table import Table
 
     from ..captures import Capture
@@ -49,9 +66,6 @@ def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelCho
     --json and --csv have layer, neuron (-1 for the bias), coefficient, value_norm, weight, share.
     """
     model = choice.load()
-
-    import ffnmem as fm
-
     capture = fm.capture(model, prompt, layers=layer)
     whole = fm.decompose(capture, layer, position)
     neurons, bias = whole[whole["neuron"] != BIAS], whole[whole["neuron"] == BIAS]
@@ -76,20 +90,17 @@ def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelCho
 
 
 def print_table(capture: Capture, whole: pd.DataFrame, listed: pd.DataFrame) -> None:
-    from .tables import console, labelled, prompt_line, provenance_line, token
-    from .tokens import starts_with_bos
-
     out = console()
     layer, position, tokens = capture.layers[0], whole.attrs["position"], capture.token_strings()
     norm = float(capture.ffn_out[layer][0, position].norm())
     output = f"layer {layer} writes a vector of norm {norm:.4g}; error of the sum {whole.attrs['error']:.1e}"
     at = token(tokens[position], "bold underline")
-    heading = {
+    heading: dict[str, RenderableType] = {
         "prompt": prompt_line(tokens, position, starts_with_bos(capture)),
         "at": at.append(f", position {position} of 0 to {len(tokens) - 1}", "default"),
         "output": output,
     }
-    provenance = provenance_line(whole.attrs["provenance"], basis="folded")
+    provenance = provenance_line(whole.attrs["provenance"], out.width, basis="folded")
     for part in (labelled(heading), memory_table(capture.model, whole, listed), provenance):
         out.print(part)
         out.print()
@@ -97,9 +108,6 @@ def print_table(capture: Capture, whole: pd.DataFrame, listed: pd.DataFrame) -> 
 
 def memory_table(model: Model, whole: pd.DataFrame, listed: pd.DataFrame) -> Table:
     """The listed neurons, the others as one row, the bias, and their sum."""
-    from .tables import TokenLine, decimals, explain_negatives, number, percent, plain_table
-    from .tokens import PROMOTED, PROMOTES, promoted
-
     numbers = ("coefficient", "value norm", "weight", "share")
     table = plain_table("neuron", *numbers, PROMOTES, left=["neuron"], wraps=[PROMOTES])
     tokens = promoted(model, listed, PROMOTED)
@@ -111,7 +119,7 @@ def memory_table(model: Model, whole: pd.DataFrame, listed: pd.DataFrame) -> Tab
             number(row.value_norm, norm_places),
             number(row.weight, weight_places),
             percent(row.share),
-            TokenLine(tokens[row.layer, row.neuron]),
+            token_line(tokens[row.layer, row.neuron]),
         )
     table.add_section()
     bias, total = whole[whole["neuron"] == BIAS].iloc[0], float(whole["share"].sum())

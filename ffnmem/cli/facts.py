@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import ffnmem as fm
+
 from ..errors import InputError, listed
 from .guard import Command
 from .options import COUNT, output_options, text
 from .output import print_csv, print_json
+from .tables import console, plain_table, user_text
 
 if TYPE_CHECKING:
     from ..facts import Fact
@@ -51,8 +54,6 @@ def facts(
     --json and --csv have every field of a fact, with its paraphrases, neighbours and false targets; in CSV, lists are
     JSON arrays.
     """
-    import ffnmem as fm
-
     found = choose(fm.load_facts(source), source, relation, subject)
     if relations:
         rows = count_relations(found)[:limit]
@@ -100,8 +101,6 @@ def count_relations(found: Sequence[Fact]) -> list[dict[str, Any]]:
 
 
 def print_relations(rows: Sequence[dict[str, Any]], count: int) -> None:
-    from .tables import console, plain_table, user_text
-
     table = plain_table("relation", "facts", "targets", "prompt", left=["relation"], wraps=["prompt"])
     for row in rows:
         table.add_row(user_text(row["relation"]), f"{row['facts']:,}", f"{row['targets']:,}", user_text(row["prompt"]))
@@ -112,8 +111,6 @@ def print_relations(rows: Sequence[dict[str, Any]], count: int) -> None:
 
 
 def print_facts(shown: Sequence[Fact], count: int) -> None:
-    from .tables import console, plain_table, user_text
-
     table = plain_table("relation", "prompt", "true target", left=["relation"], wraps=["prompt", "true target"])
     for fact in shown:
         table.add_row(user_text(fact.relation), user_text(fact.text), user_text(fact.target_true, "bold"))

@@ -39,7 +39,7 @@ class Guarded(click.Command):
         try:
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as error:
-            fail(error.format_message(), error.ctx)
+            fail(explained(error), error.ctx)
         except click.ClickException as error:
             fail(error.format_message())
         except FfnmemError as error:
@@ -61,9 +61,20 @@ class Group(Guarded, click.Group):
 
 def fail(message: str, context: click.Context | None = None) -> NoReturn:
     """Say what is wrong on one line of standard error and exit with status 2; a context adds where to look it up."""
-    manual = "" if context is None else f" See '{context.command_path} --help'."
-    click.echo(f"ffnmem: error: {one_line(message)}{manual}", err=True)
+    line = one_line(message)
+    if context is not None:
+        stop = "" if line.endswith((".", "?")) else "."
+        line = f"{line}{stop} See '{context.command_path} --help'."
+    click.echo(f"ffnmem: error: {line}", err=True)
     sys.exit(MISTAKE)
+
+
+def explained(error: click.UsageError) -> str:
+    """click's message, with what would be right where it does not say so."""
+    message = error.format_message()
+    if "unexpected extra argument" in message:
+        return f"{message}: put quotes around a text with spaces."
+    return message
 
 
 def note(message: str) -> None:

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
+from rich.text import Text
+
+import ffnmem as fm
 
 from ..errors import InputError
 
@@ -44,13 +48,8 @@ class ModelChoice:
 
     def load(self) -> Model:
         """The model, with a spinner on standard error while it loads if that is a terminal."""
-        from rich.console import Console
-        from rich.text import Text
-
         with Console(stderr=True).status(Text(f"loading {self.name}", style="dim")):
             import transformers
-
-            import ffnmem as fm
 
             transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line
             return fm.load(self.name, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)

@@ -6,10 +6,9 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import click
 
 
 def plain(value: Any) -> Any:
@@ -29,7 +28,7 @@ def plain(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
-    click.echo(text.encode("utf-8"))
+    write(text + "\n")
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -40,4 +39,13 @@ def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None
     for row in rows:
         values = plain({name: row[name] for name in columns})
         writer.writerow({k: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else v for k, v in values.items()})
-    click.echo(buffer.getvalue().encode("utf-8"), nl=False)
+    write(buffer.getvalue())
+
+
+def write(text: str) -> None:
+    """All of a text, in UTF-8; raises BrokenPipeError when nobody reads any more."""
+    sys.stdout.flush()
+    rest = memoryview(text.encode("utf-8"))
+    while rest:  # an unbuffered stream may take a part, and fails only at the next one
+        rest = rest[sys.stdout.buffer.write(rest) or 0 :]
+    sys.stdout.buffer.flush()

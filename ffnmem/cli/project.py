@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+import ffnmem as fm
+
 from ..errors import InputError
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
 from .output import print_csv, print_json
+from .tables import console, decimals, number, plain_table, provenance_line, token
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +74,7 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
     """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once; raises InputError naming what is neither."""
     found: list[Neuron] = []
     for part in (part.strip() for part in ",".join(texts).split(",")):
-        match = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", part, re.ASCII)
+        match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", part, re.ASCII)
         if match is None:
             raise InputError(f"{part!r} names no neuron: write LAYER.NEURON, two whole numbers such as 3.17")
         neuron = int(match[1]), int(match[2])
@@ -83,8 +86,6 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
 def project_all(model: Model, neurons: Sequence[Neuron], sides: Sequence[str], basis: str, top: int) -> pd.DataFrame:
     """``fm.project`` of neurons of several layers, in the order asked."""
     import pandas as pd
-
-    import ffnmem as fm
 
     for layer, neuron in neurons:
         model.neuron(layer, neuron)  # refuse all before computing any
@@ -99,19 +100,15 @@ def project_all(model: Model, neurons: Sequence[Neuron], sides: Sequence[str], b
 
 
 def print_tables(frame: pd.DataFrame) -> None:
-    from .tables import console, provenance_line
-
     out = console()
     for _, rows in frame.groupby(["layer", "neuron", "side"], sort=False):
         out.print(token_table(rows))
         out.print()
-    out.print(provenance_line(frame.attrs["provenance"]))
+    out.print(provenance_line(frame.attrs["provenance"], out.width))
 
 
 def token_table(rows: pd.DataFrame) -> Table:
     """One side of one neuron: the two ends of its ranking beside each other."""
-    from .tables import decimals, number, plain_table, token
-
     first = rows.iloc[0]
     meaning = "what it writes towards and against" if first["side"] == "value" else "what excites and inhibits it"
     title = f"{first['layer']}.{first['neuron']} {first['side']}: {meaning}"

@@ -36,8 +36,8 @@ def fold(name: str, command: click.Command) -> str:
 
 def help_text(name: str, command: click.Command) -> str:
     """What ``ffnmem NAME --help`` prints."""
-    parent = click.Context(cli, info_name="ffnmem", terminal_width=WIDTH, max_content_width=WIDTH)
-    context = click.Context(command, info_name=name, parent=parent)
+    parent = click.Context(cli, info_name="ffnmem", **cli.context_settings)
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     return "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
 
 

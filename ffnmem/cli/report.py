@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+import ffnmem as fm
+
 from .guard import Command, note
 from .options import COUNT, ModelChoice, answer_options, bos_option, model_options, prompt_argument, text, top_option
 
@@ -55,12 +57,9 @@ def report(
     \b
     Examples
       ffnmem report "The Eiffel Tower is located in the city of" -o eiffel.html
-      ffnmem report "The capital of Italy is" --target " Rome" --foil " Paris" --open
+      ffnmem report "The capital of Italy is" --target " Rome" --open
     """
     model = choice.load()
-
-    import ffnmem as fm
-
     path = fm.report(
         model,
         prompt,

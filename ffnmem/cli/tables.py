@@ -6,11 +6,11 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -39,11 +39,11 @@ def token(text: str, style: str = "", limit: int = 40) -> Text:
     return result
 
 
-class TokenLine:
-    """As many whole tokens as fit into one line of its cell, two spaces apart; ``bold`` ones stand out."""
+class OneLine:
+    """As many whole pieces as fit into one line of the cell that it stands in, two spaces apart."""
 
-    def __init__(self, tokens: Iterable[str], bold: Sequence[str] = ()) -> None:
-        self.pieces = [token(text, "bold" if text in bold else "") for text in tokens]
+    def __init__(self, pieces: Sequence[Text]) -> None:
+        self.pieces = pieces
 
     def fitting(self, width: int) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
@@ -54,11 +54,16 @@ class TokenLine:
             line.append(gap).append_text(piece)
         return line
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield self.fitting(options.max_width)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, min(self.fitting(options.max_width).cell_len, options.max_width))
+
+
+def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
+    """Tokens on one line; ``bold`` ones stand out."""
+    return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
 
 
 def decimals(values: Iterable[float], digits: int = 4) -> int:
@@ -117,8 +122,8 @@ def labelled(rows: Mapping[str, RenderableType]) -> Table:
     return grid
 
 
-def provenance_line(provenance: Mapping[str, Any], **more: Any) -> Text:
-    """Where the numbers come from, on one dim line."""
+def provenance_line(provenance: Mapping[str, Any], width: int, **more: Any) -> Text:
+    """Where the numbers come from, dim; where one line would be wider than ``width``, broken between its parts."""
     values = {**provenance, **more}
     bos, version = values.pop("prepend_bos", None), values.pop("ffnmem")
     parts = [
@@ -128,7 +133,13 @@ def provenance_line(provenance: Mapping[str, Any], **more: Any) -> Text:
         *(f"{name} {value}" for name, value in values.items()),
         f"ffnmem {version}",
     ]
-    return user_text(" · ".join(parts), "dim")
+    line = Text(style="dim")
+    column = 0
+    for index, part in enumerate(map(user_text, parts)):
+        breaks = index > 0 and column + 3 + part.cell_len > width
+        line.append("" if index == 0 else "\n" if breaks else " · ").append_text(part)
+        column = part.cell_len + (0 if breaks or index == 0 else column + 3)
+    return line
 
 
 def user_text(text: str, style: str = "") -> Text:

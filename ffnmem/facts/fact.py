@@ -68,11 +68,17 @@ class Fact:
         if unknown or missing:
             problem = f"unknown fields {unknown}" if unknown else f"missing fields {missing}"
             raise InputError(f"{problem}; a fact has {', '.join(f.name for f in fields(cls))}")
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
-        for name, value in values.items():
-            texts = value if isinstance(value, tuple) else (value,)
-            if not all(isinstance(text, str) or (name == "target_new" and text is None) for text in texts):
-                raise InputError(f"field {name} must be text, not {value!r}")
+        lists = {f.name for f in fields(cls) if f.default == ()}
+        for name, value in record.items():
+            if name in lists:
+                # A text is a sequence of texts to Python: its letters would become neighbours.
+                fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+            else:
+                fits = isinstance(value, str) or (name == "target_new" and value is None)
+            if not fits:
+                kind = "a list of texts" if name in lists else "text"
+                raise InputError(f"field {name} must be {kind}, not {value!r}")
+        values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in record.items()}
         return cls(**values)
 
     def _repr_html_(self) -> str:

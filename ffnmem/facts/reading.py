@@ -19,7 +19,7 @@ def load_facts(source: str | Path) -> list[Fact]:
     """
     path = embedded_folder(str(source)) / "facts.jsonl" if str(source) in EMBEDDED else Path(source).expanduser()
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8").split("\n")  # splitlines() would also break at separators inside a text
     except FileNotFoundError:
         raise FileError(
             f"no facts at {str(source)!r}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl file"

@@ -109,7 +109,8 @@ class Model:
 
     def logits_of(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
         """Logits of outputs of the final norm."""
-        return torch.nn.functional.linear(final, self.unembedding, self.unembedding_bias)
+        bias = self.unembedding_bias
+        return torch.nn.functional.linear(final, self.unembedding.detach(), None if bias is None else bias.detach())
 
     # -- tokens --------------------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any weight or with the architecture.
+        """Twelve hexadecimal digits that change with any weight, its type, or how the weights are put together.
 
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
         not noticed).
@@ -177,7 +178,9 @@ class Model:
         parameters = list(self.bridge.original_model.named_parameters())
         state = tuple((p.data_ptr(), p._version) for _, p in parameters)
         if self._fingerprint is None or self._fingerprint[0] != state:
-            digest = hashlib.sha256(f"{self.architecture}:{self.n_layers}:{self.ffn[0].activation}".encode())
+            config = self.bridge.cfg
+            shape = (self.n_layers, config.n_heads, getattr(config, "parallel_attn_mlp", False))
+            digest = hashlib.sha256(f"{self.architecture}:{shape}:{self.ffn[0].activation}:{config.eps}".encode())
             for name, parameter in parameters:
                 digest.update(
                     f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode()

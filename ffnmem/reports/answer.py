@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..attribution import Attribution
+from ..paths import PathAttribution
 
 
 @dataclass(frozen=True)
@@ -49,4 +50,34 @@ def answer(
         in_percent=logit > 0 and max(abs(ffn), abs(written)) <= 2 * logit,
         probability=probability,
         foil_probability=foil_probability,
+    )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What memories of all positions add to a logit, and the earlier position whose memories add most."""
+
+    memories: float
+    rest: float
+    logit: float
+    error: float
+    place: int | None
+    there: float
+    in_percent: bool
+
+
+def carried(paths: PathAttribution) -> Carried:
+    """The numbers of the sentence on memories at all positions."""
+    by_position = paths.map.sum(0).tolist()
+    memories, earlier = sum(by_position), by_position[:-1]
+    place = max(range(len(earlier)), key=earlier.__getitem__, default=None)
+    there = 0.0 if place is None else earlier[place]
+    return Carried(
+        memories=memories,
+        rest=float(paths.components["logit"].sum()) - memories,
+        logit=paths.logit,
+        error=paths.error,
+        place=place,
+        there=there,
+        in_percent=paths.logit > 0 and max(abs(memories), abs(there)) <= 2 * paths.logit,
     )

@@ -6,14 +6,17 @@ from pathlib import Path
 
 from ..attribution import Attribution
 from ..captures import Capture, Prompt, capture
-from ..contributions import attribute, ffn_map
+from ..contributions import attribute
 from ..errors import InputError, check_count
 from ..models import Model
-from .answer import answer
+from ..paths import PathAttribution, attribute_paths
+from .answer import answer, carried
 from .heatmap import heatmap
 from .rendering import render
-from .tables import BASIS, ledger, memories, predictions, prompt_chips, with_tokens
+from .tables import BASIS, firings, ledger, memories, predictions, prompt_chips, with_tokens
 from .writing import check_destination, write_whole
+
+FIRINGS = 10  # rows of the table of single firings
 
 
 def report(
@@ -58,13 +61,14 @@ def report(
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
     foil_id = None if foil is None else model.token_id(foil, first_token)
     attribution = attribute(captured, target, foil_id, position, first_token=first_token)
-    write_whole(path, report_html(captured, attribution, foil_id, top=top, tokens=tokens))
+    paths = attribute_paths(captured, attribution.target_ids[0], foil_id, attribution.position)
+    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens))
     return path
 
 
-def report_html(captured: Capture, attribution: Attribution, foil_id: int | None, *, top: int, tokens: int) -> str:
-    """The page of an attribution of one position of a capture of one prompt."""
-    position, target_id = attribution.position, attribution.target_ids[0]
+def report_html(captured: Capture, attribution: Attribution, paths: PathAttribution, *, top: int, tokens: int) -> str:
+    """The page of an attribution of one position of a capture of one prompt, directly and along all paths."""
+    position, target_id, foil_id = attribution.position, attribution.target_ids[0], attribution.foil_id
     roles = {target_id: "target"} if foil_id is None else {foil_id: "foil", target_id: "target"}
     probabilities = captured.logits_at(0, position).detach().double().softmax(-1)
     prompt = prompt_chips(captured)
@@ -78,10 +82,11 @@ def report_html(captured: Capture, attribution: Attribution, foil_id: int | None
             None if foil_id is None else float(probabilities[foil_id]),
         ),
         predictions=predictions(captured, position, roles),
-        map=heatmap(ffn_map(captured, target_id, foil_id).tolist(), [chip.token for chip in prompt], position),
+        map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: position + 1]], position),
+        carried=carried(paths),
+        firings=firings(paths, prompt, min(top, FIRINGS)),
         memories=with_tokens(captured.model, memories(attribution, top), tokens, roles),
         ledger=ledger(attribution),
         position=position,
-        read_at=attribution.tokens[position],
         provenance=attribution.provenance.with_settings(basis=BASIS).as_dict(),
     )

@@ -11,6 +11,7 @@ import pandas as pd
 from ..attribution import Attribution
 from ..captures import Capture
 from ..models import Model
+from ..paths import PathAttribution
 from ..vocabulary import project
 
 BASIS = "folded"  # in which values are read as tokens; the page records it
@@ -78,6 +79,20 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Firing:
+    """One neuron at one position, and what that adds to the answer along all paths."""
+
+    layer: int
+    neuron: int
+    position: int
+    chip: Chip
+    coefficient: float
+    logit: float
+    share: float
+    bar: Bar
+
+
+@dataclass(frozen=True)
 class LedgerRow:
     component: str
     layer: int | None
@@ -114,6 +129,25 @@ def memories(attribution: Attribution, top: int) -> list[Memory]:
     axis = Axis.over(frame["logit"].tolist())
     return [
         Memory(int(row.layer), int(row.neuron), row.coefficient, row.logit, row.share, bar(axis, row.logit))
+        for row in frame.itertuples()
+    ]
+
+
+def firings(paths: PathAttribution, prompt: Sequence[Chip], top: int) -> list[Firing]:
+    """The firings that add most; ``prompt`` holds the chips of its positions."""
+    frame = paths.top(top)
+    axis = Axis.over(frame["logit"].tolist())
+    return [
+        Firing(
+            int(row.layer),
+            int(row.neuron),
+            int(row.position),
+            prompt[int(row.position)],
+            row.coefficient,
+            row.logit,
+            row.share,
+            bar(axis, row.logit),
+        )
         for row in frame.itertuples()
     ]
 

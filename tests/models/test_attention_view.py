@@ -32,9 +32,18 @@ def test_a_silent_pattern_is_an_error(tiny: Model, monkeypatch: pytest.MonkeyPat
     block = tiny.layout.blocks[0]
     mute = nn.Module()
     mute.hook_pattern = nn.Identity()
-    monkeypatch.setattr(tiny, "layout", type(tiny.layout)(**{**vars(tiny.layout), "blocks": (
-        type(block)(mute, block.attention_norm, block.norm, block.project_in, block.project_out),
-        *tiny.layout.blocks[1:],
-    )}))
+    monkeypatch.setattr(
+        tiny,
+        "layout",
+        type(tiny.layout)(
+            **{
+                **vars(tiny.layout),
+                "blocks": (
+                    type(block)(mute, block.attention_norm, block.norm, block.project_in, block.project_out),
+                    *tiny.layout.blocks[1:],
+                ),
+            }
+        ),
+    )
     with pytest.raises(HookError, match="layers 0 "):
         frozen_attention(tiny, torch.tensor([0, 1, 2]))

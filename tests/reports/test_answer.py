@@ -5,7 +5,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import InputError
-from ffnmem.reports.answer import answer
+from ffnmem.reports.answer import answer, carried
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +31,18 @@ def test_no_percentage_of_a_logit_that_is_not_clearly_positive(attribution: fm.A
 def test_several_positions_are_refused(atlas: fm.Model) -> None:
     with pytest.raises(InputError, match="positions"):
         answer(fm.attribute(fm.capture(atlas, "one two three"), fm.NEXT), 20)
+
+
+def test_what_is_carried_adds_up(atlas: fm.Model) -> None:
+    paths = fm.attribute_paths(fm.capture(atlas, "The capital of France is"))
+    found = carried(paths)
+    assert found.memories == pytest.approx(float(paths.map.sum()))
+    assert found.memories + found.rest == pytest.approx(paths.logit, abs=1e-4)
+    assert found.there == pytest.approx(float(paths.map.sum(0)[found.place]))
+    assert found.there == pytest.approx(float(paths.map.sum(0)[:-1].max()))
+
+
+def test_one_position_has_no_earlier_one(atlas: fm.Model) -> None:
+    found = carried(fm.attribute_paths(fm.capture(atlas, "The", prepend_bos=False)))
+    assert found.place is None
+    assert found.there == 0.0

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.contributions import ffn_map
 from ffnmem.errors import FileError, InputError, OutOfRangeError
 from ffnmem.reports.report import report_html
 
@@ -16,8 +15,8 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 SECTIONS = [
     "The answer",
     "What the model predicts",
-    "Where FFNs write towards it",
-    "The memories that wrote most",
+    "Where memories were read",
+    "The memories that wrote it directly",
     "Everything that adds up to the logit",
     "Where these numbers come from",
 ]
@@ -56,7 +55,7 @@ def test_the_sentence_tells_the_answer(page: Page, capture: fm.Capture, attribut
     top = attribution.top(12)["logit"].sum()
     best = capture.predictions(k=1).iloc[0]
     assert f"has logit {attribution.logit:.2f}, probability {best['probability']:.4f}; FFN memories wrote" in page.words
-    assert f"{100 * ffn / attribution.logit:.0f}% of it (+{ffn:.2f})" in page.words.replace("−", "-")
+    assert f"{100 * ffn / attribution.logit:.0f}% of it directly (+{ffn:.2f})" in page.words.replace("−", "-")
     assert f"the 12 largest of {len(attribution.neurons):,} neurons {100 * top / attribution.logit:.0f}%" in page.words
 
 
@@ -100,7 +99,8 @@ def test_predictions_are_the_captures(page: Page, capture: fm.Capture) -> None:
 
 
 def test_map_tells_every_value(page: Page, capture: fm.Capture, attribution: fm.Attribution) -> None:
-    expected = ffn_map(capture, attribution.target_ids[0])
+    paths = fm.attribute_paths(capture, attribution.target_ids[0])
+    expected = paths.map
     found = {}
     for title in page.titles:
         match = re.fullmatch(r"layer (\d+), position (\d+) .*: ([+−]?[\d.]+)", title)
@@ -108,7 +108,21 @@ def test_map_tells_every_value(page: Page, capture: fm.Capture, attribution: fm.
             found[int(match[1]), int(match[2])] = float(match[3].replace("−", "-"))
     assert len(found) == expected.numel()
     assert all(value == pytest.approx(float(expected[place]), abs=6e-4) for place, value in found.items())
-    assert "Only the last column" in page.words
+    before = expected.sum(0)[:-1]
+    token = capture.token_strings()[int(before.argmax())].replace(" ", "·")
+    assert f"those at {token} add most, +{float(before.max()):.2f}" in page.words
+
+
+def test_firings_are_the_paths(page: Page, capture: fm.Capture, attribution: fm.Attribution) -> None:
+    _, *rows = page.tables["firings"]
+    expected = fm.attribute_paths(capture, attribution.target_ids[0]).top(10)
+    assert len(rows) == 10
+    for cells, row in zip(rows, expected.itertuples(), strict=True):
+        assert cells[0].text == f"{row.layer}.{row.neuron}"
+        assert cells[1].text.split() == [row.token.replace(" ", "·"), str(row.position)]
+        assert cells[2].values == [row.coefficient]
+        assert cells[3].values == [row.logit]
+        assert cells[5].values == [row.share]
 
 
 def test_provenance_is_whole(page: Page, attribution: fm.Attribution) -> None:
@@ -162,9 +176,10 @@ def test_hostile_tokens_and_names_stay_text(
             tokens=(HOSTILE,) * len(attribution.tokens),
             target_tokens=(HOSTILE,),
             foil=HOSTILE,
+            foil_id=5,
             provenance=replace(attribution.provenance, model=HOSTILE),
         ),
-        foil_id=5,
+        paths=fm.attribute_paths(capture, attribution.target_ids[0]),
         top=3,
         tokens=2,
     )
@@ -196,7 +211,8 @@ def test_a_prompt_of_one_token(atlas: fm.Model, tmp_path: Path) -> None:
 
 def test_an_earlier_position_is_marked(atlas: fm.Model, tmp_path: Path) -> None:
     page = Page(fm.report(atlas, PROMPT, position=-3, out=tmp_path / "report.html").read_text())
-    assert "Only the marked column" in page.words
+    columns = [attributes for _, attributes in page.tags if attributes.get("class") == "fm-column"]
+    assert len(columns) == len(atlas.tokenize(PROMPT)) - 2  # what comes later cannot reach it
     assert len([1 for tag, attributes in page.tags if attributes.get("class") == "unseen"]) == 2
     with pytest.raises(OutOfRangeError, match="position 99"):
         fm.report(atlas, PROMPT, position=99, out=tmp_path / "report.html")
@@ -205,8 +221,9 @@ def test_an_earlier_position_is_marked(atlas: fm.Model, tmp_path: Path) -> None:
 def test_a_negative_coefficient_is_pointed_out(capture: fm.Capture, attribution: fm.Attribution) -> None:
     plain = replace(attribution, coefficients=attribution.coefficients.abs())
     turned = replace(attribution, coefficients=-attribution.coefficients.abs())
-    assert "turned round" not in Page(report_html(capture, plain, None, top=3, tokens=1)).words
-    assert Page(report_html(capture, turned, None, top=3, tokens=1)).words.count("turned round") == 3
+    paths = fm.attribute_paths(capture)
+    assert "turned round" not in Page(report_html(capture, plain, paths, top=3, tokens=1)).words
+    assert Page(report_html(capture, turned, paths, top=3, tokens=1)).words.count("turned round") == 3
 
 
 def test_a_context_full_of_tokens(atlas: fm.Model, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""How the tests of the command line run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NoReturn
+
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from ffnmem.cli import cli
+
+PROMPT = "The Eiffel Tower is in the city of"
+
+
+def run(*args: object, status: int = 0, env: dict[str, str] | None = None) -> Result:
+    """Run ``ffnmem ARGS`` in this process; anything but ``status`` fails with what was printed."""
+    result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, [str(a) for a in args], prog_name="ffnmem")
+    assert result.exit_code == status, f"{result.exit_code}: {result.output}\n{result.exception!r}"
+    return result
+
+
+def table(*args: object, width: int = 80) -> str:
+    """What a command prints on a terminal of ``width`` columns, which no line may exceed."""
+    out = run(*args, env={"COLUMNS": str(width)}).stdout
+    for line in out.splitlines():
+        assert cell_len(line) <= width, f"{cell_len(line)} columns: {line!r}"
+    return out
+
+
+def data(*args: object) -> Any:
+    """The JSON of a command, which must be strict and stand alone on standard output."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is no JSON")
+
+    result = run(*args, "--json")
+    assert not result.stderr
+    return json.loads(result.stdout, parse_constant=refuse)
+
+
+def mistake(*args: object, named: tuple[object, ...]) -> str:
+    """A user's mistake: status 2, nothing on standard output, one line on standard error that names ``named``."""
+    result = run(*args, status=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("ffnmem: error: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.endswith("\n")
+    missing = [name for name in named if str(name) not in result.stderr]
+    assert not missing, f"{missing} not named in: {result.stderr}"
+    return result.stderr
+
+
+def process(*args: object, **options: Any) -> subprocess.Popen[bytes]:
+    """``python -m ffnmem ARGS`` as a process of its own."""
+    environment = {**os.environ, "COLUMNS": "80", **options.pop("env", {})}
+    command = [sys.executable, "-m", "ffnmem", *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **options)

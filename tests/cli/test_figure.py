@@ -1,0 +1,37 @@
+"""The figure of --plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.figure import check_figure, save_figure
+from ffnmem.errors import FileError, InputError
+from tests.helpers import refuses
+
+
+@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_writes_each_format(name: str, magic: bytes, tiny: fm.Model, tmp_path: Path) -> None:
+    path = check_figure(str(tmp_path / name))
+    save_figure(fm.attribute(fm.capture(tiny, "The city of"), " Paris"), path, top=10**6)
+    assert path.read_bytes().startswith(magic)
+
+
+def test_refuses_before_any_work(tmp_path: Path) -> None:
+    with refuses(InputError, ValueError, "a.jpeg2", ".png"):
+        check_figure("a.jpeg2")
+    with refuses(InputError, ValueError, "plot"):
+        check_figure("plot")
+    with refuses(FileError, OSError, "nowhere"):
+        check_figure(str(tmp_path / "nowhere" / "a.png"))
+    (tmp_path / "folder.png").mkdir()
+    with refuses(FileError, OSError, "folder.png"):
+        check_figure(str(tmp_path / "folder.png"))
+
+
+def test_a_folder_that_cannot_be_written(tiny: fm.Model, tmp_path: Path) -> None:
+    found = fm.attribute(fm.capture(tiny, "The city of"), " Paris")
+    with refuses(FileError, OSError, "gone"):
+        save_figure(found, tmp_path / "gone" / "a.png", 5)

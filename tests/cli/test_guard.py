@@ -1,0 +1,138 @@
+"""Failures: one line, the right status, and quiet where nobody made a mistake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ffnmem.cli import cli
+from ffnmem.cli.guard import Group, one_line
+from ffnmem.errors import FileError, InputError
+from ffnmem.facts import Fact, write_facts
+from tests.cli.running import mistake, process, run
+
+
+def failing(error: BaseException) -> Group:
+    """A group with one command, ``fail``, that raises."""
+    group = Group()
+
+    @group.command()
+    def fail() -> None:
+        raise error
+
+    return group
+
+
+@pytest.mark.parametrize("error", [InputError("the prompt\nis wrong"), FileError("the prompt is wrong")])
+def test_every_error_of_ours_is_one_line(error: Exception) -> None:
+    """A traceback for a mistake tells its maker nothing. FileError is an OSError too, which click treats apart."""
+    result = CliRunner().invoke(failing(error), ["fail"])
+    assert result.exit_code == 2
+    assert result.stderr == "ffnmem: error: the prompt is wrong\n"
+    assert result.stdout == ""
+
+
+def test_other_errors_keep_their_traceback() -> None:
+    """A fault of the program must not look like the user's."""
+    with pytest.raises(ZeroDivisionError):
+        CliRunner(catch_exceptions=False).invoke(failing(ZeroDivisionError()), ["fail"])
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["atribute"], ["No such command", "'atribute'", "ffnmem --help"]),
+        (["--bad"], ["No such option", "--bad", "ffnmem --help"]),
+        (["attribute"], ["Missing argument 'PROMPT'", "ffnmem attribute --help"]),
+        (["attribute", "The", "Eiffel", "Tower"], ["Eiffel Tower", "quotes"]),
+        (["attribute", "x", "--tagret", "y"], ["--tagret", "ffnmem attribute --help"]),
+        (["attribute", "x", "--top", "0"], ["--top", "x>=1"]),
+        (["attribute", "x", "--position", "last"], ["--position", "'last'", "integer"]),
+        (["attribute", "x", "--dtype", "int8"], ["int8", "float32", "bfloat16"]),
+        (["attribute", "\udcff"], ["PROMPT", "UTF-8"]),
+        (["decompose", "x"], ["--layer"]),
+        (["project"], ["LAYER.NEURON"]),
+    ],
+    ids=lambda value: " ".join(value).encode("ascii", "backslashreplace").decode(),
+)
+def test_usage_errors_are_one_line(args: list[str], named: list[str]) -> None:
+    """click by itself prints three lines and a usage."""
+    mistake(*args, named=tuple(named))
+
+
+def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
+    """A file's or a token's text could recolour the terminal or forge a second line."""
+    assert one_line("a \r\n b\x1b[31mc\u202ed\n") == "a b\\x1b[31mc\\u202ed"
+    assert "\x1b" not in mistake("facts", "no\x1b[31m\nfile", named=("no\\x1b[31m\\nfile",))
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts knows why."""
+
+    def interrupt(source: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ffnmem.load_facts", interrupt, raising=False)
+    result = run("facts", status=130)
+    assert result.output.strip() == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_ctrl_c_of_a_real_process(tmp_path: Path) -> None:
+    """The same through the signal, while the command reads a pipe that never ends."""
+    fifo = tmp_path / "facts.jsonl"
+    os.mkfifo(fifo)
+    running = process("facts", fifo)
+    end = None
+    deadline = time.monotonic() + 60
+    while end is None and time.monotonic() < deadline:
+        try:
+            end = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)  # succeeds once the command has opened it
+        except OSError:  # ENXIO: nobody reads yet
+            time.sleep(0.02)
+    assert end is not None
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    os.close(end)
+    assert (running.returncode, out, err.strip()) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("form", [["--json"], ["--csv"], ["--limit", "4000"]], ids=" ".join)
+def test_a_closed_pipe_is_quiet(form: list[str], unbuffered: str) -> None:
+    """``ffnmem facts | head -1`` must not end in a traceback, however Python buffers."""
+    running = process("facts", *form, env={"PYTHONUNBUFFERED": unbuffered})
+    assert running.stdout is not None
+    assert running.stderr is not None
+    assert running.stdout.readline()
+    running.stdout.close()
+    assert running.stderr.read() == b""
+    assert running.wait(timeout=60) == 1
+    running.stderr.close()
+
+
+@pytest.mark.parametrize(("encoding", "subject"), [("ascii", "?r?"), ("utf-8", "Ærø")])
+def test_terminals_without_unicode(tmp_path: Path, encoding: str, subject: str) -> None:
+    """A terminal that cannot show a letter must still show the table; data is UTF-8 anyway."""
+    env = {"PYTHONIOENCODING": encoding}
+    facts = tmp_path / "facts.jsonl"
+    write_facts([Fact(subject="Ærø", relation="island.country", prompt="{} is in", target_true="Denmark")], facts)
+    for form, expected in ((["--limit", 1], subject), (["--csv"], "Ærø"), (["--json"], "Ærø")):
+        written = process("facts", facts, *form, env=env)
+        out, err = written.communicate(timeout=120)
+        assert (written.returncode, err) == (0, b"")
+        assert expected in out.decode("utf-8")
+
+
+def test_can_be_called_from_python() -> None:
+    """Without standalone mode, errors reach the caller, as click promises."""
+    with pytest.raises(InputError, match="exclude each other"):
+        cli.main(["facts", "--json", "--csv"], standalone_mode=False)
+    with pytest.raises(click.UsageError):
+        cli.main(["facts", "--nothing"], standalone_mode=False)

@@ -1,0 +1,114 @@
+"""The group: its commands, its manual, and how quickly it answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli import cli
+from ffnmem.cli.reference import help_text
+from tests.cli.running import process, run
+
+COMMANDS = sorted(cli.commands)
+HEAVY = ("torch", "transformers", "transformer_lens", "matplotlib", "pandas", "numpy", "jinja2")
+
+HELP = """
+import json, sys, time
+start = time.perf_counter()
+from ffnmem.cli import main
+try:
+    main()
+except SystemExit as end:
+    print(json.dumps([end.code, time.perf_counter() - start, sorted({n.partition(".")[0] for n in sys.modules})]))
+"""
+
+
+def examples(command: click.Command) -> list[str]:
+    """The example lines of a command's manual, as a shell would read them."""
+    joined = help_text(command.name or "", command).replace("\\\n", " ")
+    return [line.strip() for line in joined.splitlines() if re.match(r"\s+ffnmem ", line)]
+
+
+def test_commands() -> None:
+    """A command that is not registered cannot be found."""
+    assert COMMANDS == ["attribute", "decompose", "facts", "project", "report"]
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"ffnmem {fm.__version__}\n"
+
+
+def test_without_a_command_the_manual() -> None:
+    """Whoever types the bare name asks what there is."""
+    assert run().stdout == run("--help").stdout == run("-h").stdout
+
+
+@pytest.mark.parametrize("args", [["--help"], ["attribute", "--help"], ["--version"]], ids=" ".join)
+def test_help_is_quick(args: list[str]) -> None:
+    """A manual that waits for torch is one that nobody reads; the time is a coarse second gate, best of three."""
+    runs = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", HELP, *args], capture_output=True, text=True, timeout=60)
+        assert not done.stderr
+        runs.append(json.loads(done.stdout.splitlines()[-1]))
+    status, _, modules = runs[0]
+    assert status == 0
+    assert not set(HEAVY) & set(modules)
+    assert min(seconds for _, seconds, _ in runs) < 0.5
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_manual(name: str) -> None:
+    """Every option has a help text, every command examples, and no line is wider than 80 columns."""
+    command = cli.commands[name]
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.opts} of {name} has no help"
+            assert not parameter.hidden
+    assert examples(command), f"{name} has no example"
+    assert command.short_help
+    for width in (40, 80, 200):
+        text = run(name, "--help", env={"COLUMNS": str(width)}).stdout
+        assert max(map(len, text.splitlines())) <= 80
+        assert text == run(name, "-h").stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for name in COMMANDS for line in examples(cli.commands[name])],
+)
+def test_examples_work(line: str, atlas: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example of the manual that fails is worse than none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(webbrowser, "open", lambda url: True)
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: atlas)
+    words = shlex.split(re.split(r" [|>] ", line)[0])
+    assert words[0] == "ffnmem"
+    assert run(*words[1:]).stdout
+
+
+def test_as_a_module() -> None:
+    """``python -m ffnmem`` is the same program."""
+    done = process("--version")
+    out, err = done.communicate(timeout=60)
+    assert (done.returncode, out.decode(), err) == (0, f"ffnmem {fm.__version__}\n", b"")
+
+
+def test_installed_entry_point(tiny_folder: Path) -> None:
+    """The whole way as a user goes it: data on standard output, nothing on standard error."""
+    program = Path(sys.executable).parent / "ffnmem"
+    done = subprocess.run(
+        [program, "attribute", "The city", "--model", tiny_folder, "--json"], capture_output=True, timeout=120
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["prompt_tokens"] == ["<|endoftext|>", "The", " city"]
+    assert done.stderr == b""

@@ -1,0 +1,65 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli import cli
+from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, text
+from ffnmem.models import loading
+from ffnmem.vocabulary import BASES as LIBRARY_BASES
+from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
+
+READERS = ("attribute", "decompose", "report")
+
+
+def test_choices_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert BASES == LIBRARY_BASES
+    assert tuple(loading.DTYPES) == DTYPES
+    assert ("both", *LIBRARY_SIDES) == SIDES
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_defaults_are_the_librarys(name: str) -> None:
+    """The same call would answer differently from a shell and from a notebook."""
+    defaults = {p.name: p.default for p in cli.commands[name].params}
+    assert defaults["name"] == "atlas"
+    assert defaults["dtype"] == "float32"
+    assert defaults["position"] == -1
+    assert defaults["top"] == 20
+    assert defaults["prepend_bos"] is None
+
+
+def test_only_readers_of_text_take_the_beginning_of_sequence() -> None:
+    """An option that does nothing would be believed."""
+    for name, command in cli.commands.items():
+        assert ("prepend_bos" in {p.name for p in command.params}) == (name in READERS)
+
+
+def test_one_wording(tiny_folder: Path) -> None:
+    """An option of the same name says the same everywhere it means the same."""
+    said: dict[str, set[str]] = {}
+    for command in cli.commands.values():
+        for option in command.params:
+            if isinstance(option, click.Option) and option.name in ("name", "device", "dtype", "as_json", "target"):
+                said.setdefault(option.name, set()).add(option.help or "")
+    assert {name: len(texts) for name, texts in said.items()} == dict.fromkeys(said, 1)
+
+
+def test_loads_what_was_asked(tiny_folder: Path, tiny: fm.Model, capfd: pytest.CaptureFixture[str]) -> None:
+    model = ModelChoice(str(tiny_folder), "cpu", "float64", False).load()
+    assert model.prepend_bos is False
+    assert str(model.dtype) == "torch.float64"
+    assert ModelChoice(str(tiny_folder), None, "float32", None).load().fingerprint == tiny.fingerprint
+    assert capfd.readouterr() == ("", "")
+
+
+def test_text() -> None:
+    assert text("naïve ↵") == "naïve ↵"
+    with pytest.raises(click.BadParameter, match="UTF-8"):
+        text("a\udcff")

@@ -1,0 +1,140 @@
+"""How tables show tokens and numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from ffnmem.cli.tables import (
+    OneLine,
+    console,
+    decimals,
+    number,
+    percent,
+    plain_table,
+    probability,
+    prompt_line,
+    provenance_line,
+    token,
+    token_line,
+    user_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(" Paris", "·Paris"), ("Paris", "Paris"), ("\n", "↵"), ("", "∅"), ("[red]", "[red]"), ("\x1b[2J", "\\x1b[2J")],
+)
+def test_tokens(text: str, shown: str) -> None:
+    """A leading space makes another token, so it must be seen; markup and controls are only text."""
+    assert token(text).plain == shown
+
+
+def test_marks_are_dim_and_letters_are_not() -> None:
+    """A dot that is a token must look different from a dot that stands for a space."""
+    assert [(str(span.style), span.start, span.end) for span in token(" a", "bold").spans] == [
+        ("dim", 0, 1),
+        ("bold", 1, 2),
+    ]
+
+
+@given(st.lists(st.text(max_size=30), max_size=12), st.integers(1, 90))
+def test_a_line_of_tokens_fits(tokens: list[str], width: int) -> None:
+    """Whatever the tokens are, the first is there and no later one is cut in two."""
+    line = token_line(tokens).fitting(width)
+    whole = [token(text).plain for text in tokens]
+    count = next(n for n in range(len(whole) + 1) if "  ".join(whole[:n]) == line.plain)
+    assert count >= min(1, len(tokens))
+    assert count <= 1 or line.cell_len <= width
+    assert "\n" not in line.plain
+
+
+def test_one_line_measures_what_it_prints() -> None:
+    """A table gives the column what it asks for, and no more than there is."""
+    out = console()
+    line = token_line(["one", "two", "three"])
+    assert line.__rich_measure__(out, out.options.update(width=80)).maximum == len("one  two  three")
+    assert line.__rich_measure__(out, out.options.update(width=9)).maximum == len("one  two")
+    assert OneLine([]).__rich_measure__(out, out.options).maximum == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [([12.3456], 2), ([1.5, -0.1], 3), ([0.0123], 5), ([99999.0], 0), ([0.0], 3), ([], 3), ([math.nan, 2.0], 3)],
+)
+def test_decimals_follow_the_largest(values: list[float], places: int) -> None:
+    """A column of small numbers would be all zeros, one of large numbers all digits."""
+    assert decimals(values) == places
+
+
+def test_numbers() -> None:
+    assert number(1.23456, 2, sign=True) == "+1.23"
+    assert number(-1.23456, 2) == "-1.23"
+    assert number(math.nan, 2) == percent(math.inf) == "–"
+    assert percent(-0.0123) == "-1.2%"
+    assert probability(0.0004) == "<0.1%"
+    assert probability(0.0) == "0.0%"
+    assert probability(0.9964) == "99.6%"
+
+
+def test_prompt_line_shows_the_neighbourhood() -> None:
+    """Of a long prompt, the end that matters: up to the position, and a few tokens after it."""
+    tokens = ["<|endoftext|>", *(f" t{i}" for i in range(100))]
+    assert prompt_line(tokens[:3], 2, bos=True).plain == "BOS ·t0 ·t1"
+    assert prompt_line(tokens[:3], 2, bos=False).plain == "<|endoftext|> ·t0 ·t1"
+    line = prompt_line(tokens, 50, bos=True).plain
+    assert line.startswith("… ")
+    assert line.endswith(" …")
+    assert "·t49" in line.split()
+    assert len(line.split()) == 26
+    assert prompt_line(tokens, 100, bos=True).plain.endswith("·t99")
+    assert prompt_line(tokens, 0, bos=True).plain.startswith("BOS ·t0")
+
+
+def test_the_position_is_underlined() -> None:
+    line = prompt_line(["a", "b", "c"], 1, bos=False)
+    assert [line.plain[span.start : span.end] for span in line.spans if "underline" in str(span.style)] == ["b"]
+
+
+def test_provenance_line() -> None:
+    """Model and fingerprint first, broken only between parts; paths are shown without control characters."""
+    given = {
+        "model": "a\x1b b",
+        "fingerprint": "f0",
+        "dtype": "f32",
+        "device": "cpu",
+        "prepend_bos": True,
+        "ffnmem": "1",
+    }
+    whole = "a\\x1b b f0 · f32 on cpu · with BOS · basis raw · ffnmem 1"
+    assert provenance_line(given, 80, basis="raw").plain == whole
+    assert provenance_line(given, len(whole), basis="raw").plain == whole
+    assert provenance_line(given, len(whole) - 1, basis="raw").plain == whole.replace(" · ffnmem", "\nffnmem")
+    assert provenance_line(given, 1, basis="raw").plain == whole.replace(" · ", "\n")
+
+
+def test_text_of_others_keeps_its_spaces() -> None:
+    assert user_text("a b\tc\u202e[b]").plain == "a b\\tc\\u202e[b]"
+
+
+@pytest.mark.parametrize(("columns", "width"), [("40", 60), ("80", 80), ("300", 120)])
+def test_console_width(columns: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too narrow, a table would cut its numbers; too wide, the eye would lose the row."""
+    monkeypatch.setenv("COLUMNS", columns)
+    assert console().width == width
+
+
+def test_only_wrapping_columns_give_way(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number cut by an ellipsis is a wrong number."""
+    monkeypatch.setenv("COLUMNS", "60")
+    table = plain_table("neuron", "logit", "tokens", left=["neuron"], wraps=["tokens"])
+    table.add_row("11.12345", "+123456789.123456789", token_line(["word"] * 30))
+    console().print(table)
+    out = capsys.readouterr().out
+    assert "+123456789.123456789" in out
+    assert "11.12345" in out
+    assert max(map(cell_len, out.splitlines())) <= 60

@@ -1,0 +1,161 @@
+"""Files of facts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import FileError
+from ffnmem.facts import load_facts, write_facts
+from tests.helpers import refuses
+
+ONE = {"subject": "Eiffel Tower", "relation": "city", "prompt": "The {} is in", "target_true": "Paris", "id": "1"}
+TWO = {"subject": "Panthéon", "relation": "city", "prompt": "{} is in", "target_true": "Rome\u2028", "id": "2"}
+
+
+@pytest.fixture(scope="module")
+def atlas_facts() -> list[fm.Fact]:
+    return load_facts("atlas")
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
+def test_round_trip(tmp_path: Path, atlas_facts: list[fm.Fact]) -> None:
+    """Facts would change by being saved: letters outside ASCII, separators that Python takes for line ends."""
+    facts = [*atlas_facts[:50], fm.Fact.from_dict(ONE), fm.Fact.from_dict(TWO)]
+    path = write_facts(facts, tmp_path / "facts.jsonl")
+    assert path == tmp_path / "facts.jsonl"
+    assert load_facts(path) == load_facts(str(path)) == facts
+    assert "Panthéon" in path.read_text("utf-8")
+
+
+def test_no_temporary_file_stays(tmp_path: Path) -> None:
+    """A write that breaks off would lose the older file, or leave half a file beside it."""
+    path = write_facts([fm.Fact.from_dict(ONE)], tmp_path / "facts.jsonl")
+
+    def breaks() -> Iterator[fm.Fact]:
+        yield fm.Fact.from_dict(TWO)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_facts(breaks(), path)
+    assert [file.name for file in tmp_path.iterdir()] == ["facts.jsonl"]
+    assert load_facts(path) == [fm.Fact.from_dict(ONE)]
+
+
+def test_empty_lines_are_nothing(tmp_path: Path) -> None:
+    """A final newline, or a blank line between groups, would be an error."""
+    path = write(tmp_path / "facts.jsonl", json.dumps(ONE), "", "  ", json.dumps(TWO), "")
+    assert len(load_facts(path)) == 2
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_line_ends(tmp_path: Path, end: str) -> None:
+    """A file written on Windows would be one long line."""
+    path = tmp_path / "facts.jsonl"
+    path.write_bytes(end.join([json.dumps(ONE), json.dumps(TWO)]).encode())
+    assert [fact.id for fact in load_facts(path)] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("{", "Expecting property name"),
+        ("[1, 2]", "object"),
+        ('"text"', "object"),
+        (json.dumps({**ONE, "subject": ""}), "subject is empty"),
+        (json.dumps({**ONE, "prompt": "in"}), "{}"),
+        (json.dumps({**ONE, "colour": "red"}), "colour"),
+        (json.dumps({"subject": "Eiffel Tower"}), "missing"),
+        (json.dumps({**ONE, "neighbours": 3}), "neighbours"),
+    ],
+    ids=lambda value: value[:15],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: str, named: str) -> None:
+    """In a file of thousands, the line would have to be searched for."""
+    path = write(tmp_path / "facts.jsonl", json.dumps(TWO), "", line)
+    with refuses(FileError, OSError, str(path), "line 3", named):
+        load_facts(path)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """A traceback of several lines for a misspelt name."""
+    with refuses(FileError, OSError, "nosuch.jsonl", "'atlas'", ".jsonl"):
+        load_facts(tmp_path / "nosuch.jsonl")
+    with refuses(FileError, OSError, str(tmp_path)):
+        load_facts(tmp_path)
+    binary = tmp_path / "binary.jsonl"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with refuses(FileError, OSError, str(binary), "UTF-8"):
+        load_facts(binary)
+    with refuses(FileError, OSError, "no facts"):
+        load_facts(write(tmp_path / "empty.jsonl", "", ""))
+
+
+def test_an_id_stands_once(tmp_path: Path) -> None:
+    """Two facts' results would be merged into one."""
+    path = write(tmp_path / "facts.jsonl", json.dumps(ONE), json.dumps({**TWO, "id": "1"}))
+    with refuses(FileError, OSError, str(path), "'1'", "twice"):
+        load_facts(path)
+    without = [json.dumps({**fact, "id": ""}) for fact in (ONE, TWO)]
+    assert len(load_facts(write(path, *without))) == 2
+
+
+# -- the embedded model's facts ---------------------------------------------------------------------------------------
+
+
+def test_there_are_enough(atlas_facts: list[fm.Fact]) -> None:
+    """Evaluations over relations and subjects would rest on too little."""
+    assert len(atlas_facts) >= 2400
+    assert len({fact.relation for fact in atlas_facts}) >= 20
+    subjects = Counter(fact.subject for fact in atlas_facts)
+    assert len(subjects) >= 500
+    assert sum(count >= 4 for count in subjects.values()) > len(subjects) / 2
+
+
+def test_none_stands_twice_or_contradicts(atlas_facts: list[fm.Fact]) -> None:
+    """A relation with two objects for one subject has no right answer."""
+    pairs = Counter((fact.relation, fact.subject) for fact in atlas_facts)
+    assert not [pair for pair, count in pairs.items() if count > 1]
+    ids = [fact.id for fact in atlas_facts]
+    assert all(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_neighbours_share_relation_and_target(atlas_facts: list[fm.Fact]) -> None:
+    """A rewrite's side effects would be measured on subjects with another answer."""
+    holders: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for fact in atlas_facts:
+        holders[fact.relation, fact.target_true].add(fact.subject)
+    for fact in atlas_facts:
+        assert set(fact.neighbours) <= holders[fact.relation, fact.target_true] - {fact.subject}, fact.id
+        assert len(set(fact.neighbours)) == len(fact.neighbours)
+    assert sum(bool(fact.neighbours) for fact in atlas_facts) > len(atlas_facts) / 2
+
+
+def test_prompts_and_targets(atlas_facts: list[fm.Fact]) -> None:
+    """A template would ask with a space too many, or an edit aim at what is already true."""
+    for fact in atlas_facts:
+        for template in (fact.prompt, *fact.paraphrases, *fact.generation_prompts):
+            assert template.count("{}") == 1
+            assert template == template.strip()
+        for target in (fact.target_true, *fact.false_targets):
+            assert target == target.strip() != ""
+        assert fact.target_new is not None
+        assert fact.target_true not in (fact.target_new, *fact.false_targets), fact.id
+        assert len(fact.paraphrases) >= 2
+        assert fact.prompt not in fact.paraphrases
+
+
+def test_the_first_fact_of_every_example(atlas_facts: list[fm.Fact]) -> None:
+    """The documents' example would not be among the facts."""
+    eiffel = [fact for fact in atlas_facts if fact.text == "The Eiffel Tower is located in the city of"]
+    assert [fact.target_true for fact in eiffel] == ["Paris"]

@@ -1,0 +1,91 @@
+"""One FFN as keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.pytorch_utils import Conv1D
+
+import ffnmem as fm
+from ffnmem.models import FFN
+from ffnmem.models.ffn_view import oriented
+from tests.helpers import Pair, allclose
+
+
+def recomputed(ffn: FFN, x: torch.Tensor) -> torch.Tensor:
+    """Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out from nothing but the view."""
+    pre = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
+    return ACT2FN[ffn.activation](pre) @ ffn.values + (0 if ffn.value_bias is None else ffn.value_bias)
+
+
+def test_recomputes_hugging_faces_mlp(pair: Pair) -> None:
+    """Keys, values, biases or the activation would be taken from the wrong place, or transposed."""
+    x = torch.randn(7, pair.model.d_model, generator=torch.Generator().manual_seed(1))
+    for layer, ffn in enumerate(pair.model.ffn):
+        assert allclose(recomputed(ffn, x), pair.mlp(layer)(x), 1e-6)
+
+
+def test_recomputes_hugging_faces_mlp_in_float64(pair64: Pair) -> None:
+    """A difference that float32 hides, such as another form of GELU."""
+    x = torch.randn(7, pair64.model.d_model, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for layer, ffn in enumerate(pair64.model.ffn):
+        assert allclose(recomputed(ffn, x), pair64.mlp(layer)(x), 1e-13)
+
+
+def test_orientation_is_one_for_all(pair: Pair) -> None:
+    """A transposed view goes unnoticed where d_mlp = d_model, and breaks everything else."""
+    model = pair.model
+    for layer, ffn in enumerate(model.ffn):
+        assert ffn.layer == layer
+        assert ffn.keys.shape == ffn.values.shape == (model.d_mlp, model.d_model) == (64, 16)
+        assert (ffn.d_mlp, ffn.d_model) == (64, 16)
+        without = pair.name == "opt without biases"
+        assert (ffn.key_bias is None) == (ffn.value_bias is None) == without
+        if ffn.key_bias is not None and ffn.value_bias is not None:
+            assert ffn.key_bias.shape == (64,)
+            assert ffn.value_bias.shape == (16,)
+        assert not ffn.gated
+        assert ffn.gates is None
+
+
+def test_tensors_are_views_of_the_live_parameters(pair: Pair) -> None:
+    """A copy would show old weights after an edit, and an edit through it would be lost."""
+    memory = {parameter.data_ptr() for parameter in pair.model.bridge.original_model.parameters()}
+    for ffn in pair.model.ffn:
+        tensors = [ffn.keys, ffn.values, ffn.key_bias, ffn.value_bias]
+        assert all(tensor.data_ptr() in memory for tensor in tensors if tensor is not None)
+
+
+def test_writing_through_the_view_changes_the_model(make_tiny: Callable[..., fm.Model]) -> None:
+    """`model.ffn[l].values[i] = v` would not be an edit."""
+    model = make_tiny()
+    tokens = torch.tensor([[5, 6, 7]])
+    before = model.bridge.original_model(input_ids=tokens).logits
+    with torch.no_grad():
+        model.ffn[0].values[3] += torch.arange(16.0)  # not one number for all, which the final norm would remove
+    changed = model.bridge.original_model(input_ids=tokens).logits
+    assert not torch.allclose(before, changed, atol=1e-3)
+    with torch.no_grad():
+        model.ffn[0].keys[3] = 0
+        model.ffn[0].key_bias[3] = -100  # GELU(−100) = 0: the memory is never read
+    silent = model.bridge.original_model(input_ids=tokens).logits
+    with torch.no_grad():
+        model.ffn[0].values[3] = 0
+    assert torch.equal(silent, model.bridge.original_model(input_ids=tokens).logits)
+
+
+@pytest.mark.parametrize("module", [Conv1D(3, 2), nn.Linear(2, 3)], ids=["Conv1D", "Linear"])
+def test_oriented(module: nn.Module) -> None:
+    """Conv1D and Linear store transposed of one another; both are [d_in, d_out] here."""
+    x = torch.randn(4, 2)
+    assert oriented(module).shape == (2, 3)
+    assert allclose(x @ oriented(module) + module.bias, module(x))
+
+
+def test_repr_fits_a_line(tiny: fm.Model) -> None:
+    """A notebook would print a dump of modules."""
+    assert repr(tiny.ffn[1]) == "FFN(layer=1, d_mlp=64, d_model=16, activation='gelu_new')"

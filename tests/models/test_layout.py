@@ -1,0 +1,110 @@
+"""Where the parts of a model are, and which models are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+import ffnmem as fm
+from ffnmem.errors import ModelError, UnsupportedModelError
+from ffnmem.models.layout import check_weights, inner, read_activation
+from tests.helpers import Pair, build_gpt2, build_opt, refuses, shared_sizes
+
+SIZES = {
+    "vocab_size": shared_sizes()["vocab_size"],
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+GPT_SIZES = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, **shared_sizes()}
+
+
+def build_t5() -> Any:
+    sizes = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 32, "d_kv": 8, "decoder_start_token_id": 0}
+    return hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=SIZES["vocab_size"], **sizes))
+
+
+def build_mamba() -> Any:
+    return hf.MambaForCausalLM(hf.MambaConfig(**{**SIZES, "state_size": 4}))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "gated": (lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SIZES)), "gated"),
+    "encoder-decoder": (build_t5, "decoder"),
+    "encoder": (lambda: hf.BertForMaskedLM(hf.BertConfig(**SIZES)), "decoder"),
+    "no FFN": (build_mamba, "no feed-forward network"),
+    "no layers": (lambda: build_gpt2(n_layer=0), "no layers"),
+    "normed embeddings": (lambda: hf.BloomForCausalLM(hf.BloomConfig(**SIZES)), "embeddings"),
+    "norm after": (lambda: build_opt(do_layer_norm_before=False), "after"),
+    "projected embeddings": (lambda: build_opt(word_embed_proj_dim=8), "OPTForCausalLM"),
+    "norm without gain": (lambda: build_opt(layer_norm_elementwise_affine=False), "gain"),
+    "one norm for both": (lambda: hf.GPTJForCausalLM(hf.GPTJConfig(rotary_dim=4, **GPT_SIZES)), "norm"),
+    "activation unsaid": (
+        lambda: hf.MptForCausalLM(hf.MptConfig(d_model=16, n_heads=2, n_layers=2, vocab_size=SIZES["vocab_size"])),
+        "activation",
+    ),
+    "unknown": (lambda: hf.CTRLLMHeadModel(hf.CTRLConfig(dff=32, **GPT_SIZES)), "TransformerLens"),
+    "no language model": (lambda: hf.GPT2Model(hf.GPT2Config(**GPT_SIZES)), "GPT2Model"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_by_name(kind: str, tokenizer: Any) -> None:
+    """A model that we misread would give numbers that look right, or a traceback from deep inside a library."""
+    build, reason = REFUSED[kind]
+    model = build()
+    with refuses(UnsupportedModelError, ValueError, type(model).__name__, reason):
+        fm.load(model, tokenizer=tokenizer)
+
+
+def test_modules_are_those_of_the_bridge(pair: Pair) -> None:
+    """A hook would sit on a module that the forward pass never calls."""
+    layout, bridge = pair.model.layout, pair.model.bridge
+    assert len(layout.blocks) == 2
+    assert layout.embedding is bridge.embed
+    assert layout.final_norm is bridge.ln_final
+    assert layout.unembedding is bridge.unembed
+    for block, theirs in zip(layout.blocks, bridge.blocks, strict=True):
+        assert block.attention is theirs.attn
+        assert block.norm is theirs.ln2
+        assert inner(block.project_in).weight is getattr(theirs.mlp, "in").original_component.weight
+        assert inner(block.project_out).weight is theirs.mlp.out.original_component.weight
+    assert (layout.position_embedding is None) == pair.name.startswith("gpt-neox")
+
+
+def test_the_body_has_no_unembedding(pair: Pair) -> None:
+    """Every capture would pay for logits that nobody asked for."""
+    unembedding = inner(pair.model.layout.unembedding)
+    assert all(module is not unembedding for module in pair.model.layout.body.modules())
+
+
+def test_inner() -> None:
+    """A plain module would be lost, or a bridge's wrapper be taken for the weights."""
+    module = nn.Linear(2, 2)
+    assert inner(module) is module
+    wrapper = nn.Module()
+    wrapper.original_component = module
+    assert inner(wrapper) is module
+
+
+def test_activation_is_the_configs(pair: Pair) -> None:
+    """A coefficient recomputed from the name would be another function's."""
+    names = {"gpt2": "gelu_new", "gpt-neo": "gelu_new", "gpt-neox": "gelu", "opt": "relu"}
+    assert read_activation(pair.model.bridge, "") == names[pair.name.split(" ")[0]]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_broken_weights_are_named(bad: float) -> None:
+    """Every number would be NaN, and nothing say why."""
+    model = build_gpt2()
+    check_weights(model, "tiny")
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_proj.weight[3, 4] = bad
+    with refuses(ModelError, ValueError, "tiny", "transformer.h.1.mlp.c_proj.weight"):
+        check_weights(model, "tiny")

@@ -1,0 +1,187 @@
+"""Keys and values in token space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.models.layout import inner
+from ffnmem.vocabulary import BLOCK, extremes
+from tests.helpers import Pair, allclose, build_gpt2, refuses
+
+COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis"]
+
+
+def naive(model: fm.Model, layer: int, neuron: int, side: str, basis: str) -> torch.Tensor:
+    """One neuron's score of every token, written out."""
+    if side == "value":
+        vector, tokens = model.ffn[layer].values[neuron].detach(), model.unembedding.detach()
+        gain = inner(model.layout.final_norm).weight.detach()
+        return tokens @ ((vector - vector.mean()) * gain if basis == "folded" else vector)
+    vector, tokens = model.ffn[layer].keys[neuron].detach(), model.embedding.detach()
+    gain = inner(model.layout.blocks[layer].norm).weight.detach()
+    return tokens @ (vector * gain - (vector * gain).mean() if basis == "folded" else vector)
+
+
+@pytest.mark.parametrize("basis", ["folded", "raw"])
+@pytest.mark.parametrize("side", ["value", "key"])
+def test_equals_the_naive_way(pair64: Pair, side: str, basis: str) -> None:
+    """A neuron would be said to write what it does not: wrong gain, wrong matrix, wrong end of the ranking."""
+    model = pair64.model
+    table = fm.project(model, 1, [3, 17], k=5, basis=basis, side=side)
+    assert list(table.columns) == COLUMNS
+    assert set(table["basis"]) == {basis}
+    for (neuron, sign), rows in table.groupby(["neuron", "sign"]):
+        scores = naive(model, 1, neuron, side, basis)
+        top = (scores if sign == "promoted" else -scores).topk(5).indices
+        assert rows["rank"].tolist() == [1, 2, 3, 4, 5]
+        assert rows["token_id"].tolist() == top.tolist()
+        assert rows["token"].tolist() == model.token_strings(top)
+        assert allclose(rows["score"], scores[top], 1e-12)
+
+
+@pytest.mark.parametrize("basis", ["folded", "raw"])
+def test_scores_are_exact_in_float32(pair: Pair, basis: str) -> None:
+    """A shortcut in half precision would mix up neighbours in the ranking."""
+    for side in ("value", "key"):
+        for row in fm.project(pair.model, 0, 5, k=3, basis=basis, side=side).itertuples():
+            assert allclose(row.score, naive(pair.model, 0, 5, side, basis)[row.token_id], 1e-6)
+
+
+def test_half_precision_models_are_scored_in_float32(tiny_hf: Any, tokenizer: Any) -> None:
+    """bfloat16 has eight bits: half the vocabulary would tie."""
+    model = fm.load(tiny_hf, tokenizer=tokenizer, dtype="bfloat16")
+    exact = fm.load(tiny_hf, tokenizer=tokenizer)
+    with torch.no_grad():  # the same rounded weights in float32
+        for a, b in zip(
+            exact.bridge.original_model.parameters(), model.bridge.original_model.parameters(), strict=True
+        ):
+            a.copy_(b)
+    found, expected = (fm.project(m, 0, [1, 2], k=20) for m in (model, exact))
+    assert found["token_id"].tolist() == expected["token_id"].tolist()
+    assert allclose(found["score"], expected["score"], 1e-6)
+
+
+def test_the_bases_differ(tiny: fm.Model) -> None:
+    """A flag that does nothing."""
+    folded, raw = (fm.project(tiny, 0, 3, k=50, basis=basis)["score"] for basis in ("folded", "raw"))
+    assert not np.allclose(folded, raw, atol=1e-3)
+
+
+def test_a_values_folded_score_is_its_effect(pair64: Pair) -> None:
+    """The two tools would disagree: a neuron's logit is its coefficient times its folded score over the scale."""
+    model = pair64.model
+    attribution = fm.attribute(fm.capture(model, "The Eiffel Tower is in"), " Paris", " Rome")
+    paris, rome = model.token_id(" Paris"), model.token_id(" Rome")
+    scores = torch.stack([naive(model, layer, n, "value", "folded") for layer in range(2) for n in range(64)])
+    effect = attribution.coefficients[0].flatten() * (scores[:, paris] - scores[:, rome])
+    logits = attribution.neuron_logits[0].flatten()
+    ratio = logits / effect
+    usable = effect.abs() > 1e-6
+    assert allclose(ratio[usable], torch.full_like(ratio[usable], float(ratio[usable][0])), 1e-8)
+
+
+def test_ties_go_by_token_id(make_tiny: Callable[..., fm.Model]) -> None:
+    """Two runs, or two machines, would show different tokens."""
+    model = make_tiny(dtype="float64")
+    with torch.no_grad():
+        model.unembedding[200:290] = model.unembedding[200]
+    for neuron in range(64):
+        table = fm.project(model, 0, neuron, k=model.d_vocab, side="value")
+        for _, rows in table.groupby("sign"):
+            tied = [i for i in rows["token_id"] if 200 <= i < 290]
+            assert tied == list(range(200, 290))
+        few = fm.project(model, 0, neuron, k=30, side="value")
+        assert few["token_id"].tolist() == table[table["rank"] <= 30]["token_id"].tolist()
+
+
+def test_extremes_cut_through_a_tie() -> None:
+    """With more equal tokens at the edge than places, the lowest ids are taken."""
+    found = extremes(torch.ones(1, 1), torch.tensor([[1.0], [2.0], [1.0], [2.0], [1.0]]), 3)
+    assert found.promoted.tolist() == [[1, 3, 0]]
+    assert found.suppressed.tolist() == [[0, 2, 4]]
+    assert found.promoted_scores.tolist() == [[2, 2, 1]]
+    assert found.suppressed_scores.tolist() == [[1, 1, 1]]
+
+
+def test_k_beyond_the_vocabulary(tiny: fm.Model) -> None:
+    """An error, or rows of nothing."""
+    table = fm.project(tiny, 0, 3, k=10**6, side="value")
+    assert len(table) == 2 * tiny.d_vocab
+    promoted = table[table["sign"] == "promoted"]
+    suppressed = table[table["sign"] == "suppressed"]
+    assert sorted(promoted["token_id"]) == list(range(tiny.d_vocab))
+    assert promoted["score"].is_monotonic_decreasing
+    assert suppressed["score"].is_monotonic_increasing
+
+
+def test_blocks_equal_one_by_one(tokenizer: Any) -> None:
+    """Neurons beyond the first block would get another one's tokens."""
+    n = BLOCK + 44
+    model = fm.load(build_gpt2(n_inner=n, n_layer=1), tokenizer=tokenizer, dtype="float64")
+    whole = fm.project(model, 0, k=2)
+    assert whole["neuron"].drop_duplicates().tolist() == list(range(n))
+    chosen = [0, 1, BLOCK - 1, BLOCK, n - 1]
+    single = pd.concat([fm.project(model, 0, neuron, k=2) for neuron in chosen], ignore_index=True)
+    part = whole[whole["neuron"].isin(chosen)].reset_index(drop=True)
+    assert part.drop(columns="score").equals(single.drop(columns="score"))
+    assert allclose(part["score"], single["score"], 1e-12)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series])
+def test_neurons_come_in_the_order_given(tiny: fm.Model, kind: type) -> None:
+    """A caller that zips the table with its own list would mislabel every row."""
+    table = fm.project(tiny, 0, kind([9, 2, -1]), k=1)
+    assert table["neuron"].drop_duplicates().tolist() == [9, 2, 63]
+    one = table[table["neuron"] == 9]
+    order = [("value", "promoted"), ("value", "suppressed"), ("key", "promoted"), ("key", "suppressed")]
+    assert list(zip(one["side"], one["sign"], strict=True)) == order
+
+
+def test_numbers_from_a_table(tiny: fm.Model) -> None:
+    """The layers and neurons that our own tables hand out would not be taken back."""
+    top = fm.attribute(fm.capture(tiny, "The"), " Paris").top(1)
+    layer, neuron = top["layer"][0], top["neuron"][0]
+    assert isinstance(neuron, np.integer)
+    assert fm.project(tiny, layer, neuron).equals(fm.project(tiny, int(layer), int(neuron)))
+
+
+def test_nothing_of_the_model_changes(pair: Pair) -> None:
+    """Folding the gain into the weights would change every later result."""
+    before = {name: tensor.clone() for name, tensor in pair.model.bridge.original_model.state_dict().items()}
+    fingerprint = pair.model.fingerprint
+    for basis in ("folded", "raw"):
+        fm.project(pair.model, 0, [0, 1], basis=basis)
+    after = pair.model.bridge.original_model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert pair.model.fingerprint == fingerprint
+
+
+def test_provenance_names_the_basis(tiny: fm.Model) -> None:
+    """The two bases rank differently: a table without its basis cannot be compared."""
+    record = fm.project(tiny, 0, 0, basis="raw").attrs["provenance"]
+    assert record["basis"] == "raw"
+    assert record["fingerprint"] == tiny.fingerprint
+
+
+def test_what_cannot_be_projected(tiny: fm.Model) -> None:
+    """A misspelt option would fall back to the default; a neuron too far would wrap into the next layer."""
+    with refuses(InputError, ValueError, "basis", "'fold'", "'folded'"):
+        fm.project(tiny, 0, 0, basis="fold")
+    with refuses(InputError, ValueError, "side", "'values'", "'value'"):
+        fm.project(tiny, 0, 0, side="values")
+    with refuses(OutOfRangeError, IndexError, "neuron 64", "layer 0", "0 to 63"):
+        fm.project(tiny, 0, 64)
+    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
+        fm.project(tiny, 2, 0)
+    with refuses(InputError, ValueError, "no neuron"):
+        fm.project(tiny, 0, [])
+    with refuses(InputError, ValueError, "k", "at least 1"):
+        fm.project(tiny, 0, 0, k=0)
