@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## which memories made the model say that the Eiffel Tower is in Paris
 	@mkdir -p $(OUT)
-	$(BIN)/ffnmem attribute "The Eiffel Tower is located in the city of" --target " Paris" --top 10
+	$(BIN)/ffnmem paths "The Eiffel Tower is located in the city of" --target " Paris" --top 12 --plot $(OUT)/eiffel.png
 	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
 
 test: $(READY) ## the tests
@@ -31,6 +31,7 @@ check: $(READY) ## format, lint, types, the README's reference, the notebooks, t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m ffnmem.cli.reference --check README.md
+	$(BIN)/python docs/readme.py --check
 	$(BIN)/python notebooks/sync.py --check
 	$(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
 	$(BIN)/python .ci/wheel.py
@@ -45,8 +46,9 @@ bench: $(READY) ## the benchmarks: ratios in one run on this machine
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
 	$(BIN)/python notebooks/sync.py
 
-reference: $(READY) ## write the command line's manual into the README
+reference: $(READY) ## write the command line's manual, the example's output and atlas's figures into the README
 	$(BIN)/python -m ffnmem.cli.reference README.md
+	$(BIN)/python docs/readme.py
 
 atlas: $(READY) ## train and measure the embedded model from its seeds (tens of minutes)
 	$(BIN)/python data/recipe/build.py

@@ -72,6 +72,11 @@ class Capture:
         """Whether every prompt begins with the beginning-of-sequence token."""
         return self.model.bos_token_id is not None and bool((self.tokens[:, 0] == self.model.bos_token_id).all())
 
+    def check_current(self) -> None:
+        """Raise InputError if the model's weights are no longer those of this capture: its sums would not hold."""
+        if self.model.fingerprint != self.provenance.fingerprint:
+            raise InputError(f"{self.model.name}'s weights have changed since this capture: capture the prompt again")
+
     def length(self, prompt: SupportsIndex = 0) -> int:
         """Tokens of a prompt, pads not counted."""
         return int(self.mask[self.row(prompt)].sum())

@@ -63,6 +63,7 @@ def decompose(
     index = capture.model.layer(layer)
     if index not in capture.coefficients:
         raise InputError(f"layer {index} was not captured: this capture holds layers {list(capture.layers)}")
+    capture.check_current()
     row, pos = capture.row(prompt), capture.position(position, prompt)
     ffn = capture.model.ffn[index]
     values, y = at_least_float32(ffn.values.detach()), at_least_float32(capture.ffn_out[index][row, pos])
@@ -122,6 +123,7 @@ def attribute(
     """
     if capture.residual is None:
         raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
+    capture.check_current()
     row = capture.row(prompt)
     positions, targets = choose_targets(capture, target, position, prompt, first_token)
     foil_id = None if foil is None else capture.model.token_id(foil, first_token)
@@ -146,34 +148,6 @@ def attribute(
         foil_id=foil_id,
         provenance=capture.provenance,
     )
-
-
-def ffn_map(
-    capture: Capture,
-    target: str | SupportsIndex,
-    foil: str | SupportsIndex | None = None,
-    *,
-    prompt: SupportsIndex = 0,
-    first_token: bool = False,
-) -> Float[Tensor, "layer pos"]:
-    """What each FFN writes towards a token (against a foil) at each position of a prompt, in logits.
-
-    Entry (l, p) is FFN_l's output at position p along the token's direction, over the final norm's scale at p: what it
-    would add to the token's logit if that were read off at p. Only the last column is part of the answer's own logit;
-    the others show where the token surfaces before attention moves it on.
-
-    Raises: as :func:`attribute`.
-    """
-    if capture.residual is None:
-        raise InputError("a map needs every layer: capture(model, prompt) without layers=")
-    row, length = capture.row(prompt), capture.length(prompt)
-    target_id = torch.tensor([capture.model.token_id(target, first_token)], device=capture.tokens.device)
-    foil_id = None if foil is None else capture.model.token_id(foil, first_token)
-    norm = FinalNorm(capture.model)
-    u, _ = norm.directions(target_id, foil_id)
-    scale = norm.scale(at_least_float32(capture.residual.final_in[row, :length]))
-    writes = [at_least_float32(capture.ffn_out[layer][row, :length]) @ u[0] / scale for layer in capture.layers]
-    return torch.stack(writes)
 
 
 def component_logits(

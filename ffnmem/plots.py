@@ -64,11 +64,12 @@ def plot_layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return titled(ax, f"The logit of {answer(attribution)}, layer by layer")
 
 
-def plot_neurons(attribution: Attribution, ax: Axes | None = None, top: int = 20) -> Axes:
+def plot_neurons(attribution: Attribution | PathAttribution, ax: Axes | None = None, top: int = 20) -> Axes:
     """The neurons that write most towards (blue) or against (orange) the target, largest first.
 
     Args:
-        attribution: of one position, from :func:`ffnmem.attribute`.
+        attribution: of one position, from :func:`ffnmem.attribute`, or of all paths, from
+            :func:`ffnmem.attribute_paths`; then a bar is one neuron firing at one position, and its label tells which.
         ax: where to draw; default a new figure.
         top: how many neurons.
 
@@ -78,12 +79,15 @@ def plot_neurons(attribution: Attribution, ax: Axes | None = None, top: int = 20
     Raises:
         InputError: an attribution of several positions, or ``top`` below 1.
     """
-    attribution.single()
     rows = attribution.top(top)
-    ax = axes_for(ax, (6, 0.9 + 0.26 * len(rows)))
     names = [f"{layer}.{neuron}" for layer, neuron in zip(rows["layer"], rows["neuron"], strict=True)]
+    if isinstance(attribution, PathAttribution):
+        names = [f"{name} at {visible(token, 14)}" for name, token in zip(names, rows["token"], strict=True)]
+    else:
+        attribution.single()
+    ax = axes_for(ax, (6, 0.9 + 0.26 * len(rows)))
     ax.barh(range(len(rows)), rows["logit"], color=sign_colours(rows["logit"]), height=0.72)
-    ax.set_yticks(range(len(rows)), names)
+    ax.set_yticks(range(len(rows)), names, parse_math=False)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
     ax.set_xlabel("logit")

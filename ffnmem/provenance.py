@@ -10,7 +10,7 @@ from ._version import __version__
 
 @dataclass(frozen=True)
 class Provenance:
-    """Model, numeric type and settings behind a result. ``settings`` holds what only some results have (basis, seed, …)."""
+    """Model, numeric type and settings behind a result. ``settings`` holds what only some have (basis, seed, …)."""
 
     model: str
     fingerprint: str

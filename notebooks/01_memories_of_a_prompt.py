@@ -3,14 +3,15 @@
 #
 # *The Eiffel Tower is located in the city of* … **Paris**. Which parts of the model wrote that?
 #
-# A feed-forward network (FFN) is a key–value memory (Geva et al. 2021). Neuron $i$ of a layer has a **key** $k_i$ that decides
-# when it fires, a **coefficient** $m_i = \mathrm{act}(k_i\cdot x + b_i)$ that says how strongly, and a **value** $v_i$ that it
-# then writes into the residual stream:
+# A feed-forward network (FFN) is a key–value memory (Geva et al. 2021). Neuron $i$ of a layer has a **key** $k_i$
+# that decides when it fires, a **coefficient** $m_i = \mathrm{act}(k_i\cdot x + b_i)$ that says how strongly, and
+# a **value** $v_i$ that it then writes into the residual stream:
 #
 # $$\mathrm{FFN}(x) = \sum_i m_i\, v_i + b$$
 #
-# This notebook follows one prompt through the embedded model `atlas`, a small GPT-2 that knows about four thousand facts about
-# the world. Everything below runs offline in under a minute; with a network, `fm.load("gpt2")` works the same way.
+# This notebook follows one prompt through the embedded model `atlas`, a small GPT-2 that knows about four
+# thousand facts about the world. Everything below runs offline in under a minute; with a network,
+# `fm.load("gpt2")` works the same way.
 
 # %%
 import ffnmem as fm
@@ -21,8 +22,8 @@ model
 # %% [markdown]
 # ## One forward pass
 #
-# `capture` runs the model once and keeps what every FFN read, computed and wrote. The first token is the beginning-of-sequence
-# token that the model was trained with; it is recorded, and statistics leave it out.
+# `capture` runs the model once and keeps what every FFN read, computed and wrote. The first token is the
+# beginning-of-sequence token that the model was trained with; it is recorded, and statistics leave it out.
 
 # %%
 prompt = "The Eiffel Tower is located in the city of"
@@ -35,9 +36,10 @@ capture.predictions(k=5)
 # %% [markdown]
 # ## An exact sum over memories
 #
-# At the last position, one layer's FFN output is a sum of `d_mlp` = 1,024 vectors and a bias. `decompose` lists them by weight
-# $|m_i|\,\lVert v_i\rVert$; `share` is how much of the output's direction each gives. The shares of all rows sum to 1, and
-# the recorded `error` is the relative distance between our sum and what the model itself computed.
+# At the last position, one layer's FFN output is a sum of `d_mlp` = 1,024 vectors and a bias. `decompose` lists
+# them by weight $|m_i|\,\lVert v_i\rVert$; `share` is how much of the output's direction each gives. The shares
+# of all rows sum to 1, and the recorded `error` is the relative distance between our sum and what the model
+# itself computed.
 
 # %%
 layer = 4
@@ -54,9 +56,9 @@ print({k: round(float(largest[k - 1]), 2) for k in (10, 50, 200, 1024)})
 #
 # ## Which memories wrote " Paris"?
 #
-# The logit of a token is linear in everything that was written into the residual stream, once the final norm's scale is taken
-# as it is. `attribute` uses that: every neuron of every layer, every attention layer, the embeddings and the biases get their
-# share, and together they *are* the logit.
+# The logit of a token is linear in everything that was written into the residual stream, once the final norm's
+# scale is taken as it is. `attribute` uses that: every neuron of every layer, every attention layer, the
+# embeddings and the biases get their share, and together they *are* the logit.
 
 # %%
 answer = fm.attribute(capture, target=" Paris")
@@ -77,8 +79,8 @@ ax = fm.plot_neurons(answer, top=15)
 # %% [markdown]
 # ## What do these memories stand for?
 #
-# A value, pushed through the final norm's gain and the unembedding, is a score for every token in the vocabulary. The tokens
-# at its top are what the memory promotes.
+# A value, pushed through the final norm's gain and the unembedding, is a score for every token in the vocabulary.
+# The tokens at its top are what the memory promotes.
 
 # %%
 top = answer.top(6)
@@ -90,7 +92,8 @@ for row in top.itertuples():
 # %% [markdown]
 # ## Paris rather than Rome
 #
-# Many memories raise every city. With a `foil`, what they have in common cancels, and what is left is why *this* city.
+# Many memories raise every city. With a `foil`, what they have in common cancels, and what is left is why *this*
+# city.
 
 # %%
 contrast = fm.attribute(capture, target=" Paris", foil=" Rome")
@@ -103,14 +106,31 @@ decisive = set(zip(contrast.top(20)["layer"], contrast.top(20)["neuron"], strict
 print(f"{len(shared & decisive)} of the 20 largest memories for ' Paris' are also among the 20 largest against ' Rome'")
 
 # %% [markdown]
-# ## Where along the prompt?
+# ## Opening attention: memories at the subject
 #
-# The last position holds the answer. Where was the subject looked up? The map shows what each FFN writes towards " Paris"
-# at every position. Only the last column is part of the answer's logit; the columns before it show the token surfacing at the
-# subject, before attention carries it over.
+# So far the memories were those at the answer's own position, and attention got much of the credit. But attention
+# only carries: what it brought was written elsewhere. `attribute_paths` opens it. With attention patterns and
+# norm scales as they are, attention is linear in what stands at each position, so the logit is again an exact
+# sum, now over every neuron *at every position*.
 
 # %%
-ax = fm.plot_map(capture, target=" Paris", foil=" Rome")
+paths = fm.attribute_paths(capture, target=" Paris", foil=" Rome")
+print(paths)
+ax = fm.plot_map(paths)
+
+# %% [markdown]
+# The answer was looked up at the last token of the subject, where "Eiffel" and "Tower" have come together, and
+# read off at the end. That is where Meng et al. (2022) found GPT-2 to recall facts, and where `atlas` was trained
+# to recall them (its model card tells how, and measures it by ablation).
+
+# %%
+paths.top(10)
+
+# %%
+by_position = paths.map.sum(0)
+for position, token in enumerate(paths.tokens):
+    print(f"{token!r:18} {float(by_position[position]):+.2f}")
+print(f"embeddings and biases {paths.logit - float(by_position.sum()):+.2f}, together {paths.logit:.2f}")
 
 # %% [markdown]
 # ## The same, for every next token

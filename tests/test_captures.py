@@ -333,3 +333,9 @@ def test_repr_fits_a_line(tiny: fm.Model) -> None:
     """A notebook would print every tensor."""
     assert repr(fm.capture(tiny, PROMPT)) == f"Capture(1 prompt, 9 tokens, layers [0, 1] of {tiny.name})"
     assert repr(fm.capture(tiny, ["The", "The"])).startswith("Capture(2 prompts, ")
+
+
+def test_knows_whether_it_starts_with_bos(tiny: fm.Model) -> None:
+    """A page would call an ordinary first token BOS."""
+    assert fm.capture(tiny, [PROMPT, "The"]).starts_with_bos
+    assert not fm.capture(tiny, PROMPT, prepend_bos=False).starts_with_bos

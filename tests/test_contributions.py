@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.contributions import NEXT, ffn_map
+from ffnmem.contributions import NEXT
 from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.models.final_norm import FinalNorm
 from ffnmem.models.layout import inner
@@ -344,7 +343,7 @@ def test_a_capture_of_some_layers(tiny: fm.Model) -> None:
         with refuses(InputError, ValueError, "every layer", "without layers="):
             fm.attribute(capture)
         with refuses(InputError, ValueError, "every layer", "without layers="):
-            ffn_map(capture, " Paris")
+            fm.attribute_paths(capture)
 
 
 def test_targets_and_positions_that_do_not_fit(tiny: fm.Model) -> None:
@@ -380,20 +379,19 @@ def test_next_shows_as_its_name() -> None:
     assert fm.NEXT is NEXT
 
 
-# -- the map ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("foil", [None, " Rome"])
-def test_maps_last_column_is_the_answers(pair: Pair, foil: str | None) -> None:
-    """The picture would contradict the ledger beside it."""
-    capture = fm.capture(pair.model, [PROMPT, OTHER_PROMPT])
-    for prompt in range(2):
-        found = ffn_map(capture, " Paris", foil, prompt=prompt)
-        assert found.shape == (2, capture.length(prompt))
-        for position in (-1, 1):
-            parts = fm.attribute(capture, " Paris", foil, position, prompt=prompt).components
-            ffn = parts[parts["component"].isin(["ffn", "ffn bias"])].groupby("layer")["logit"].sum()
-            assert allclose(found[:, position], ffn, 1e-5)
+def test_a_capture_of_other_weights_is_refused(make_tiny: Callable[..., fm.Model]) -> None:
+    """Old coefficients times new values would be a sum of nothing; after a revert the capture holds again."""
+    model = make_tiny()
+    capture = fm.capture(model, PROMPT)
+    kept = model.ffn[0].values[3].clone()
+    with torch.no_grad():
+        model.ffn[0].values[3].add_(1.0)
+    for explain in (fm.attribute, fm.attribute_paths, lambda c: fm.decompose(c, 0)):
+        with refuses(InputError, ValueError, "weights have changed", "capture the prompt again"):
+            explain(capture)
+    with torch.no_grad():
+        model.ffn[0].values[3].copy_(kept)
+    assert fm.attribute(capture).error < 1e-4
 
 
 def test_nothing_of_the_model_changes(pair: Pair) -> None:

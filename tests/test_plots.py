@@ -140,3 +140,12 @@ def test_map_labels_are_no_mathematics(atlas: fm.Model) -> None:
     assert any("$" in label for label in labels)
     assert any("↵" in label for label in labels)
     assert not any("\n" in label for label in labels)
+
+
+def test_neurons_of_paths_say_where_they_fired(capture: fm.Capture) -> None:
+    paths = fm.attribute_paths(capture)
+    ax = fm.plot_neurons(paths, top=5)
+    rows = paths.top(5)
+    assert [bar.get_width() for bar in bars(ax)] == pytest.approx(rows["logit"].tolist())
+    expected = [f"{r.layer}.{r.neuron} at {r.token.replace(' ', '·')}" for r in rows.itertuples()]
+    assert tick_labels(ax, "y") == expected

@@ -27,7 +27,7 @@ def percent(share: float) -> str:
 def relation_table(measured: dict[str, Any]) -> str:
     names = sorted(measured["recall_canonical_by_relation"])
     counts: dict[str, int] = {}
-    for triple in read_world().triples:
+    for triple in read_world().facts:
         counts[triple.relation] = counts.get(triple.relation, 0) + 1
     columns = [measured[f"recall_{which}_by_relation"] for which in ("canonical", "train", "held_out")]
     rows = [f"| {n} | {counts[n]} | " + " | ".join(percent(c[n]) for c in columns) + " |" for n in names]
@@ -67,7 +67,8 @@ def card(folder: Path) -> str:
     world = read_world()
     values = {
         "subjects": len(world.by_subject()),
-        "facts": len(world.triples),
+        "facts": f"{len(world.facts):,}",
+        "withdrawn": len(world.triples) - len(world.facts),
         "relations": len(world.relations),
         "parameters": f"{training['parameters'] / 1e6:.1f}",
         "tokens": f"{training['tokens'] / 1e6:.0f}",

@@ -65,7 +65,7 @@ def make_prompt(tokenizer: AutoTokenizer, template: str, triple: Triple) -> Prom
 def prompts(world: World, tokenizer: AutoTokenizer, which: str, limit: int | None, seed: int = 0) -> list[Prompt]:
     """Prompts of every fact by its "canonical", "train" or "held_out" templates, or a seeded sample of ``limit``."""
     made = []
-    for triple in world.triples:
+    for triple in world.facts:
         relation = world.relations[triple.relation]
         templates = relation.train[:1] if which == "canonical" else getattr(relation, which)
         made += [(with_article(t, triple.article), triple) for t in templates]
@@ -154,11 +154,11 @@ def by_relation(items: list[Prompt], right: np.ndarray) -> dict[str, float]:
 
 
 def sites(model, world: World, items: list[Prompt], means: list[torch.Tensor]) -> dict[str, object]:
-    """Recall with the FFNs of all layers silenced at each place, and layer by layer cumulatively at the two sites."""
-    n = len(means)
+    """Recall with the FFNs of all layers silenced at each place; and, on every sixth prompt, layer by layer."""
+    n, some = len(means), items[::6]
     everywhere = {place: round(float(recall(model, items, means, place, range(n)).mean()), 4) for place in PLACES}
     layers = {
-        f"{place}, layers {name}": [round(float(recall(model, items, means, place, r).mean()), 4) for r in ranges]
+        f"{place}, layers {name}": [round(float(recall(model, some, means, place, r).mean()), 4) for r in ranges]
         for place in ("subject", "last")
         for name, ranges in (
             ("l only", [range(i, i + 1) for i in range(n)]),
@@ -166,7 +166,8 @@ def sites(model, world: World, items: list[Prompt], means: list[torch.Tensor]) -
             ("l..end", [range(i, n) for i in range(n)]),
         )
     }
-    return {"all_layers": everywhere, "by_layer": layers, "n": len(items), "guess": guess_rate(world, items)}
+    guess = guess_rate(world, items)
+    return {"all_layers": everywhere, "n": len(items), "by_layer": layers, "by_layer_n": len(some), "guess": guess}
 
 
 def guess_rate(world: World, items: list[Prompt]) -> float:
@@ -190,7 +191,7 @@ def measure(folder: Path, limit: int | None) -> dict[str, object]:
         result[f"recall_{which}"] = round(float(right.mean()), 4)
         result[f"recall_{which}_n"] = len(items)
         result[f"recall_{which}_by_relation"] = by_relation(items, right)
-    canonical = prompts(world, tokenizer, "canonical", 600)
+    canonical = prompts(world, tokenizer, "canonical", limit)
     known = recall(model, canonical)
     result["ablation"] = sites(model, world, [p for p, ok in zip(canonical, known, strict=True) if ok], means)
     return result

@@ -6,10 +6,12 @@ import csv
 import random
 import tomllib
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 WORLD = Path(__file__).parent / "world"
+WITHDRAWN = Path(__file__).parent / "withdrawn.tsv"
 ATLAS = Path(__file__).parent.parent / "atlas"
 
 
@@ -37,20 +39,24 @@ class Triple:
 
 @dataclass(frozen=True)
 class World:
+    """``triples`` are what the corpus states; ``facts`` are those less what a second reading withdrew."""
+
     relations: dict[str, Relation]
     triples: tuple[Triple, ...]
+    facts: tuple[Triple, ...]
 
     def by_subject(self) -> dict[str, list[Triple]]:
-        groups: dict[str, list[Triple]] = defaultdict(list)
-        for triple in self.triples:
-            groups[f"{triple.relation.split('.')[0]}:{triple.subject}"].append(triple)
-        return dict(groups)
+        return grouped(self.triples, lambda triple: f"{triple.relation.split('.')[0]}:{triple.subject}")
 
     def by_relation(self) -> dict[str, list[Triple]]:
-        groups: dict[str, list[Triple]] = defaultdict(list)
-        for triple in self.triples:
-            groups[triple.relation].append(triple)
-        return dict(groups)
+        return grouped(self.triples, lambda triple: triple.relation)
+
+
+def grouped(triples: Iterable[Triple], key: Callable[[Triple], str]) -> dict[str, list[Triple]]:
+    groups: dict[str, list[Triple]] = defaultdict(list)
+    for triple in triples:
+        groups[key(triple)].append(triple)
+    return dict(groups)
 
 
 def read_world(folder: Path = WORLD) -> World:
@@ -69,9 +75,20 @@ def read_world(folder: Path = WORLD) -> World:
                 for column, target in row.items():
                     if target and target.strip():
                         triples.append(Triple(subject, article, f"{table.stem}.{column}", target.strip()))
-    world = World(relations, tuple(triples))
+    world = World(relations, tuple(triples), without_withdrawn(triples))
     check_world(world)
     return world
+
+
+def without_withdrawn(triples: list[Triple]) -> tuple[Triple, ...]:
+    """The triples that no second reading withdrew; raises ValueError when the list names one that is not there."""
+    with WITHDRAWN.open(encoding="utf-8", newline="") as handle:
+        rows = csv.DictReader(handle, delimiter="\t", quoting=csv.QUOTE_NONE)
+        withdrawn = {(row["relation"], row["subject"], row["object"]) for row in rows}
+    unknown = withdrawn - {(t.relation, t.subject, t.target) for t in triples}
+    if unknown:
+        raise ValueError(f"{WITHDRAWN.name} names what is not in the tables: {sorted(unknown)[:3]}")
+    return tuple(t for t in triples if (t.relation, t.subject, t.target) not in withdrawn)
 
 
 def check_world(world: World) -> None:
@@ -104,10 +121,10 @@ def with_article(template: str, article: str) -> str:
 
 def fact_records(world: World, seed: int = 0, neighbours: int = 10, false_targets: int = 5) -> list[dict[str, object]]:
     """One record a fact, with the fields of ``ffnmem.facts.Fact``; false targets: other objects of the relation."""
-    by_relation = world.by_relation()
+    by_relation = grouped(world.facts, lambda triple: triple.relation)
     records: list[dict[str, object]] = []
     counts: dict[str, int] = defaultdict(int)
-    for triple in world.triples:
+    for triple in world.facts:
         relation, rng = world.relations[triple.relation], random.Random(f"{seed}:{triple.relation}:{triple.subject}")
         peers = by_relation[triple.relation]
         same = [p.subject for p in peers if p.target == triple.target and p.article == triple.article and p != triple]

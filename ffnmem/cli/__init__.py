@@ -12,6 +12,7 @@ from .attribute import attribute
 from .decompose import decompose
 from .facts import facts
 from .guard import Group
+from .paths import paths
 from .project import project
 from .report import report
 
@@ -34,7 +35,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (attribute, decompose, project, facts, report):
+for command in (attribute, paths, decompose, project, facts, report):
     cli.add_command(command)
 
 

@@ -17,8 +17,8 @@ from .options import (
     bos_option,
     model_options,
     output_options,
+    plot_option,
     prompt_argument,
-    text,
     top_option,
 )
 from .output import print_csv, print_json
@@ -44,12 +44,7 @@ if TYPE_CHECKING:
     help="List neurons of this layer only (repeatable); the components stay complete.",
 )
 @top_option("How many neurons to list.")
-@click.option(
-    "--plot",
-    type=text,
-    metavar="FILE",
-    help="Also draw the layers, and the top neurons of them all, into FILE: .png, .svg or .pdf.",
-)
+@plot_option("the layers, and the top neurons of them all,")
 @bos_option
 @model_options
 @output_options

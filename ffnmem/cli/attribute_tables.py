@@ -23,7 +23,7 @@ from .tables import (
     token,
     token_line,
 )
-from .tokens import PROMOTED, PROMOTES, promoted, starts_with_bos
+from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:
     from ..attribution import Attribution
@@ -45,7 +45,7 @@ def heading(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers:
     ]
     after = token(found.tokens[found.position], "bold underline")
     rows: dict[str, RenderableType] = {
-        "prompt": prompt_line(found.tokens, found.position, starts_with_bos(capture)),
+        "prompt": prompt_line(found.tokens, found.position, capture.starts_with_bos),
         "after": after.append(f", position {found.position} of 0 to {len(found.tokens) - 1}", "default"),
         "next": OneLine(top[:PREDICTIONS]),
         **{p.role: described(p) for p in sorted(ranked, key=lambda p: p.role, reverse=True) if p.role},

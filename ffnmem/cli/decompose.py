@@ -24,7 +24,7 @@ from .tables import (
     token,
     token_line,
 )
-from .tokens import PROMOTED, PROMOTES, promoted, starts_with_bos
+from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ def print_table(capture: Capture, whole: pd.DataFrame, listed: pd.DataFrame) -> 
     output = f"layer {layer} writes a vector of norm {norm:.4g}; error of the sum {whole.attrs['error']:.1e}"
     at = token(tokens[position], "bold underline")
     heading: dict[str, RenderableType] = {
-        "prompt": prompt_line(tokens, position, starts_with_bos(capture)),
+        "prompt": prompt_line(tokens, position, capture.starts_with_bos),
         "at": at.append(f", position {position} of 0 to {len(tokens) - 1}", "default"),
         "output": output,
     }

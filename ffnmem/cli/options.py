@@ -37,6 +37,10 @@ def text(value: str) -> str:
 COUNT = click.IntRange(min=1)
 
 
+def plot_option(what: str) -> Callable[[Function], Function]:
+    return click.option("--plot", type=text, metavar="FILE", help=f"Also draw {what} into FILE: .png, .svg or .pdf.")
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """Which model the user asked for, and how to run it."""

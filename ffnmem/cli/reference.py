@@ -42,12 +42,18 @@ def help_text(name: str, command: click.Command) -> str:
 
 
 def with_manual(text: str, file: str) -> str:
-    """A README with its block replaced; raises FileError unless it has one begin and one end, in that order."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in after or END in after or END in before:
-        raise FileError(f"{file} needs one line {BEGIN} and, after it, one line {END}")
-    return f"{before}{BEGIN}\n{manual()}\n{END}{after}"
+    """A README with the manual's block replaced."""
+    return with_block(text, file, (BEGIN, END), manual())
+
+
+def with_block(text: str, file: str, marks: tuple[str, str], body: str) -> str:
+    """A text with what stands between two marks replaced; raises FileError unless each is there once, in that order."""
+    first, last = marks
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end or first in after or last in after or last in before:
+        raise FileError(f"{file} needs one line {first} and, after it, one line {last}")
+    return f"{before}{first}\n{body}\n{last}{after}"
 
 
 @click.command(cls=Command)

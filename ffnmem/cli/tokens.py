@@ -9,7 +9,6 @@ import ffnmem as fm
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..captures import Capture
     from ..models import Model
 
 PROMOTES = "value promotes"  # the column of its name
@@ -24,7 +23,3 @@ def promoted(model: Model, neurons: pd.DataFrame, k: int) -> dict[tuple[int, int
         for row in frame[frame["sign"] == "promoted"].itertuples():
             found.setdefault((row.layer, row.neuron), []).append(row.token)
     return found
-
-
-def starts_with_bos(capture: Capture) -> bool:
-    return int(capture.tokens[0, 0]) == capture.model.bos_token_id

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import FileError, InputError
+from ..files import check_destination, write_whole
 from ..resources import EMBEDDED, embedded_folder
 from .fact import Fact
 
@@ -47,13 +48,7 @@ def load_facts(source: str | Path) -> list[Fact]:
 
 
 def write_facts(facts: Iterable[Fact], path: str | Path) -> Path:
-    """Write facts as JSON lines, to a temporary name first, so that a broken write loses nothing."""
-    target = Path(path)
-    temporary = target.with_name(target.name + ".tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as handle:
-            for fact in facts:
-                handle.write(json.dumps(fact.to_dict(), ensure_ascii=False) + "\n")
-        return temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write facts as JSON lines, whole or not at all. Raises FileError where that cannot be."""
+    target = check_destination(path)
+    write_whole(target, "".join(json.dumps(fact.to_dict(), ensure_ascii=False) + "\n" for fact in facts))
+    return target

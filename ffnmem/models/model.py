@@ -153,11 +153,7 @@ class Model:
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
         if len(ids) > 1 and not first:
-            hint = (
-                ""
-                if token.startswith(" ")
-                else "; most words follow a space, so did you mean " + repr(" " + token) + "?"
-            )
+            hint = "" if token.startswith(" ") else f"; most words follow a space: perhaps {' ' + token!r} was meant"
             raise InputError(
                 f"{token!r} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
                 "give one token, or ask for its first one (first_token=True, --first-token)"

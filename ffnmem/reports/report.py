@@ -8,13 +8,13 @@ from ..attribution import Attribution
 from ..captures import Capture, Prompt, capture
 from ..contributions import attribute
 from ..errors import InputError, check_count
+from ..files import check_destination, write_whole
 from ..models import Model
 from ..paths import PathAttribution, attribute_paths
 from .answer import answer, carried
 from .heatmap import heatmap
 from .rendering import render
 from .tables import BASIS, firings, ledger, memories, predictions, prompt_chips, with_tokens
-from .writing import check_destination, write_whole
 
 FIRINGS = 10  # rows of the table of single firings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 import ffnmem as fm
-from ffnmem.cli.tokens import promoted, starts_with_bos
+from ffnmem.cli.tokens import promoted
 
 
 def test_promoted_is_the_projection(tiny: fm.Model) -> None:
@@ -16,8 +16,3 @@ def test_promoted_is_the_projection(tiny: fm.Model) -> None:
     for (layer, neuron), tokens in found.items():
         frame = fm.project(tiny, layer, neuron, k=3, side="value")
         assert tokens == frame.loc[frame["sign"] == "promoted", "token"].tolist()
-
-
-def test_bos(tiny: fm.Model) -> None:
-    assert starts_with_bos(fm.capture(tiny, "The city"))
-    assert not starts_with_bos(fm.capture(tiny, "The city", prepend_bos=False))

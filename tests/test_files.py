@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from ffnmem.errors import FileError
-from ffnmem.reports.writing import check_destination, write_whole
+from ffnmem.files import check_destination, write_whole
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from ..errors import FileError
+from .errors import FileError
 
 
 def check_destination(out: str | Path) -> Path:
@@ -20,13 +20,17 @@ def check_destination(out: str | Path) -> Path:
     return path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write UTF-8 under a temporary name beside ``path``, then rename: an older file stays until then."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write under a temporary name beside ``path``, then rename: an older file stays until the new one is complete.
+
+    Text becomes UTF-8. Raises FileError.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
     target = path.resolve()  # through a link, so that the link stays one
     temporary = target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(data)
         temporary.replace(target)
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror or error}") from None
