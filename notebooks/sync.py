@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def problems(script: Path) -> list[str]:
         return [f"{path.name} differs from {script.name}: run make notebooks"]
     if not any(c.get("outputs") for c in written.cells):
         return [f"{path.name} has no outputs: run make notebooks"]
+    outputs = json.dumps([c.get("outputs") for c in written.cells])
+    if "site-packages" in outputs or "Traceback" in outputs:
+        return [f"{path.name} shows a warning or an error of the machine that ran it: mend it and run make notebooks"]
     return []
 
 

@@ -40,7 +40,7 @@ def examples(command: click.Command) -> list[str]:
 
 def test_commands() -> None:
     """A command that is not registered cannot be found."""
-    assert COMMANDS == ["attribute", "decompose", "facts", "project", "report"]
+    assert COMMANDS == ["attribute", "decompose", "facts", "paths", "project", "report"]
 
 
 def test_version() -> None:

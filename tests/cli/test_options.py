@@ -14,7 +14,7 @@ from ffnmem.models import loading
 from ffnmem.vocabulary import BASES as LIBRARY_BASES
 from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
 
-READERS = ("attribute", "decompose", "report")
+READERS = ("attribute", "decompose", "paths", "report")
 
 
 def test_choices_are_the_librarys() -> None:
