@@ -104,6 +104,11 @@ class PathAttribution:
         against = "" if self.foil is None else f" against {self.foil!r}"
         return f"PathAttribution(of {self.target!r}{against}, logit {self.logit:.3f}, error {self.error:.1e})"
 
+    def _repr_html_(self) -> str:
+        from .reports.display import paths_html
+
+        return paths_html(self)
+
 
 def attribute_paths(
     capture: Capture,

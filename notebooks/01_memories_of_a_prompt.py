@@ -115,16 +115,15 @@ print(f"{len(shared & decisive)} of the 20 largest memories for ' Paris' are als
 
 # %%
 paths = fm.attribute_paths(capture, target=" Paris", foil=" Rome")
-print(paths)
+paths
+
+# %%
 ax = fm.plot_map(paths)
 
 # %% [markdown]
 # The answer was looked up at the last token of the subject, where "Eiffel" and "Tower" have come together, and
 # read off at the end. That is where Meng et al. (2022) found GPT-2 to recall facts, and where `atlas` was trained
 # to recall them (its model card tells how, and measures it by ablation).
-
-# %%
-paths.top(10)
 
 # %%
 by_position = paths.map.sum(0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..attribution import Attribution
 from ..captures import Capture
-from .answer import answer
+from ..paths import PathAttribution
+from .answer import answer, carried
 from .rendering import provenance_line, render
-from .tables import Chip, ledger, memories, prompt_chips
+from .tables import Chip, firings, ledger, memories, prompt_chips
 
 PROMPTS = 10
 TOKENS = 64  # of each prompt
@@ -56,6 +57,22 @@ def attribution_html(attribution: Attribution) -> str:
         memories=memories(attribution, NEURONS),
         ledger=ledger(attribution),
         provenance=provenance,
+    )
+
+
+def paths_html(paths: PathAttribution) -> str:
+    """A path attribution: what memories of all positions add, and the largest single firings."""
+    prompt = [Chip(token) for token in paths.tokens]
+    if paths.starts_with_bos:
+        prompt[0] = Chip("BOS", "bos", paths.tokens[0])
+    return render(
+        "paths.html",
+        target=paths.target,
+        foil=paths.foil,
+        prompt=prompt,
+        carried=carried(paths),
+        firings=firings(paths, prompt, NEURONS),
+        provenance=provenance_line(paths.provenance.as_dict()),
     )
 
 

@@ -95,3 +95,21 @@ def test_styles_stay_inside(attribution: fm.Attribution) -> None:
     assert len(selectors) > 20
     assert all(selector.split()[0] == ".ffnmem" for selector in selectors)
     assert "//" not in html
+
+
+@pytest.mark.parametrize("foil", [None, " Rome"])
+def test_paths_show_their_firings(atlas: fm.Model, foil: str | None) -> None:
+    paths = fm.attribute_paths(fm.capture(atlas, PROMPT), " Paris", foil)
+    page = Page(paths._repr_html_())
+    _, *rows = page.tables["fm-table"]
+    expected = paths.top(NEURONS)
+    assert [row[0].text for row in rows] == [f"{row.layer}.{row.neuron}" for row in expected.itertuples()]
+    assert [row[3].values[0] for row in rows] == expected["logit"].tolist()
+    assert f"memories add +{float(paths.map.sum()):.2f} to" in page.words
+    assert ("rather than ·Rome" in page.words) == (foil is not None)
+
+
+def test_hostile_tokens_in_paths_stay_text(atlas: fm.Model) -> None:
+    paths = fm.attribute_paths(fm.capture(atlas, PROMPT), " Paris")
+    html = replace(paths, tokens=(HOSTILE,) * len(paths.tokens), target=HOSTILE, foil=HOSTILE)._repr_html_()
+    assert "<script" not in html
