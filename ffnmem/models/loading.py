@@ -26,7 +26,7 @@ def load(
     *,
     tokenizer: Any = None,
     device: str | torch.device | None = None,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = None,
     prepend_bos: bool | None = None,
 ) -> Model:
     """Load a model and hook-ready views of its FFNs.
@@ -34,20 +34,26 @@ def load(
     Args:
         source: ``"atlas"`` (embedded, offline); a local folder in Hugging Face layout; a Hugging Face id such as
             ``"gpt2"`` (asks the hub unless cached); a loaded Hugging Face model, which is copied and stays as it is;
-            or a ``TransformerBridge``, which is borrowed: same weights, same hooks.
+            or a ``TransformerBridge``, which is borrowed with its hooks, weights, tokenizer, device and dtype.
         tokenizer: needed with a loaded Hugging Face model whose folder or id is not known; else the model's own.
         device: ``"cpu"``, ``"cuda"``, ``"mps"`` …; by default CUDA or MPS for a model of over 50 million parameters
-            if present, else the CPU. A bridge keeps its own.
-        dtype: ``"float32"`` (default), ``"float64"``, ``"bfloat16"``, ``"float16"``. A bridge keeps its own.
+            if present, else the CPU.
+        dtype: ``"float32"`` (default), ``"float64"``, ``"bfloat16"``, ``"float16"``.
         prepend_bos: put the beginning-of-sequence token before every text; default: the model's own convention.
 
     Raises:
         ModelNotFoundError: no such name, folder or hub id.
         UnsupportedModelError: not a decoder, no FFN, gated (not yet), or a layout that cannot be read.
         ModelError: broken files or weights with NaN.
+        InputError: no tokenizer, no such device or dtype, or one of these given for a bridge, which has its own.
     """
-    torch_dtype = check_dtype(dtype)
+    torch_dtype = check_dtype("float32" if dtype is None else dtype)
     if is_bridge(source):
+        given = [n for n, v in (("tokenizer", tokenizer), ("device", device), ("dtype", dtype)) if v is not None]
+        if given:
+            raise InputError(
+                f"a TransformerBridge keeps its own {' and '.join(given)}: leave {'= and '.join(given)}= out"
+            )
         return Model(source, name=str(getattr(source.cfg, "model_name", "bridge")), prepend_bos=prepend_bos)
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)

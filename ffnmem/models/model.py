@@ -33,7 +33,7 @@ class Model:
         self.tokenizer = bridge.tokenizer
         # Without its files, a tokenizer may come up with special tokens only instead of failing.
         if self.tokenizer is None or set(self.tokenizer.get_vocab()) <= set(self.tokenizer.all_special_tokens):
-            raise InputError(f"{name} has no tokenizer: boot the bridge with tokenizer=…, or load with tokenizer=…")
+            raise InputError(f"{name} has no tokenizer: pass tokenizer=… to load, or to the bridge when it boots")
         self.layout: Layout = read_layout(bridge, name)
         self.ffn: tuple[FFN, ...] = read_ffns(self.layout, read_activation(bridge, name))
         default = getattr(bridge.cfg, "default_prepend_bos", True)

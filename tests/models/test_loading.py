@@ -310,3 +310,12 @@ def test_other_things() -> None:
         fm.load(3)
     with refuses(UnsupportedModelError, ValueError, "Linear", "config"):
         fm.load(torch.nn.Linear(2, 2))
+
+
+def test_a_bridge_keeps_what_it_has(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
+    """An option that does nothing would be believed."""
+    bridge = make_tiny().bridge
+    for option in ({"tokenizer": tokenizer}, {"dtype": "float32"}, {"device": "cpu"}):
+        with refuses(InputError, ValueError, "TransformerBridge", next(iter(option))):
+            fm.load(bridge, **option)
+    assert fm.load(bridge).bridge is bridge
