@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT := out
+# More for pip, e.g. PIP_FLAGS="--extra-index-url URL" of an index with CPU builds of torch
+PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
 .PHONY: help demo test check format bench notebooks reference atlas lock clean
@@ -15,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ffnmem needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e . --group dev
 	@touch $@
 
 demo: $(READY) ## which memories made the model say that the Eiffel Tower is in Paris

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import pandas as pd
 import torch
@@ -263,11 +263,15 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
         tokens = check_tokens(model, prompt)
         return tokens, torch.ones_like(tokens, dtype=torch.bool), None
     else:
-        items = list(prompt)
+        if not isinstance(prompt, Iterable):
+            raise InputError(f"a prompt is a text, a list of texts, or token ids, not {type(prompt).__name__}")
+        items: list[Any] = list(prompt)
         if not items:
             raise InputError("the list of prompts is empty")
-        ids = [int(item) for item in items if isinstance(item, Integral)]
+        ids = [int(item) for item in items if not isinstance(item, bool) and isinstance(item, Integral)]
         if len(ids) == len(items):
+            if not all(0 <= i < model.d_vocab for i in ids):
+                raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
             return encode(model, torch.tensor(ids), bos)
         if not all(isinstance(item, str) for item in items):
             raise InputError("a prompt is a text, a list of texts, or token ids")
@@ -280,7 +284,7 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
 
 
 def check_tokens(model: Model, tokens: Tensor) -> Tensor:
-    if tokens.ndim not in (1, 2) or tokens.numel() == 0 or tokens.is_floating_point():
+    if tokens.ndim not in (1, 2) or tokens.numel() == 0 or tokens.is_floating_point() or tokens.dtype == torch.bool:
         found = f"{tokens.dtype} {list(tokens.shape)}"
         raise InputError(f"token ids must be whole numbers of shape [pos] or [batch, pos], not {found}")
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.d_vocab:

@@ -53,7 +53,7 @@ def decompose(
     Returns:
         One row a neuron, by falling weight, and a last row ``neuron = -1`` for the output bias: ``layer``, ``neuron``,
         ``coefficient`` mᵢ, ``value_norm`` ‖vᵢ‖, ``weight`` |mᵢ|·‖vᵢ‖, ``share`` mᵢvᵢ·y/‖y‖². The shares of all rows
-        sum to 1. ``attrs`` holds the ``error`` ‖Σmᵢvᵢ + b − y‖/‖y‖, layer, position and provenance.
+        sum to 1 (without ``top``). ``attrs`` holds the ``error`` ‖Σmᵢvᵢ + b − y‖/‖y‖, the position and the provenance.
 
     Raises:
         OutOfRangeError: no such layer, position or prompt. InputError: the layer was not captured.

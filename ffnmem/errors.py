@@ -81,9 +81,13 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> str:
 
 def check_count(name: str, value: int, least: int = 1) -> int:
     """``value`` if it is at least ``least``; raises InputError otherwise."""
-    if value < least:
-        raise InputError(f"{name} must be at least {least}, not {value}")
-    return value
+    try:
+        count = whole(value)
+    except TypeError:
+        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+    if count < least:
+        raise InputError(f"{name} must be at least {least}, not {count}")
+    return count
 
 
 def listed(items: Sequence[object], limit: int = 8) -> str:

@@ -106,6 +106,8 @@ def project(
     sides = [side] if isinstance(side, str) else list(side)
     for name in sides:
         check_choice("side", name, SIDES)
+    if not sides:
+        raise InputError("no side given: choose 'value', 'key' or both")
     if neuron is None:
         neurons = list(range(model.ffn[index].d_mlp))
     else:

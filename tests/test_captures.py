@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from torch import nn
 from transformers.activations import ACT2FN
 
@@ -339,3 +341,11 @@ def test_knows_whether_it_starts_with_bos(tiny: fm.Model) -> None:
     """A page would call an ordinary first token BOS."""
     assert fm.capture(tiny, [PROMPT, "The"]).starts_with_bos
     assert not fm.capture(tiny, PROMPT, prepend_bos=False).starts_with_bos
+
+
+@pytest.mark.parametrize("prompt", [None, 5, [True, False], torch.tensor([True]), [2**70], [1, "a"]])
+def test_what_is_no_prompt(tiny: fm.Model, prompt: Any) -> None:
+    """A mask passed by mistake would run as token ids 0 and 1."""
+    capture = inspect.unwrap(fm.capture)
+    with pytest.raises((InputError, TypeCheckError)):
+        capture(tiny, prompt)

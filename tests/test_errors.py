@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from ffnmem import errors
+from ffnmem.errors import InputError, check_count
 from tests.helpers import refuses
 
 TREE = {
@@ -77,3 +79,10 @@ def test_listed() -> None:
     """A message over a thousand items would fill the screen, or hide that there are more."""
     assert errors.listed([1, 2]) == "1, 2"
     assert errors.listed(range(100), limit=3) == "0, 1, 2, … (100 in all)"
+
+
+@pytest.mark.parametrize("value", [2.5, "3", None])
+def test_a_count_is_a_whole_number(value: Any) -> None:
+    """A table would be cut at two and a half rows."""
+    with pytest.raises(InputError, match="whole number"):
+        inspect.unwrap(check_count)("top", value)

@@ -11,6 +11,7 @@ import torch
 import ffnmem as fm
 from ffnmem.errors import FfnmemError
 from ffnmem.models import Model
+from tests.helpers import build_tokenizer, randomise
 
 PROMPT = "The Eiffel Tower is located in the city of"
 
@@ -143,3 +144,16 @@ def test_atlas_finds_the_subject(atlas: Model) -> None:
     by_position = paths.map.sum(0)[:-1]
     assert paths.tokens[int(by_position.argmax())] == " Tower"
     assert float(by_position.max()) > 0.25 * paths.logit
+
+
+def test_heads_that_share_a_value_projection() -> None:
+    # grouped-query attention: fewer value heads than patterns
+    from transformers import Starcoder2Config, Starcoder2ForCausalLM
+
+    tokenizer = build_tokenizer()
+    config = Starcoder2Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    model = fm.load(randomise(Starcoder2ForCausalLM(config)), tokenizer=tokenizer, dtype="float64")
+    assert fm.attribute_paths(fm.capture(model, "The Eiffel Tower"), " Paris").error < 1e-6

@@ -50,12 +50,13 @@ def site_tables(measured: dict[str, Any]) -> str:
 def variant_table() -> str:
     variants = json.loads(VARIANTS.read_text()) if VARIANTS.is_file() else []
     head = (
-        "| variant | tokens | recall, trained | recall, held out | FFNs silent at the subject | silent after it |\n"
-        "|---|--:|--:|--:|--:|--:|"
+        "| variant | tokens | recall, trained | recall, held out "
+        "| FFNs silent at the subject | silent after it | silent at both |\n"
+        "|---|--:|--:|--:|--:|--:|--:|"
     )
     rows = [
         f"| {v['name']} | {v['tokens'] / 1e6:.0f} M | {percent(v['recall_train'])} | {percent(v['recall_held_out'])} "
-        f"| {percent(v['subject'])} | {percent(v['after_subject'])} |"
+        f"| {percent(v['subject'])} | {percent(v['after_subject'])} | {percent(v['subject_and_after'])} |"
         for v in variants
     ]
     return "\n".join([head, *rows])

@@ -44,6 +44,8 @@ class Guarded(click.Command):
             fail(error.format_message())
         except FfnmemError as error:
             fail(str(error))
+        except OSError as error:  # a full disk; click itself deals with a reader that went away
+            fail(f"cannot write the output: {error.strerror or error}")
         except click.Abort:  # click makes Ctrl-C this
             sys.exit(INTERRUPTED)
         sys.exit(status if isinstance(status, int) else 0)

@@ -36,7 +36,7 @@ def load_facts(source: str | Path) -> list[Fact]:
             if not isinstance(record, dict):
                 raise InputError("a line must hold one JSON object")
             facts.append(Fact.from_dict(record))
-        except (json.JSONDecodeError, InputError) as error:
+        except (ValueError, RecursionError) as error:  # broken JSON, endless numbers and nesting, no fact
             raise FileError(f"{source}, line {number}: {error}") from None
     if not facts:
         raise FileError(f"{source} holds no facts")

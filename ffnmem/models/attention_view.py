@@ -85,19 +85,20 @@ def frozen(block: Block, pattern: Tensor, x: Tensor) -> FrozenAttention:
     x = at_least_float32(x.reshape(-1, x.shape[-1]))
     attention = block.attention
     w_v, w_o = (at_least_float32(getattr(attention, name).detach()) for name in ("W_V", "W_O"))
-    heads, _, d_head = w_v.shape
+    groups, _, d_head = w_v.shape
     b_v = bias_of(attention.get_submodule("v"))
     b_o = bias_of(attention.get_submodule("o"))
-    zeros = torch.zeros(heads * d_head, dtype=w_v.dtype, device=w_v.device)
+    b_v = (w_v.new_zeros(groups * d_head) if b_v is None else b_v).reshape(groups, d_head)
+    shared = w_o.shape[0] // groups  # heads that share one value projection (grouped-query attention)
     return FrozenAttention(
         pattern=at_least_float32(pattern[0]),
-        w_v=w_v,
+        w_v=w_v.repeat_interleave(shared, dim=0),
         w_o=w_o,
         gain=at_least_float32(norm.weight.detach()),
         shift=torch.zeros_like(norm.weight) if norm.bias is None else at_least_float32(norm.bias.detach()),
         scale=(x.var(dim=-1, unbiased=False) + norm.eps).sqrt(),
-        b_v=(zeros if b_v is None else b_v).reshape(heads, d_head),
-        b_o=torch.zeros(w_o.shape[-1], dtype=w_o.dtype, device=w_o.device) if b_o is None else b_o,
+        b_v=b_v.repeat_interleave(shared, dim=0),
+        b_o=w_o.new_zeros(w_o.shape[-1]) if b_o is None else b_o,
     )
 
 

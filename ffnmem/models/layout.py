@@ -92,7 +92,8 @@ def read_block(block: nn.Module, layer: int, name: str, architecture: str) -> Bl
 
 def check_layout(layout: Layout, name: str, architecture: str) -> None:
     """Refuse what would make the numbers wrong: other norms (subclasses compute otherwise), projected embeddings."""
-    for where, norm in [("final", layout.final_norm), *((f"layer {i}", b.norm) for i, b in enumerate(layout.blocks))]:
+    inside = [(f"layer {i}", norm) for i, b in enumerate(layout.blocks) for norm in (b.attention_norm, b.norm)]
+    for where, norm in [("final", layout.final_norm), *inside]:
         if type(inner(norm)) is not nn.LayerNorm:
             kind = type(inner(norm)).__name__
             raise UnsupportedModelError(f"{name} ({architecture}) has {kind} as its {where} norm, not LayerNorm")

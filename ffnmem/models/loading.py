@@ -36,8 +36,8 @@ def load(
             ``"gpt2"`` (asks the hub unless cached); a loaded Hugging Face model, which is copied and stays as it is;
             or a ``TransformerBridge``, which is borrowed with its hooks, weights, tokenizer, device and dtype.
         tokenizer: needed with a loaded Hugging Face model whose folder or id is not known; else the model's own.
-        device: ``"cpu"``, ``"cuda"``, ``"mps"`` …; by default CUDA or MPS for a model of over 50 million parameters
-            if present, else the CPU.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` …; by default CUDA for a model of over 50 million parameters if
+            present, else the CPU. ``"mps"`` is refused: it has no float64, in which the sums are taken.
         dtype: ``"float32"`` (default), ``"float64"``, ``"bfloat16"``, ``"float16"``.
         prepend_bos: put the beginning-of-sequence token before every text; default: the model's own convention.
 
@@ -54,7 +54,13 @@ def load(
             raise InputError(
                 f"a TransformerBridge keeps its own {' and '.join(given)}: leave {'= and '.join(given)}= out"
             )
-        return Model(source, name=str(getattr(source.cfg, "model_name", "bridge")), prepend_bos=prepend_bos)
+        name = str(getattr(source.cfg, "model_name", "bridge"))
+        if source.original_model.training:
+            raise InputError(
+                f"{name} is in training mode, so its dropout would change every number: call .eval() first"
+            )
+        check_weights(source.original_model, name)
+        return Model(source, name=name, prepend_bos=prepend_bos)
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)
         if config is None:
@@ -90,14 +96,15 @@ def choose_device(device: str | torch.device | None, model: Any) -> torch.device
         try:
             chosen = torch.device(device)
             torch.empty(0, device=chosen)
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError) as error:
             raise InputError(f"device {str(device)!r} is not available here: {str(error).splitlines()[0]}") from None
+        if chosen.type in ("mps", "meta"):
+            lacks = "float64, in which the sums are taken" if chosen.type == "mps" else "numbers"
+            raise InputError(f"device {str(device)!r} has no {lacks}: use 'cpu' or 'cuda'")
         return chosen
     large = sum(p.numel() for p in model.parameters()) > 50_000_000
     if large and torch.cuda.is_available():
         return torch.device("cuda")
-    if large and torch.backends.mps.is_available():
-        return torch.device("mps")
     return torch.device("cpu")
 
 
@@ -130,14 +137,21 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype, tokenizer: Any) -> t
     local = local or is_cached(path) or ask_hub(name)
     with quiet():
         try:
-            config = transformers.AutoConfig.from_pretrained(path, local_files_only=local)
+            config = transformers.AutoConfig.from_pretrained(path, local_files_only=local, trust_remote_code=False)
             if getattr(config, "is_encoder_decoder", False):
                 raise UnsupportedModelError(f"{name} is an encoder-decoder model; ffnmem reads decoder-only models")
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                path, config=config, dtype=dtype, local_files_only=local, use_safetensors=True
+                path,
+                config=config,
+                dtype=dtype,
+                local_files_only=local,
+                use_safetensors=True,
+                trust_remote_code=False,
             )
             if tokenizer is None:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=local)
+                tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    path, local_files_only=local, trust_remote_code=False
+                )
         except UnsupportedModelError:
             raise
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -173,12 +187,13 @@ def is_cached(name: str) -> bool:
     import huggingface_hub
 
     try:
-        return all(
-            isinstance(huggingface_hub.try_to_load_from_cache(name, file), str)
-            for file in ("config.json", "model.safetensors")
-        )
+        found = {
+            file: isinstance(huggingface_hub.try_to_load_from_cache(name, file), str)
+            for file in ("config.json", "model.safetensors", "model.safetensors.index.json")
+        }
     except ValueError:  # no valid id
         return False
+    return found["config.json"] and (found["model.safetensors"] or found["model.safetensors.index.json"])
 
 
 def ask_hub(name: str) -> bool:
@@ -225,7 +240,7 @@ def tokenizer_of(origin: str, name: str) -> Any:
     with quiet():
         try:
             local = Path(origin).is_dir() or is_cached(origin) or ask_hub(origin)
-            return transformers.AutoTokenizer.from_pretrained(origin, local_files_only=local)
+            return transformers.AutoTokenizer.from_pretrained(origin, local_files_only=local, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"pass tokenizer=…: none was found for {name!r} ({type(error).__name__})") from None
 

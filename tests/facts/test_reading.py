@@ -159,3 +159,12 @@ def test_the_first_fact_of_every_example(atlas_facts: list[fm.Fact]) -> None:
     """The documents' example would not be among the facts."""
     eiffel = [fact for fact in atlas_facts if fact.text == "The Eiffel Tower is located in the city of"]
     assert [fact.target_true for fact in eiffel] == ["Paris"]
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"subject": ' + "9" * 5000 + "}"])
+def test_lines_that_json_cannot_hold(tmp_path: Path, line: str) -> None:
+    """They would end in a traceback."""
+    path = tmp_path / "facts.jsonl"
+    path.write_text(line + "\n")
+    with refuses(FileError, OSError, "line 1"):
+        load_facts(path)

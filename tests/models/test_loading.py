@@ -319,3 +319,35 @@ def test_a_bridge_keeps_what_it_has(make_tiny: Callable[..., fm.Model], tokenize
         with refuses(InputError, ValueError, "TransformerBridge", next(iter(option))):
             fm.load(bridge, **option)
     assert fm.load(bridge).bridge is bridge
+
+
+def test_a_bridge_in_training_or_with_nan_is_refused(make_tiny: Callable[..., fm.Model]) -> None:
+    """Dropout would change every number, and NaN make all of them NaN."""
+    bridge = make_tiny().bridge
+    bridge.train()
+    with refuses(InputError, ValueError, "training mode", ".eval()"):
+        fm.load(bridge)
+    bridge.eval()
+    with torch.no_grad():
+        next(bridge.original_model.parameters())[0, 0] = torch.nan
+    with refuses(ModelError, ValueError, "NaN"):
+        fm.load(bridge)
+
+
+@pytest.mark.parametrize("device", ["meta", "mps", "nowhere"])
+def test_devices_that_cannot_be(tiny_hf: Any, tokenizer: Any, device: Any) -> None:
+    """MPS lacks float64, so sums would fail halfway; meta holds no numbers."""
+    with pytest.raises(InputError):
+        fm.load(tiny_hf, tokenizer=tokenizer, device=device)
+
+
+def test_remote_code_is_never_run(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even asked about: an answer on standard input would be taken."""
+    folder = shutil.copytree(tiny_folder, tmp_path / "remote")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text("raise SystemExit('remote code ran')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run remote code"))
+    with pytest.raises(ModelError):
+        fm.load(folder)
