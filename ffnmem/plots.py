@@ -91,7 +91,7 @@ def plot_neurons(attribution: Attribution | PathAttribution, ax: Axes | None = N
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
     ax.set_xlabel("logit")
-    ax.set_ylabel("layer.neuron")
+    ax.set_ylabel("memory (layer.neuron)")
     return titled(ax, f"The memories behind {answer(attribution)}")
 
 

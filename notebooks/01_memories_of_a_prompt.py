@@ -52,7 +52,8 @@ largest = table[table["neuron"] >= 0]["share"].cumsum().reset_index(drop=True)
 print({k: round(float(largest[k - 1]), 2) for k in (10, 50, 200, 1024)})
 
 # %% [markdown]
-# No single memory makes the output: Geva et al. called this *composition*. The ten heaviest give only part of it.
+# No single memory makes the output: Geva et al. called this *composition*. The ten heaviest give only part of it (what
+# is missing from 1 at the end is the output bias).
 #
 # ## Which memories wrote " Paris"?
 #
@@ -90,6 +91,9 @@ for row in top.itertuples():
     print(f"{row.layer}.{row.neuron:<5} logit {row.logit:+.2f}   {promoted}")
 
 # %% [markdown]
+# Few of these lists read like a concept. The answer is spread over many neurons, each of which carries a percent or
+# two of the logit, and a neuron may serve many ends. What is readable is the sum.
+#
 # ## Paris rather than Rome
 #
 # Many memories raise every city. With a `foil`, what they have in common cancels, and what is left is why *this*
@@ -121,9 +125,11 @@ paths
 ax = fm.plot_map(paths)
 
 # %% [markdown]
-# The answer was looked up at the last token of the subject, where "Eiffel" and "Tower" have come together, and
-# read off at the end. That is where Meng et al. (2022) found GPT-2 to recall facts, and where `atlas` was trained
-# to recall them (its model card tells how, and measures it by ablation).
+# Most credit goes to the last token of the subject, almost all of it in layer 0, and to the end of the prompt. That is
+# the position where Meng et al. (2022) found GPT-2 to recall facts, though there in the middle layers; `atlas` was
+# trained to recall at the subject, and its model card measures that by ablation over all facts. Credit is not cause:
+# that a memory made a later one fire is not counted, and for this very prompt the FFNs at " Tower" alone can be
+# silenced without losing the answer, those at both tokens of the subject cannot.
 
 # %%
 by_position = paths.map.sum(0)

@@ -12,7 +12,7 @@ from ..resources import EMBEDDED, embedded_folder
 from .fact import Fact
 
 
-def load_facts(source: str | Path) -> list[Fact]:
+def load_facts(source: str | Path = "atlas") -> list[Fact]:
     """Read facts: ``"atlas"`` for those of the embedded model, or a JSON-lines file with the fields of :class:`Fact`.
 
     Raises:

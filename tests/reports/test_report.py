@@ -15,7 +15,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 SECTIONS = [
     "The answer",
     "What the model predicts",
-    "Where memories were read",
+    "Where memories wrote it",
     "The memories that wrote it directly",
     "Everything that adds up to the logit",
     "Where these numbers come from",
