@@ -97,9 +97,12 @@ def test_ctrl_c_of_a_real_process(tmp_path: Path) -> None:
         except OSError:  # ENXIO: nobody reads yet
             time.sleep(0.02)
     assert end is not None
+    time.sleep(0.5)  # until it waits in the read: a signal just before that would be noticed only after it
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
-    os.close(end)
+    try:
+        out, err = running.communicate(timeout=20)
+    finally:
+        os.close(end)  # ends the read, so that a failure leaves no process behind
     assert (running.returncode, out, err.strip()) == (130, b"", b"")
 
 
