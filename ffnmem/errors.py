@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from operator import index as whole
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 
 class FfnmemError(Exception):
@@ -57,15 +57,20 @@ class MissingExtraError(FfnmemError, ImportError):
     """An optional dependency is not installed."""
 
 
+def check_whole(name: str, value: Any) -> int:
+    """``value`` as an int; raises InputError if it is no whole number."""
+    try:
+        return whole(value)
+    except TypeError:
+        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+
+
 def check_index(name: str, value: SupportsIndex, size: int, of: str) -> int:
     """``value`` (an int, or NumPy's from a table) as a non-negative index below ``size``; negatives count from the end.
 
     Raises OutOfRangeError, naming the thing, its value and the values it takes; InputError if it is no whole number.
     """
-    try:
-        index = whole(value)
-    except TypeError:
-        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+    index = check_whole(name, value)
     index += size if index < 0 else 0
     if not 0 <= index < size:
         raise OutOfRangeError(f"{name} {value} is out of range: {of} has {name}s 0 to {size - 1}")
@@ -81,10 +86,7 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> str:
 
 def check_count(name: str, value: int, least: int = 1) -> int:
     """``value`` if it is at least ``least``; raises InputError otherwise."""
-    try:
-        count = whole(value)
-    except TypeError:
-        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+    count = check_whole(name, value)
     if count < least:
         raise InputError(f"{name} must be at least {least}, not {count}")
     return count
