@@ -1,4 +1,4 @@
-"""What ships with the package: the embedded model and its facts."""
+"""What ships with the package: the embedded model, its facts and its corpus."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def embedded_folder(name: str) -> Path:
         if (folder / "config.json").is_file():
             return folder
     raise FileError(f"the embedded model {name!r} is missing from this installation (looked in {candidates[0]})")
+
+
+def embedded_corpus(name: str) -> Path:
+    """The file of an embedded corpus, found as the model of that name is."""
+    package = Path(__file__).resolve().parent
+    candidates = tuple(folder / "data" / "corpus" / f"{name}.jsonl.gz" for folder in (package, package.parent))
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise FileError(f"the embedded corpus {name!r} is missing from this installation (looked for {candidates[0]})")

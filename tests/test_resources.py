@@ -43,6 +43,19 @@ def test_both_places_are_looked_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert resources.embedded_folder("atlas") == folder
 
 
+@pytest.mark.parametrize("inside", [True, False], ids=["installed", "checkout"])
+def test_the_corpus_is_looked_for_in_both_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inside: bool) -> None:
+    """As the model is; a missing one is named."""
+    package = tmp_path / "ffnmem"
+    monkeypatch.setattr(resources, "__file__", str(package / "resources.py"))
+    with refuses(FileError, OSError, "'atlas'", "installation", str(tmp_path)):
+        resources.embedded_corpus("atlas")
+    file = (package if inside else tmp_path) / "data" / "corpus" / "atlas.jsonl.gz"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"")
+    assert resources.embedded_corpus("atlas") == file
+
+
 def test_atlas_knows_where_the_eiffel_tower_is(atlas: fm.Model) -> None:
     """Every example in the documents would show a model that does not know its own first fact."""
     top = fm.capture(atlas, "The Eiffel Tower is located in the city of").predictions(k=1).iloc[0]

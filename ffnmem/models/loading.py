@@ -159,6 +159,28 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype, tokenizer: Any) -> t
     return model, tokenizer
 
 
+def load_tokenizer(source: str | Path) -> Any:
+    """The tokenizer alone of what ``load`` takes as a name, for work that needs no weights.
+
+    Raises:
+        ModelNotFoundError: no such name, folder or hub id. InputError: there, but without a tokenizer.
+    """
+    import transformers
+
+    name, path, local = locate(source)
+    local = local or is_cached(path) or ask_hub(name)
+    with quiet():
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                path, local_files_only=local, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{name} has no tokenizer that can be read: {first_line(error)}") from None
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise InputError(f"{name} has no tokenizer")
+    return tokenizer
+
+
 def locate(source: str | Path) -> tuple[str, str, bool]:
     """The name to show, what to hand to Hugging Face, and whether it lies on this disk."""
     name = str(source)

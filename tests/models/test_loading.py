@@ -16,6 +16,7 @@ from transformer_lens.model_bridge import TransformerBridge
 
 import ffnmem as fm
 from ffnmem.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.models.loading import load_tokenizer
 from tests.helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
 
 TOKENS = torch.tensor([[0, 5, 6, 7]])
@@ -270,6 +271,20 @@ def test_no_tokenizer(tiny_hf: Any, folder: Path) -> None:
         fm.load(folder)
     with refuses(InputError, ValueError, "tokenizer", str(folder)):
         fm.load(transformers.AutoModelForCausalLM.from_pretrained(folder))
+
+
+def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:
+    """Work that needs no weights waits for none: the same tokens, and the same answers where there is nothing."""
+    assert load_tokenizer(tiny_folder).get_vocab() == tiny.tokenizer.get_vocab()
+    assert load_tokenizer("atlas").bos_token == "<|endoftext|>"
+    (folder / "model.safetensors").write_bytes(b"")
+    assert load_tokenizer(str(folder)).get_vocab() == tiny.tokenizer.get_vocab()
+    for file in folder.glob("token*"):
+        file.unlink()
+    with refuses(InputError, ValueError, "no tokenizer", str(folder)):
+        load_tokenizer(folder)
+    with refuses(ModelNotFoundError, FileNotFoundError, "no-such-model", "atlas", "hub"):
+        load_tokenizer("no-such-model")
 
 
 def test_a_vanished_origin(tiny_folder: Path, folder: Path) -> None:

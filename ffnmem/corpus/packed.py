@@ -1,0 +1,165 @@
+"""``Packed``: a tokenised corpus on disk. Opened in no time, checked where it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from ..errors import FileError, check_index
+from .chunked import ChunkedFile
+from .problems import Problem, problems_from
+
+SCHEMA = 1
+MANIFEST = "corpus.json"
+TOKENS, DOCUMENTS, COUNTS = "tokens.bin", "documents.bin", "counts.bin"
+KIND = "ffnmem corpus"
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A tokenised corpus. Made by :func:`pack`, found again by :func:`open_packed`.
+
+    Attributes:
+        folder: where it lies.
+        hash: 32 hexadecimal digits over the texts of all documents in order, whatever files they came from.
+        tokenizer_hash: of the tokenizer that made the tokens, see :func:`tokenizer_hash`.
+        model: the name of the model whose tokenizer that was.
+        source: the name of the source, without its folder.
+        n_documents, n_tokens: sizes. Documents without tokens count.
+        vocab: one more than the highest token id of the tokenizer.
+        problems: what was wrong with the source, counted.
+        stamp: of the source's files and how they were read, or None if the source was no file.
+    """
+
+    folder: Path
+    hash: str
+    tokenizer_hash: str
+    model: str
+    source: str
+    n_documents: int
+    n_tokens: int
+    vocab: int
+    problems: tuple[Problem, ...]
+    stamp: str | None
+    _files: Mapping[str, ChunkedFile] = field(repr=False)
+
+    @property
+    def tokens(self) -> np.memmap[Any, Any]:
+        """All token ids, uint16 or uint32, mapped and unchecked; :meth:`read` is checked."""
+        return self._files[TOKENS].map
+
+    @property
+    def documents(self) -> np.memmap[Any, Any]:
+        """Where documents begin among the tokens: int64 ``[n_documents + 1]``, mapped and unchecked."""
+        return self._files[DOCUMENTS].map
+
+    @cached_property
+    def token_counts(self) -> Int64[np.ndarray, " vocab"]:
+        """How often each token id occurs, special ones too."""
+        return self._files[COUNTS].read(0, self.vocab)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Tokens ``start`` to ``stop`` of the corpus in the file's dtype, checked.
+
+        Raises:
+            FileError: the file is damaged there. OutOfRangeError: the corpus is shorter.
+        """
+        return self._files[TOKENS].read(start, stop)
+
+    def offsets(self, start: int, stop: int) -> Int64[np.ndarray, " n"]:
+        """Entries ``start`` to ``stop`` of :attr:`documents`, checked."""
+        return self._files[DOCUMENTS].read(start, stop)
+
+    def document(self, number: int) -> np.ndarray:
+        """The tokens of one document; raises OutOfRangeError, FileError."""
+        index = check_index("document", number, self.n_documents, str(self.folder))
+        start, stop = self.offsets(index, index + 2)
+        return self.read(int(start), int(stop))
+
+    def verify(self) -> None:
+        """Read everything and check it; raises FileError naming what is damaged."""
+        for file in self._files.values():
+            file.verify()
+
+
+def open_packed(folder: str | Path, tokenizer_hash: str | None = None) -> Packed:
+    """Open a packed corpus. Its small description is checked now, every other part when it is first read.
+
+    Args:
+        folder: written by :func:`pack`.
+        tokenizer_hash: refuse a corpus that another tokenizer made.
+
+    Raises:
+        FileError: no packed corpus, an unfinished or damaged one, of a newer version, or of another tokenizer.
+    """
+    path = Path(folder).expanduser()
+    state = read_manifest(path)
+    try:
+        files = {name: ChunkedFile(path / name, state["files"][name]) for name in (TOKENS, DOCUMENTS, COUNTS)}
+        packed = Packed(
+            folder=path,
+            hash=str(state["hash"]),
+            tokenizer_hash=str(state["tokenizer_hash"]),
+            model=str(state["model"]),
+            source=str(state["source"]),
+            n_documents=int(state["documents"]),
+            n_tokens=int(state["tokens"]),
+            vocab=int(state["vocab"]),
+            problems=problems_from(state["problems"]),
+            stamp=state["stamp"],
+            _files=files,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{path / MANIFEST} lacks or garbles {error}: pack the corpus again") from None
+    sizes = tuple(len(files[name]) for name in (TOKENS, DOCUMENTS, COUNTS))
+    if sizes != (packed.n_tokens, packed.n_documents + 1, packed.vocab):
+        raise FileError(f"{path / MANIFEST}: its counts do not fit its files: pack the corpus again")
+    if tokenizer_hash is not None and tokenizer_hash != packed.tokenizer_hash:
+        raise FileError(
+            f"{path} was packed with another tokenizer ({packed.model}'s, {packed.tokenizer_hash}, "
+            f"and not {tokenizer_hash}): pack the corpus with this model"
+        )
+    return packed
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether a folder looks like a packed corpus."""
+    return (folder / MANIFEST).is_file() and (folder / TOKENS).is_file()
+
+
+def manifest_text(state: Mapping[str, Any]) -> str:
+    """The text of corpus.json, with a checksum of itself."""
+    return json.dumps({**state, "checksum": checksum(state)}, ensure_ascii=False, indent=1) + "\n"
+
+
+def checksum(state: Mapping[str, Any]) -> str:
+    canonical = json.dumps(state, ensure_ascii=False, sort_keys=True)
+    return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What corpus.json says, checked; raises FileError."""
+    path = folder / MANIFEST
+    try:
+        state = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        what = "no finished packed corpus" if folder.is_dir() else "no folder"
+        raise FileError(f"{folder} is {what}: make one with pack (ffnmem pack)") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path} cannot be read ({error}): pack the corpus again") from None
+    if not isinstance(state, dict) or state.get("kind") != KIND:
+        raise FileError(f"{path} describes no packed corpus: make one with pack (ffnmem pack)")
+    schema = state.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise FileError(f"{path} has schema {schema}; this version of ffnmem reads up to {SCHEMA}: install a newer one")
+    if state.pop("checksum", None) != checksum(state):
+        raise FileError(f"{path} is damaged (checksum): pack the corpus again")
+    return state

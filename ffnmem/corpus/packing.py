@@ -1,0 +1,251 @@
+"""``pack``: a corpus tokenised once into files that every later scan reads."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import FileError
+from ..files import write_whole
+from .chunked import ChunkedWriter
+from .packed import COUNTS, DOCUMENTS, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
+from .problems import Document, Problem, Problems
+from .sources import Corpus, open_corpus
+from .tokenizing import Encoded, Encoder, tokenizer_hash
+
+Progress = Callable[[int, int], None]
+"""Told now and then how many documents and tokens are done."""
+
+ABANDONED = 3600  # seconds after which a temporary file's writer is taken for dead
+
+
+def pack(
+    source: Any,
+    model: Any,
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+) -> Packed:
+    """Tokenise a corpus into a folder, unless it lies there already.
+
+    The folder gets ``tokens.bin`` (uint16, or uint32 for a vocabulary above 65,536; little endian), ``documents.bin``
+    (int64, where documents begin, and the end), ``counts.bin`` (int64, occurrences of each token id) and
+    ``corpus.json`` (hashes, sizes, problems, a CRC-32 for every MiB of each file), which is written last: without it
+    there is no packed corpus. What lies there is kept if the same tokenizer made it from the same documents, whatever
+    files they come from now, and replaced otherwise.
+
+    No special tokens are added, and the name of one in a text ("<|endoftext|>") is tokenised as ordinary text, counted
+    as a problem. Documents above 262,144 characters are tokenised in pieces, cut before a space between words, where
+    byte-level tokenizers begin a new token anyway; a tokenizer that treats the beginning of a text otherwise has a
+    different token at such a cut. Memory does not grow with the number of documents.
+
+    Args:
+        source: a :class:`Corpus`, or anything that :func:`open_corpus` takes. A packed corpus is opened where it lies.
+        model: a :class:`ffnmem.Model`, or a Hugging Face tokenizer.
+        folder: made if it is not there; its parent must be.
+        progress: called with the numbers of documents and tokens so far.
+
+    Returns:
+        the packed corpus, see :func:`open_packed`.
+
+    Raises:
+        FileError: a source that cannot be read or holds no text, a folder that cannot be written, a packed source of
+            another tokenizer. InputError: a source of another kind.
+    """
+    corpus = source if isinstance(source, Corpus | Packed) else open_corpus(source)
+    identity = tokenizer_hash(model)
+    if isinstance(corpus, Packed):
+        return open_packed(corpus.folder, identity)
+    target = destination(folder)
+    stamp = corpus.stamp()
+    ready = reusable(target, corpus, identity, stamp)
+    if ready is not None:
+        return ready
+    settings = {"model": name_of(model), "tokenizer_hash": identity, "source": corpus.name, "stamp": stamp}
+    write_pack(target, corpus, Encoder(getattr(model, "tokenizer", model)), settings, progress)
+    return open_packed(target, identity)
+
+
+def name_of(model: Any) -> str:
+    """The name of a model, or of the folder or id that a tokenizer came from."""
+    if hasattr(model, "tokenizer"):
+        return str(model.name)
+    return Path(getattr(model, "name_or_path", "")).name or type(model).__name__
+
+
+def corpus_hash(documents: Iterable[Document]) -> str:
+    """32 hexadecimal digits over the texts, each with its length in front."""
+    digest = TextDigest()
+    for document in documents:
+        digest.add(document.text)
+    return digest.hexdigest()
+
+
+class TextDigest:
+    """A running hash of texts that keeps them apart."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, text: str) -> None:
+        data = text.encode("utf-8")
+        self._digest.update(len(data).to_bytes(8, "little"))
+        self._digest.update(data)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def destination(folder: str | Path) -> Path:
+    """The folder to write to, made if need be; raises FileError."""
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise FileError(f"{folder} is a file: name a folder for the packed corpus")
+    if not path.parent.is_dir():
+        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
+    return path
+
+
+def reusable(folder: Path, corpus: Corpus, identity: str, stamp: str | None) -> Packed | None:
+    """The pack that lies there if it is complete and of this tokenizer and these documents."""
+    try:
+        found = open_packed(folder, identity)
+    except FileError:  # none, or none to use
+        return None
+    if stamp is not None and stamp == found.stamp:
+        return found
+    # Other files, or none: the documents decide, which takes reading them but not tokenising them.
+    if not corpus.repeatable or corpus_hash(corpus) != found.hash:
+        return None
+    return found
+
+
+def write_pack(
+    folder: Path, corpus: Corpus, encoder: Encoder, settings: dict[str, Any], progress: Progress | None
+) -> None:
+    """Tokenise into temporary files, then put them in place, the description last."""
+    remove_abandoned(folder)
+    with temporary_files(folder, (TOKENS, DOCUMENTS, COUNTS)) as files:
+        tokens = ChunkedWriter(files[TOKENS], encoder.dtype)
+        documents = ChunkedWriter(files[DOCUMENTS], np.dtype("<i8"))
+        counts = np.zeros(encoder.size, dtype=np.int64)
+        reading = Reading(corpus, encoder)
+        total = n_documents = 0
+        documents.write(np.zeros(1, dtype=np.int64))
+        for part in encoder.encode(reading.texts()):
+            tokens.write(part.tokens)
+            counts += np.bincount(part.tokens, minlength=encoder.size)
+            reading.count_empty(part)
+            documents.write(part.ends + total)
+            total += len(part.tokens)
+            n_documents += len(part.ends)
+            if progress is not None:
+                progress(n_documents, total)
+        if not total:
+            found = ", ".join(f"{p.kind} {p.count} (first {p.first})" for p in corpus.problems)
+            raise FileError(f"{corpus.name} holds no text" + (f": {found}" if found else ""))
+        by_count = ChunkedWriter(files[COUNTS], np.dtype("<i8"))
+        by_count.write(counts)
+        records = {TOKENS: tokens.record(), DOCUMENTS: documents.record(), COUNTS: by_count.record()}
+        state = {
+            "kind": KIND,
+            "schema": SCHEMA,
+            "hash": reading.digest.hexdigest(),
+            **settings,
+            "vocab": encoder.size,
+            "documents": n_documents,
+            "tokens": total,
+            "problems": [problem.as_dict() for problem in reading.problems()],
+            "files": records,
+        }
+        put_in_place(folder, files, state)
+
+
+class Reading:
+    """The documents of a corpus on their way to the tokenizer: hashed, and looked at for what only shows here."""
+
+    def __init__(self, corpus: Corpus, encoder: Encoder) -> None:
+        self.corpus, self.encoder = corpus, encoder
+        self.digest = TextDigest()
+        self.found = Problems()
+        self._places: list[tuple[str, int]] = []  # of documents whose tokens have not come back yet
+        self._open = 0  # tokens so far of the document whose end has not come back yet
+
+    def texts(self) -> Iterator[str]:
+        for document in self.corpus:
+            self.digest.add(document.text)
+            if self.encoder.has_special_text(document.text):
+                self.found.add("special_text", document.source, document.number)
+            self._places.append((document.source, document.number))
+            yield document.text
+
+    def count_empty(self, part: Encoded) -> None:
+        """Count the documents that ended in this part and have no tokens."""
+        lengths = np.diff(part.ends, prepend=0)
+        if len(part.ends):
+            lengths[0] += self._open
+        self._open = len(part.tokens) - int(part.ends[-1]) if len(part.ends) else self._open + len(part.tokens)
+        for index in np.flatnonzero(lengths == 0):
+            self.found.add("no_tokens", *self._places[index])
+        del self._places[: len(part.ends)]
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Those of the source and those of the tokens."""
+        return Problems((*self.corpus.problems, *self.found.table())).table()
+
+
+@contextmanager
+def temporary_files(folder: Path, names: Iterable[str]) -> Iterator[dict[str, BinaryIO]]:
+    """Files open for writing under temporary names beside their places; what was not moved away goes at the end."""
+    mark = secrets.token_hex(4)
+    files: dict[str, BinaryIO] = {}
+    try:
+        for name in names:
+            path = folder / f".{name}.{mark}.tmp"
+            try:
+                files[name] = path.open("xb")
+            except OSError as error:
+                raise FileError(f"cannot write to {folder}: {error.strerror or error}") from None
+        yield files
+    finally:
+        for file in files.values():
+            with suppress(OSError):  # a full disk was reported by the write; here it would hide that
+                file.close()
+            Path(file.name).unlink(missing_ok=True)
+
+
+def put_in_place(folder: Path, files: dict[str, BinaryIO], state: dict[str, Any]) -> None:
+    """Rename the finished files; from the first to the last step there is no corpus.json, so no half corpus."""
+    try:
+        for file in files.values():
+            file.close()
+        (folder / MANIFEST).unlink(missing_ok=True)
+        for name, file in files.items():
+            Path(file.name).replace(folder / name)
+    except OSError as error:
+        raise FileError(f"cannot write to {folder}: {error.strerror or error}") from None
+    write_whole(folder / MANIFEST, manifest_text(state))
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what a killed pack left. A pack that runs elsewhere writes all the time, so its files are young."""
+    for name in (TOKENS, DOCUMENTS, COUNTS, MANIFEST):
+        for path in folder.glob(f".{name}.*.tmp"):
+            try:
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    path.unlink()
+            except FileNotFoundError:  # its writer took it away meanwhile
+                continue
+            except OSError as error:
+                raise FileError(f"cannot remove {path}: {error.strerror or error}") from None

@@ -1,0 +1,208 @@
+"""``open_corpus``: a file, a folder, texts in memory or a data set of the hub as a stream of documents."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError, InputError, check_choice
+from ..resources import EMBEDDED, embedded_corpus
+from .hub import HUB, open_hub
+from .packed import Packed, is_packed, open_packed
+from .problems import Document, Problem, Problems
+from .readers import DIVISIONS, READERS, CorpusFile, format_of, from_iterable
+from .streams import COMPRESSIONS
+
+READING = 1  # goes up when the same bytes become other documents
+GLOB = "*?["
+
+
+class Corpus:
+    """Documents, one at a time. Made by :func:`open_corpus`; iterate it as often as its source allows.
+
+    Attributes:
+        name: of the source, without its folder.
+        files: the files that it reads, in order; empty for other sources.
+        repeatable: whether it can be read more than once. An iterator cannot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[Problems], Iterator[Document]],
+        files: Sequence[CorpusFile] = (),
+        repeatable: bool = True,
+    ) -> None:
+        self.name, self.files, self.repeatable = name, tuple(file.path for file in files), repeatable
+        self._read, self._files = read, tuple(files)
+        self._problems: Problems | None = None
+
+    def __iter__(self) -> Iterator[Document]:
+        if self._problems is not None and not self.repeatable:
+            raise InputError(f"{self.name} can be read once only, and was: give a list, or pack it into a folder")
+        problems = self._problems = Problems()  # each reading counts anew, even beside another
+        return self._read(problems)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What was wrong with what the latest reading has passed so far."""
+        return () if self._problems is None else self._problems.table()
+
+    def stamp(self) -> str | None:
+        """32 hexadecimal digits over the bytes of all files and how they are read, which takes no parsing; None for a
+        source that is no file. Raises FileError."""
+        if not self._files:
+            return None
+        digest = hashlib.blake2b(digest_size=16)
+        for file in self._files:
+            compression = file.path.suffix.lower() if file.path.suffix.lower() in COMPRESSIONS else ""
+            how = [READING, file.format, compression, file.division if file.format == ".txt" else file.column]
+            digest.update(json.dumps(how).encode())
+            try:
+                with file.path.open("rb") as stream:
+                    digest.update(hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).digest())
+            except OSError as error:
+                raise FileError(f"{file.path} cannot be read: {error.strerror or error}") from None
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Corpus({self.name!r}" + (f", {len(self.files)} files)" if self.files else ")")
+
+
+def open_corpus(source: Any, *, text: str = "text", documents: str | None = None) -> Corpus | Packed:
+    """Open a source of documents. Nothing is read yet, and never more than one document is held.
+
+    Args:
+        source: a ``.txt``, ``.jsonl``, ``.csv`` or ``.parquet`` file, each also with ``.gz`` or ``.zst`` behind it; a
+            folder of them, searched recursively, or a pattern such as ``"news/*.jsonl"``, in the order of their names;
+            ``"atlas"``, the bundled corpus; ``"hf:owner/name/config:split"``, a data set of the Hugging Face hub,
+            streamed (split ``train`` unless given; needs ``pip install 'ffnmem[hf]'``); an iterable of strings, or of
+            mappings with the text column; or a folder that :func:`pack` wrote.
+        text: the column that holds the text, where there are columns.
+        documents: what a document of a ``.txt`` file is: ``"paragraph"`` (default; blank lines separate), ``"line"``
+            or ``"file"``.
+
+    Returns:
+        A :class:`Corpus`, or for a packed folder a :class:`Packed`. Line ends of ``.txt`` files become line feeds and a
+        byte order mark is left out; other problems are counted in ``.problems`` while the corpus is read.
+
+    Raises:
+        FileError: nothing there, no file of a known type, and while reading: a file that is broken as a whole, or
+            without the text column. InputError: a source or option that cannot be used. MissingExtraError: no
+            ``datasets`` for ``hf:``.
+    """
+    if documents is not None:
+        check_choice("documents", documents, DIVISIONS)
+    if isinstance(source, Corpus | Packed):
+        refuse_options("an opened corpus", text, documents)
+        return source
+    if isinstance(source, str) and source.startswith(HUB):
+        refuse_options("a data set", "text", documents)
+        return Corpus(source, open_hub(source, text))
+    if isinstance(source, str | Path):
+        return open_files(source, text, documents)
+    if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+        raise InputError(
+            f"a {type(source).__name__} is no corpus: give a file, a folder, a pattern, an iterable of strings, "
+            "'atlas' or 'hf:name'"
+        )
+    refuse_options("an iterable", "text", documents)
+    name = type(source).__name__
+    return Corpus(
+        name,
+        lambda problems: from_iterable(source, text, name, problems),
+        repeatable=not isinstance(source, Iterator),
+    )
+
+
+def refuse_options(what: str, text: str, documents: str | None) -> None:
+    """Raise InputError for options that would do nothing."""
+    if documents is not None:
+        raise InputError(
+            f"documents={documents!r} says what a document of a .txt file is; {what} has its own documents"
+        )
+    if text != "text":
+        raise InputError(f"text={text!r} names a column; {what} has none to choose")
+
+
+def open_files(source: str | Path, text: str, documents: str | None) -> Corpus | Packed:
+    """A file, a folder or a pattern."""
+    if isinstance(source, str) and source in EMBEDDED:
+        path = embedded_corpus(source)
+        refuse_options("the bundled corpus", text, documents)
+        return of_files(source, [(path, path.name)], text, documents)
+    path = Path(source).expanduser()
+    if not is_there(path, str(source)):
+        if any(character in str(path) for character in GLOB):
+            return of_files(path.name, matching(str(path)), text, documents, searched=str(source))
+        shown = str(source) if len(str(source)) <= 120 else f"{str(source)[:120]}…"
+        raise FileError(
+            f"no corpus at {shown!r}: give a file, a folder, a pattern, {' or '.join(map(repr, EMBEDDED))} or "
+            "'hf:name'; texts themselves go into a list"
+        )
+    if path.is_dir() and is_packed(path):
+        refuse_options("a packed corpus", text, documents)
+        return open_packed(path)
+    if path.is_dir():
+        return of_files(path.name or str(path), files_below(path), text, documents, searched=str(source))
+    if format_of(path) is None:
+        raise FileError(f"{source} is no corpus file: {known_formats()}")
+    return of_files(path.name, [(path, path.name)], text, documents)
+
+
+def is_there(path: Path, source: str) -> bool:
+    """Whether a path exists. A text that was given for a path may be too long for one, or empty."""
+    try:
+        return bool(source.strip()) and path.exists()
+    except OSError:
+        return False
+
+
+def of_files(
+    name: str, paths: Sequence[tuple[Path, str]], text: str, documents: str | None, searched: str = ""
+) -> Corpus:
+    """The corpus of those of the paths that have a known format; the others are counted."""
+    known = [(path, shown, kind) for path, shown in paths if (kind := format_of(path)) is not None]
+    others = [shown for path, shown in paths if format_of(path) is None]
+    if not known:
+        count = f"only {len(others)} files of other types" if others else "no file"
+        raise FileError(f"{searched} has {count}: {known_formats()}")
+    kinds = {kind for _, _, kind in known}
+    if documents is not None and ".txt" not in kinds:
+        refuse_options(f"a {' or '.join(sorted(kinds))} file", "text", documents)
+    if kinds == {".txt"}:
+        refuse_options("a .txt file", text, None)
+    files = [CorpusFile(path, shown, kind, text, documents or DIVISIONS[0]) for path, shown, kind in known]
+
+    def read(problems: Problems) -> Iterator[Document]:
+        for other in others:
+            problems.add("skipped_file", other)
+        for file in files:
+            yield from file.read(problems)
+
+    return Corpus(name, read, files)
+
+
+def files_below(folder: Path) -> list[tuple[Path, str]]:
+    """Every file in a folder and below, with its path from there, by which they are ordered."""
+    found = ((path, path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file())
+    return sorted(found, key=lambda pair: pair[1])
+
+
+def matching(pattern: str) -> list[tuple[Path, str]]:
+    """Every file that a pattern names, and those below the folders that it names, in the order of their names."""
+    found: dict[Path, str] = {}
+    for match in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 (a Path's takes no absolute pattern)
+        if match.is_dir():
+            found.update({path: str(match / below) for path, below in files_below(match)})
+        else:
+            found[match] = str(match)
+    return sorted(found.items(), key=lambda pair: pair[1])
+
+
+def known_formats() -> str:
+    return f"give {', '.join(READERS)}, each also with {' or '.join(COMPRESSIONS)} behind it"

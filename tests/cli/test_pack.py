@@ -1,0 +1,83 @@
+"""``ffnmem pack``: a corpus into a folder, and what was wrong with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli import pack as command
+from ffnmem.cli.pack import DIVISIONS
+from ffnmem.corpus import open_packed, pack, tokenizer_hash
+from ffnmem.corpus.problems import MEANINGS
+from ffnmem.corpus.readers import DIVISIONS as THE_READERS
+from tests.cli.running import data, mistake, run, table
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(b"The city of Paris\nRome\n\nbad \xff\n\nnul \x00\n")
+    return path
+
+
+def test_the_same_as_the_library(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """With only the tokenizer loaded, so the hash must be that of the model's."""
+    found = data("pack", corpus, "--out", tmp_path / "a", "--model", tiny_folder)
+    mine = pack(corpus, tiny, tmp_path / "b")
+    assert found["hash"] == mine.hash
+    assert found["tokenizer_hash"] == mine.tokenizer_hash == tokenizer_hash(tiny)
+    assert (found["documents"], found["tokens"]) == (3, mine.n_tokens)
+    assert found["folder"] == str(tmp_path / "a")
+    assert [problem["kind"] for problem in found["problems"]] == ["invalid_utf8", "nul"]
+    assert (tmp_path / "a" / "tokens.bin").read_bytes() == (tmp_path / "b" / "tokens.bin").read_bytes()
+    assert open_packed(tmp_path / "a", tokenizer_hash(tiny)).model == tiny_folder.name
+
+
+def test_table(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    out = table("pack", corpus, "--out", tmp_path / "a", "--model", tiny_folder)
+    assert "documents  3" in out
+    for text in ("invalid_utf8", "nul", "corpus.txt:4", "corpus.txt:6", "kept as they are"):
+        assert text in out
+
+
+def test_csv_is_the_problems(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    out = run("pack", corpus, "--out", tmp_path / "a", "--model", tiny_folder, "--csv").stdout
+    assert list(csv.DictReader(io.StringIO(out))) == [
+        {"kind": "invalid_utf8", "count": "1", "first": "corpus.txt:4", "meaning": MEANINGS["invalid_utf8"]},
+        {"kind": "nul", "count": "1", "first": "corpus.txt:6", "meaning": MEANINGS["nul"]},
+    ]
+
+
+def test_documents_and_columns(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    lines = data("pack", corpus, "--documents", "line", "--out", tmp_path / "a", "--model", tiny_folder)
+    assert lines["documents"] == 4
+    (tmp_path / "b.csv").write_text("body,id\none,1\ntwo,2\n")
+    rows = data("pack", tmp_path / "b.csv", "--text", "body", "--out", tmp_path / "b", "--model", tiny_folder)
+    assert rows["documents"] == 2
+    assert DIVISIONS == THE_READERS
+
+
+def test_no_problems(tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The city")
+    assert "problems   none" in table("pack", tmp_path / "a.txt", "--out", tmp_path / "a", "--model", tiny_folder)
+
+
+def test_mistakes(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    out = ["--out", tmp_path / "a", "--model", tiny_folder]
+    mistake("pack", tmp_path / "none.txt", *out, named=("none.txt", "folder"))
+    mistake("pack", corpus, *out, "--text", "body", named=("'body'", ".txt"))
+    mistake("pack", corpus, *out, "--documents", "chapter", named=("chapter", "paragraph"))
+    mistake("pack", corpus, "--out", corpus, "--model", tiny_folder, named=(corpus, "folder"))
+    mistake("pack", corpus, "--out", tmp_path / "no" / "a", "--model", tiny_folder, named=(tmp_path / "no",))
+    mistake("pack", corpus, "--out", tmp_path / "a", "--model", tmp_path, named=(tmp_path, "config.json"))
+    mistake("pack", corpus, named=("--out",))
+    mistake("pack", "hf:", *out, named=("'hf:'", "hf:owner/name"))
+    (tmp_path / "b.jsonl").write_text('{"body": "x"}\n')
+    mistake("pack", tmp_path / "b.jsonl", *out, named=("b.jsonl", "'text'", "'body'", "--text"))
+    (tmp_path / "c.txt").write_text("\n\n")
+    mistake("pack", tmp_path / "c.txt", *out, named=("c.txt", "no text"))
+    assert command.short_help
