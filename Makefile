@@ -44,6 +44,8 @@ format: $(READY) ## format and mend what can be mended
 
 bench: $(READY) ## the benchmarks: ratios in one run on this machine
 	$(BIN)/python benchmarks/attribution.py
+	$(BIN)/python benchmarks/projection.py
+	$(BIN)/python benchmarks/scan.py
 
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
 	$(BIN)/python notebooks/sync.py

@@ -8,47 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from common import gpt2_small, machine, paired, seconds, toy_tokenizer
 
 import ffnmem as fm
-
-
-def toy_tokenizer(size: int) -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {f"w{i}": i for i in range(size - 1)} | {"<|endoftext|>": size - 1}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<|endoftext|>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    end = "<|endoftext|>"
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=end, eos_token=end, unk_token=end)
-
-
-def seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
-
-
-def paired(
-    first: Callable[[], object], second: Callable[[], object], rounds: int, warmups: int = 3
-) -> list[tuple[float, float]]:
-    """Seconds of both, taking turns in alternating order."""
-    for _ in range(warmups):
-        first(), second()
-    times = []
-    for i in range(rounds):
-        if i % 2:
-            b, a = seconds(second), seconds(first)
-        else:
-            a, b = seconds(first), seconds(second)
-        times.append((a, b))
-    return times
 
 
 def main() -> None:
@@ -57,8 +22,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    torch.manual_seed(0)
-    plain = GPT2LMHeadModel(GPT2Config()).eval()
+    plain = gpt2_small()
     model = fm.load(plain, tokenizer=toy_tokenizer(plain.config.vocab_size), device="cpu")
     tokens = torch.randint(0, 50_000, (1, arguments.tokens))
 
@@ -82,9 +46,7 @@ def main() -> None:
         "rounds": arguments.rounds,
         "tokens": arguments.tokens,
         "shape": "GPT-2 small, 12 x 768 x 3072, float32",
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        **machine(),
     }
     if arguments.json:
         print(json.dumps(result))

@@ -8,6 +8,7 @@ FfnmemError
 │   └── UnsupportedModelError                     an architecture without FFN layers that we can read
 ├── HookError            (RuntimeError)  a hook that did not fire, so that the numbers would be wrong
 ├── FileError            (OSError)       a file that is missing, broken or of another kind
+├── WorkerError          (RuntimeError)  a process of a scan that died time and again
 └── MissingExtraError    (ImportError)   an optional dependency that is not installed
 """
 
@@ -51,6 +52,10 @@ class HookError(FfnmemError, RuntimeError):
 
 class FileError(FfnmemError, OSError):
     """A file that is missing, broken or of another kind."""
+
+
+class WorkerError(FfnmemError, RuntimeError):
+    """A process of a scan that died time and again."""
 
 
 class MissingExtraError(FfnmemError, ImportError):

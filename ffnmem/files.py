@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import FileError
+from .errors import FfnmemError, FileError
 
 
 def check_destination(out: str | Path) -> Path:
@@ -20,19 +22,27 @@ def check_destination(out: str | Path) -> Path:
     return path
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write under a temporary name beside ``path``, then rename: an older file stays until the new one is complete.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path`` to write to, renamed to it when the block ends well and removed when it fails.
 
-    Text becomes UTF-8. Raises FileError.
+    An older file stays until the new one is complete. Raises FileError.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
     target = path.resolve()  # through a link, so that the link stays one
     temporary = target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:
-            file.write(data)
+        yield temporary
         temporary.replace(target)
+    except FfnmemError:
+        raise
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file that appears whole or not at all. Text becomes UTF-8. Raises FileError."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    with replacing(path) as temporary, temporary.open("xb") as file:
+        file.write(data)

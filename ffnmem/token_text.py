@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 MARKS = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
@@ -18,12 +18,23 @@ def pieces(token: str) -> list[tuple[str, bool]]:
     """
     if not token:
         return [(EMPTY, True)]
-    return [("".join(text for text, _ in run), mark) for mark, run in groupby(shown(token), key=lambda part: part[1])]
+    return runs(shown(token))
 
 
-def shown(token: str) -> Iterator[tuple[str, bool]]:
+def flowing(text: str) -> list[tuple[str, bool]]:
+    """Running text in the same way, but with its spaces as they are; nothing for an empty one."""
+    return runs(shown(text, spaces=False))
+
+
+def runs(parts: Iterable[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    return [("".join(text for text, _ in run), mark) for mark, run in groupby(parts, key=lambda part: part[1])]
+
+
+def shown(token: str, spaces: bool = True) -> Iterator[tuple[str, bool]]:
     for index, char in enumerate(token):
-        if char in MARKS:
+        if char == " " and not spaces:
+            yield char, False
+        elif char in MARKS:
             yield MARKS[char], True
         elif not char.isprintable():
             yield char.encode("unicode_escape").decode("ascii"), True

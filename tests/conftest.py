@@ -22,7 +22,9 @@ import torch
 from hypothesis import settings
 
 import ffnmem as fm
+from ffnmem.scanning import Store, scan
 from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
+from tests.scanning.texts import tiny_texts
 
 torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -65,6 +67,19 @@ def tiny_folder(tiny_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathF
     tiny_hf.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A finished scan of ``tiny`` over some forty short sequences. Shared: copy its folder before breaking it."""
+    return scan(tiny, tiny_texts(), tmp_path_factory.mktemp("stores") / "tiny", k=3, sample=8, draws=4, frequent=8)
+
+
+@pytest.fixture(scope="session")
+def atlas_store(atlas: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A finished scan of ``atlas`` over a few facts about cities. Shared: copy its folder before breaking it."""
+    texts = [fact.text for fact in fm.load_facts("atlas")[:60]]
+    return scan(atlas, texts, tmp_path_factory.mktemp("stores") / "atlas", k=3, sample=16, draws=8, frequent=8)
 
 
 @pytest.fixture(scope="session", params=ARCHITECTURES)

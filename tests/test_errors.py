@@ -22,6 +22,7 @@ TREE = {
     errors.UnsupportedModelError: ValueError,
     errors.HookError: RuntimeError,
     errors.FileError: OSError,
+    errors.WorkerError: RuntimeError,
     errors.MissingExtraError: ImportError,
 }
 

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from ffnmem.errors import FileError
-from ffnmem.files import check_destination, write_whole
+from ffnmem.errors import FileError, InputError
+from ffnmem.files import check_destination, replacing, write_whole
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -55,3 +55,28 @@ def test_destinations_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no ordinary file"):
         check_destination("/dev/null")
     assert check_destination(tmp_path / "page.html") == tmp_path / "page.html"
+
+
+def write_half(path: Path, error: Exception) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        raise error
+
+
+def test_a_block_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
+    """Whatever goes wrong while another writes to the temporary name; our own errors pass as they are."""
+    path = tmp_path / "rows.parquet"
+    path.write_text("older")
+    for error, seen in (
+        (OSError(28, "No space left on device"), FileError),
+        (InputError("x"), InputError),
+        (KeyError(), KeyError),
+    ):
+        with pytest.raises(seen):
+            write_half(path, error)
+        assert path.read_text() == "older"
+        assert list(tmp_path.iterdir()) == [path]
+    with replacing(path) as temporary:
+        temporary.write_text("newer")
+    assert path.read_text() == "newer"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,6 +1,6 @@
 import pytest
 
-from ffnmem.token_text import pieces, visible
+from ffnmem.token_text import flowing, pieces, visible
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,11 @@ def test_limit_is_kept(limit: int) -> None:
     text = visible(" Paris", limit)
     assert len(text) == min(limit, 6)
     assert text.endswith("…") == (limit < 6)
+
+
+def test_running_text_keeps_its_spaces() -> None:
+    """Context is read as text; only what would not show, or would bend the text, becomes a mark."""
+    assert flowing(" a b\n") == [(" a b", False), ("↵", True)]
+    assert flowing("\x1b[31m\u202e") == [("\\x1b", True), ("[31m", False), ("\\u202e", True)]
+    assert flowing("\u0301") == [("◌\u0301", False)]
+    assert flowing("") == []

@@ -12,9 +12,13 @@ from .attribute import attribute
 from .decompose import decompose
 from .facts import facts
 from .guard import Group
+from .neuron import neuron
+from .pack import pack
 from .paths import paths
 from .project import project
 from .report import report
+from .scan import merge, scan
+from .store import store
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -35,7 +39,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (attribute, paths, decompose, project, facts, report):
+for command in (attribute, paths, decompose, project, facts, report, pack, neuron, store, scan, merge):
     cli.add_command(command)
 
 

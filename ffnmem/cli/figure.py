@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from ..errors import InputError
 from ..files import check_destination, write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from ..attribution import Attribution
     from ..paths import PathAttribution
 
@@ -39,6 +43,22 @@ def save_figure(found: Attribution | PathAttribution, path: Path, top: int) -> N
     else:
         plot_layers(found, left)
     plot_neurons(found, right, top)
+    write_figure(figure, path)
+
+
+def save_axes(draws: Sequence[Callable[[Axes], object]], path: Path, columns: int = 2) -> None:
+    """One picture a function, which is given its Axes, side by side in rows of ``columns``; the file in one go."""
+    from matplotlib.figure import Figure
+
+    across = min(columns, len(draws))
+    down = -(-len(draws) // across)
+    figure = Figure(figsize=(6.6 * across, 3.8 * down), layout="constrained")
+    for index, draw in enumerate(draws, start=1):
+        draw(figure.add_subplot(down, across, index))
+    write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
     write_whole(path, buffer.getvalue())

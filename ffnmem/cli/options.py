@@ -59,23 +59,27 @@ class ModelChoice:
             return fm.load(self.name, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)
 
 
+name_option = click.option(
+    "--model",
+    "name",
+    type=text,
+    default="atlas",
+    show_default=True,
+    metavar="MODEL",
+    help="atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.",
+)
+device_option = click.option(
+    "--device",
+    metavar="DEVICE",
+    help="cpu, cuda, cuda:1.  [default: cpu; cuda, where present, above 50 million parameters]",
+)
+
+
 def model_options(command: Function) -> Function:
     """--model, --device and --dtype, which reach the command as one ``choice``; with bos_option, --prepend-bos too."""
 
-    @click.option(
-        "--model",
-        "name",
-        type=text,
-        default="atlas",
-        show_default=True,
-        metavar="MODEL",
-        help="atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.",
-    )
-    @click.option(
-        "--device",
-        metavar="DEVICE",
-        help="cpu, cuda, cuda:1, mps.  [default: cpu; cuda or mps, where present, above 50 million parameters]",
-    )
+    @name_option
+    @device_option
     @click.option(
         "--dtype",
         type=click.Choice(DTYPES),
@@ -101,10 +105,15 @@ bos_option = click.option(
 """Above model_options, for commands that read text."""
 
 
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON (UTF-8) on standard output, and nothing else."
+)
+
+
 def output_options(command: Function) -> Function:
     """--json and --csv, which reach the command as ``form``: "table", "json" or "csv"."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON (UTF-8) on standard output, and nothing else.")
+    @json_option
     @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (UTF-8) on standard output, and nothing else.")
     @functools.wraps(command)
     def run(*args: Any, as_json: bool, as_csv: bool, **kwargs: Any) -> Any:
@@ -146,6 +155,11 @@ def answer_options(command: Function) -> Function:
     ):
         command = option(command)
     return command
+
+
+store_option = click.option(
+    "--store", type=text, required=True, metavar="DIR", help="The store: the folder that a scan wrote."
+)
 
 
 prompt_argument = click.argument("prompt", type=text)

@@ -14,6 +14,7 @@ from ..errors import InputError
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
 from .output import print_csv, print_json
+from .project_modes import chosen_mode, print_hits, print_promoters, write_all
 from .tables import console, decimals, number, plain_table, provenance_line, token
 
 if TYPE_CHECKING:
@@ -26,42 +27,94 @@ Neuron = tuple[int, int]
 
 
 @click.command(cls=Command, short_help="What memories write, and what excites them, in tokens.")
-@click.argument("neurons", type=text, nargs=-1, required=True, metavar="LAYER.NEURON...")
+@click.argument("neurons", type=text, nargs=-1, metavar="[LAYER.NEURON...]")
+@click.option("--all", "whole", is_flag=True, help="All neurons, of all layers or of --layer, into the file --out.")
+@click.option("--out", type=text, metavar="FILE", help="The Parquet file that --all writes.")
+@click.option("--layer", type=int, metavar="LAYER", help="Only this layer, with --all or --token.")
+@click.option(
+    "--token",
+    "tokens",
+    type=text,
+    multiple=True,
+    metavar="TOKEN",
+    help='The neurons that most promote and suppress this token, with its leading space: " Paris". Given again: on '
+    "average over the tokens.",
+)
+@click.option("--first-token", is_flag=True, help="Take the first token of a --token of several instead of refusing.")
+@click.option("--search", type=text, metavar="TEXT", help="Find tokens with this text in a file that --all wrote.")
+@click.option("--in", "source", type=text, metavar="FILE", help="The file that --search looks into.")
+@click.option("--exact", is_flag=True, help="With --search: the whole token, in this case, with its leading space.")
 @click.option(
     "--side",
     type=click.Choice(SIDES),
-    default="both",
-    show_default=True,
-    help="The value (what the neuron writes), the key (what excites it), or both.",
+    help="The value (what the neuron writes), the key (what excites it), or both.  [default: both; value with --token]",
 )
 @click.option(
     "--basis",
     type=click.Choice(BASES),
-    default="folded",
-    show_default=True,
-    help="folded: with the gain of the norm between; raw: the bare product with the (un)embedding.",
+    help="folded: with the gain of the norm between; raw: the bare product with the (un)embedding.  [default: folded]",
 )
-@top_option("How many tokens to list on each side of zero.", 10)
+@top_option("How many tokens on each side of zero; with --token, neurons; with --search, rows.", 10)
 @model_options
 @output_options
-def project(neurons: tuple[str, ...], side: str, basis: str, top: int, choice: ModelChoice, form: str) -> None:
+@click.pass_context
+def project(
+    context: click.Context,
+    neurons: tuple[str, ...],
+    whole: bool,
+    out: str | None,
+    layer: int | None,
+    tokens: tuple[str, ...],
+    first_token: bool,
+    search: str | None,
+    source: str | None,
+    exact: bool,
+    side: str | None,
+    basis: str | None,
+    top: int,
+    choice: ModelChoice,
+    form: str,
+) -> None:
     """Name the tokens that a neuron's value promotes and suppresses, and those that excite and inhibit its key.
 
     Each neuron is LAYER.NEURON, as the other commands print it; put spaces or commas between several. A value's score
     is what a coefficient of 1 adds to the token's logit, before the final norm's scale. A key's score is how the
-    token's own embedding moves the pre-activation, which says nothing about context.
+    token's own embedding moves the pre-activation, which says nothing about context. Instead of neurons, --all writes
+    those of a whole model to a file, --search finds words in it, and --token asks which neurons stand for a token.
 
     \b
     Examples
       ffnmem project 5.349
       ffnmem project 5.349,5.171 1.786 --side value --top 5
       ffnmem project 0.7 --basis raw --json
+      ffnmem project --all --out values.parquet --side value --top 20
+      ffnmem project --search paris --in values.parquet
+      ffnmem project --token " Paris" --token " London"
 
-    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis.
+    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis; with --token, the token's
+    columns are last; with --all, file, neurons, rows, bytes.
     """
-    asked = read_neurons(neurons)
-    model = choice.load()
-    frame = project_all(model, asked, ("value", "key") if side == "both" else (side,), basis, top)
+    mode = chosen_mode(context)
+    if mode == "--search":
+        assert search is not None
+        asked = None if side in (None, "both") else side
+        print_hits(fm.search_projection(source or "", search, side=asked, exact=exact, limit=top), form)
+        return
+    sides = ("value", "key") if side == "both" or (side is None and mode != "--token") else (side or "value",)
+    folding = basis or "folded"
+    if mode == "--all":
+        write_all(choice.load(), str(out), layer, sides, folding, top, form)
+    elif mode == "--token":
+        found = fm.promoters(
+            choice.load(), tokens, k=top, layer=layer, basis=folding, side=sides, first_token=first_token
+        )
+        print_promoters(found, form)
+    else:
+        named = read_neurons(neurons)
+        print_projection(project_all(choice.load(), named, sides, folding, top), form)
+
+
+def print_projection(frame: pd.DataFrame, form: str) -> None:
     if form == "csv":
         print_csv(list(frame.columns), frame.to_dict("records"))
     elif form == "json":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..token_text import pieces
+from ..token_text import flowing, pieces
 
 MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers line up
 MISSING = "–"
@@ -26,6 +26,7 @@ def render(template: str, **values: Any) -> str:
     )
     environment.filters.update(
         token=token_html,
+        running=running_html,
         signed=signed,
         plain=plain,
         percent=percent,
@@ -39,8 +40,17 @@ def render(template: str, **values: Any) -> str:
 
 def token_html(token: str) -> Markup:
     """A token's text, escaped, with whitespace and unprintable characters as marks that styles can dim."""
+    return marked(pieces(token))
+
+
+def running_html(text: str) -> Markup:
+    """Running text in the same way, but with its spaces as they are."""
+    return marked(flowing(text))
+
+
+def marked(parts: Iterable[tuple[str, bool]]) -> Markup:
     mark = Markup('<span class="fm-mark">{}</span>')
-    return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in pieces(token))
+    return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in parts)
 
 
 def plain(value: float, digits: int = 2) -> str:

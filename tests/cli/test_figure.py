@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
 
 import ffnmem as fm
-from ffnmem.cli.figure import check_figure, save_figure
+from ffnmem.cli.figure import check_figure, save_axes, save_figure
 from ffnmem.errors import FileError, InputError
 from tests.helpers import refuses
 
@@ -35,3 +36,12 @@ def test_a_folder_that_cannot_be_written(tiny: fm.Model, tmp_path: Path) -> None
     found = fm.attribute(fm.capture(tiny, "The city of"), " Paris")
     with refuses(FileError, OSError, "gone"):
         save_figure(found, tmp_path / "gone" / "a.png", 5)
+
+
+def test_several_pictures_in_rows(tmp_path: Path) -> None:
+    """Each function draws on an Axes of its own."""
+    drawn: list[Axes] = []
+    save_axes([drawn.append] * 3, tmp_path / "a.svg")
+    places = [ax.get_subplotspec() for ax in drawn]
+    assert [(place.rowspan.start, place.colspan.start) for place in places if place] == [(0, 0), (0, 1), (1, 0)]
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import webbrowser
@@ -16,6 +17,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli import cli
 from ffnmem.cli.reference import help_text
+from ffnmem.scanning import Store
 from tests.cli.running import process, run
 
 COMMANDS = sorted(cli.commands)
@@ -40,7 +42,19 @@ def examples(command: click.Command) -> list[str]:
 
 def test_commands() -> None:
     """A command that is not registered cannot be found."""
-    assert COMMANDS == ["attribute", "decompose", "facts", "paths", "project", "report"]
+    assert COMMANDS == [
+        "attribute",
+        "decompose",
+        "facts",
+        "merge",
+        "neuron",
+        "pack",
+        "paths",
+        "project",
+        "report",
+        "scan",
+        "store",
+    ]
 
 
 def test_version() -> None:
@@ -86,14 +100,35 @@ def test_manual(name: str) -> None:
     "line",
     [line for name in COMMANDS for line in examples(cli.commands[name])],
 )
-def test_examples_work(line: str, atlas: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_work(
+    line: str, atlas: fm.Model, atlas_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An example of the manual that fails is worse than none."""
     monkeypatch.chdir(tmp_path)
+    if re.search(r"--store runs/atlas|ffnmem store runs/atlas", line):
+        Path("runs").mkdir()
+        Path("runs", "atlas").symlink_to(atlas_store.folder)
+    if "--in values.parquet" in line:
+        shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
+    if "ffnmem scan" in line or "ffnmem merge" in line:
+        small_texts(monkeypatch)
+    if "ffnmem merge" in line:
+        for i in range(2):
+            fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))
     monkeypatch.setattr(webbrowser, "open", lambda url: True)
     monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: atlas)
     words = shlex.split(re.split(r" [|>] ", line)[0])
     assert words[0] == "ffnmem"
     assert run(*words[1:]).stdout
+
+
+def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts that examples name, and a few lines in place of the bundled corpus, a scan of which takes a minute."""
+    lines = [json.dumps({"text": text, "body": text}) for text in ("Paris is in France.", "Rome is in Italy.")]
+    Path("texts").mkdir()
+    for path in (Path("texts.jsonl"), Path("texts", "one.jsonl")):
+        path.write_text("\n".join(lines), "utf-8")
+    monkeypatch.setattr("ffnmem.corpus.sources.embedded_corpus", lambda name: Path("texts.jsonl"))
 
 
 def test_as_a_module() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import webbrowser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from tests.cli.running import PROMPT, run
+from ffnmem.scanning import Store
+from tests.cli.running import PROMPT, mistake, run
 
 
 def test_writes_and_prints_the_path(tiny_folder: Path, tmp_path: Path) -> None:
@@ -44,3 +46,71 @@ def test_open(opens: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
     assert asked == [page.as_uri()]
     assert result.stdout == f"{page}\n"
     assert ("no browser" in result.stderr) == (not opens)
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".csv", ".parquet"])
+def test_neurons_of_a_store(suffix: str, tiny_store: Store, tmp_path: Path) -> None:
+    out = tmp_path / f"a{suffix}"
+    result = run("report", "--store", tiny_store.folder, "--neurons", "1.5,0.3", "-o", out)
+    assert (result.stdout, result.stderr) == (f"{out}\n", "")
+    assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("measure", ["firing_rate", "kurtosis", "max"])
+def test_neurons_by_a_measure(measure: str, tiny_store: Store, tmp_path: Path) -> None:
+    """The highest first, of all layers or of one; a layer alone comes whole and in order."""
+    out = tmp_path / "a.parquet"
+
+    def neurons(*chosen: object) -> list[tuple[int, int]]:
+        run("report", "--store", tiny_store.folder, *chosen, "-o", out)
+        rows = pd.read_parquet(out)
+        return list(dict.fromkeys(zip(rows["layer"], rows["neuron"], strict=True)))
+
+    stats = tiny_store.stats().sort_values(measure, ascending=False, kind="stable")
+    assert neurons("--top-by", measure, 3) == list(zip(stats["layer"][:3], stats["neuron"][:3], strict=True))
+    last = stats[stats["layer"] == 1].head(2)
+    assert neurons("--layer", -1, "--top-by", measure, 2) == [(1, n) for n in last["neuron"]]
+
+
+def test_a_whole_layer(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, and under the default name."""
+    asked: list[tuple[list[int], str]] = []
+
+    def record(store: Store, neurons: pd.DataFrame, out: str, **options: object) -> Path:
+        asked.append((neurons["neuron"].tolist(), out))
+        return Path(out)
+
+    monkeypatch.setattr("ffnmem.reports.neuron_report", record)
+    assert run("report", "--store", tiny_store.folder, "--layer", 0).stdout == "neurons.html\n"
+    assert asked == [(list(range(64)), "neurons.html")]
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ([PROMPT, "--store"], ["PROMPT", "--store"]),
+        (["--store"], ["--neurons", "--layer", "--top-by"]),
+        (["--neurons", "1.5", "--layer", "0", "--store"], ["--neurons", "--layer"]),
+        (["--neurons", "1.5", "--top-by", "max", "3", "--store"], ["--neurons", "--top-by"]),
+        (["--neurons", "1.64", "--store"], ["neuron 64", "0 to 63"]),
+        (["--layer", "2", "--store"], ["layer 2", "0 to 1"]),
+        (["--top-by", "mean", "3", "--store"], ["mean", "kurtosis"]),
+        (["--neurons", "1.5", "--target", " Paris", "--store"], ["--target", "--store"]),
+        (["--neurons", "1.5", "--top", "3", "--store"], ["--top", "--store"]),
+        (["--neurons", "1.5", "-o", "a.pdf", "--store"], ["a.pdf", ".parquet"]),
+    ],
+    ids=lambda value: " ".join(value)[:50],
+)
+def test_mistakes_with_a_store(
+    args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistake("report", *args, tiny_store.folder, named=tuple(named))
+    assert not list(tmp_path.iterdir())
+
+
+def test_mistakes_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistake("report", named=("PROMPT", "--store"))
+    mistake("report", PROMPT, "--neurons", "1.5", named=("--neurons", "PROMPT"))
+    mistake("report", PROMPT, "--top-by", "max", 3, named=("--top-by", "PROMPT"))

@@ -2,13 +2,28 @@ import math
 
 import pytest
 
-from ffnmem.reports.rendering import percent, plain, probability, provenance_line, setting, signed, tiny, token_html
+from ffnmem.reports.rendering import (
+    percent,
+    plain,
+    probability,
+    provenance_line,
+    running_html,
+    setting,
+    signed,
+    tiny,
+    token_html,
+)
 
 
 def test_token_html_escapes_text_and_marks_whitespace() -> None:
     assert token_html(" <b>") == '<span class="fm-mark">·</span>&lt;b&gt;'
     assert token_html("\"&'") == "&#34;&amp;&#39;"
     assert token_html("\n") == '<span class="fm-mark">↵</span>'
+
+
+def test_running_html_escapes_and_keeps_spaces() -> None:
+    assert running_html(" <b> x") == " &lt;b&gt; x"
+    assert running_html("\n") == '<span class="fm-mark">↵</span>'
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,191 @@
+"""``ffnmem neuron``: a neuron's card."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from ..errors import InputError
+from ..files import check_destination
+from .figure import check_figure
+from .guard import Command
+from .late_bar import late_bar
+from .options import COUNT, output_options, plot_option, store_option, text
+from .output import print_csv, print_json
+from .project import read_neurons
+from .tables import console, provenance_line
+
+if TYPE_CHECKING:
+    from ..scanning import Store
+    from ..scanning.neuron import Neuron
+
+KINDS = ("top", "bottom", "quantile", "random")  # as in ffnmem.scanning.store, which is too slow to import for a manual
+SHOWN = ("top", "quantile")
+LISTED = 10
+WHERE = ("values", "examples")
+
+
+@click.command(cls=Command, short_help="What fires a neuron, how often, how strongly, and what it writes.")
+@click.argument("neurons", type=text, nargs=-1, metavar="[LAYER.NEURON]...")
+@store_option
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Which examples: the largest or smallest coefficients, random sequences by quantile, or random positions; "
+    "give it several times for several.  [default: top and quantile]",
+)
+@click.option(
+    "--top",
+    type=COUNT,
+    metavar="N",
+    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: {LISTED}, and 3 "
+    "a band; with --json and --csv all that the store keeps]",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(min=0),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="How many tokens of text on each side of an example.",
+)
+@click.option(
+    "--html", type=text, metavar="FILE", help="Write the cards as a page into FILE instead, and print its path."
+)
+@plot_option("the histograms of the coefficients")
+@click.option("--search", type=text, metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
+@click.option(
+    "--where",
+    type=click.Choice(WHERE),
+    default="values",
+    show_default=True,
+    help="Where to search: in the tokens that values promote and suppress, or in those at which neurons fire.",
+)
+@output_options
+@click.pass_context
+def neuron(
+    setting: click.Context,
+    neurons: tuple[str, ...],
+    store: str,
+    kinds: tuple[str, ...],
+    top: int | None,
+    context: int,
+    html: str | None,
+    plot: str | None,
+    search: str | None,
+    where: str,
+    form: str,
+) -> None:
+    """Show what a scan found out about neurons, each LAYER.NEURON, such as 3.17.
+
+    A card tells how often the neuron fires (its pre-activation is above 0), how its coefficient is distributed, which
+    tokens its value promotes and suppresses, which frequent tokens excite it, and where in the corpus it fires. The
+    largest coefficients alone mislead; the quantiles show what is typical.
+
+    \b
+    Examples
+      ffnmem neuron 3.17 --store runs/atlas
+      ffnmem neuron 3.17 --store runs/atlas --kind bottom --kind random --top 5
+      ffnmem neuron 3.17,0.18 --store runs/atlas --html neurons.html
+      ffnmem neuron --search paris --where examples --store runs/atlas
+
+    --csv has one row an example: layer, neuron, kind, rank, activation, sequence, position, token, context, extreme,
+    band_low, band_high. --json has these and all that the card shows.
+    """
+    check_options(setting, form)
+    if search is not None:
+        print_found(store, search, where, LISTED if top is None and form == "table" else top, form)
+        return
+    asked = read_neurons(neurons)
+    if html is not None and not html.lower().endswith(".html"):
+        raise InputError(f"--html {html}: a page's name ends in .html")
+    figure, page = None if plot is None else check_figure(plot), None if html is None else check_destination(html)
+    show(store, asked, kinds or SHOWN, top, context, page, figure, form)
+
+
+def check_options(setting: click.Context, form: str) -> None:
+    """Raise InputError unless there are neurons or a search, and only options that do something with them."""
+    values = setting.params
+    if (values["search"] is None) == (not values["neurons"]):
+        raise InputError("name neurons, such as 3.17, or give --search TEXT: one of the two")
+    if values["html"] is not None and form != "table":
+        raise InputError(f"--html and --{form} exclude each other: give one of them")
+    idle = ("where",) if values["search"] is None else ("kinds", "context", "html", "plot")
+    for parameter in setting.command.params:
+        source = setting.get_parameter_source(parameter.name or "")
+        if parameter.name in idle and source not in (None, ParameterSource.DEFAULT):
+            partner = "LAYER.NEURON" if values["search"] is None else "--search"
+            raise InputError(f"{parameter.opts[0]} does not go with {partner}: leave it out")
+
+
+def show(
+    folder: str,
+    asked: list[tuple[int, int]],
+    kinds: tuple[str, ...],
+    top: int | None,
+    context: int,
+    page: Path | None,
+    figure: Path | None,
+    form: str,
+) -> None:
+    """The cards on a terminal, as data or as a page; and the figure."""
+    from ..scanning import open_store
+
+    store = open_store(folder)
+    places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
+    if page is None:
+        found = [store.neuron(*place, kind=kinds, k=top, context=context) for place in places]
+        print_neurons(store, found, LISTED if top is None else top, form)
+    else:
+        from ..reports.neurons import neuron_report
+
+        with late_bar("read") as report:
+            neuron_report(store, places, page, kind=kinds, k=top, context=context, progress=report)
+        click.echo(page)
+    if figure is not None:
+        from ..store_plots import plot_histogram
+        from .figure import save_axes
+
+        save_axes([partial(plot_histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
+
+
+def print_neurons(store: Store, found: list[Neuron], listed: int, form: str) -> None:
+    if form == "csv":
+        rows = [row for one in found for row in one.examples.to_dict("records")]
+        print_csv(list(found[0].examples.columns), rows)
+    elif form == "json":
+        cards = [{k: v for k, v in one.as_dict().items() if k != "provenance"} for one in found]
+        print_json({"neurons": cards, "provenance": store.provenance})
+    else:
+        from .neuron_tables import print_card
+
+        out = console()
+        for one in found:
+            print_card(out, one, listed)
+            out.print()
+        out.print(provenance_line(store.provenance, out.width))
+
+
+def print_found(folder: str, search: str, where: str, limit: int | None, form: str) -> None:
+    """Neurons by text."""
+    from ..scanning import open_store
+
+    store = open_store(folder)
+    frame = store.search(search, where=where, **({} if limit is None else {"limit": limit}))
+    if form == "csv":
+        print_csv(list(frame.columns), frame.to_dict("records"))
+    elif form == "json":
+        print_json({"neurons": frame.to_dict("records"), "provenance": store.provenance})
+    else:
+        from .neuron_tables import found_table, none_found
+
+        out = console()
+        out.print(found_table(frame, where) if len(frame) else none_found(search, where))
+        out.print()
+        out.print(provenance_line(store.provenance, out.width))

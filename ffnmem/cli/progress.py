@@ -1,0 +1,62 @@
+"""Progress of long work on standard error, where that is a terminal; silent otherwise."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+UNITS = {"pack": "documents", "scan": "tokens", "rescore": "sequences", "project": "neurons", "read": "neurons"}
+WORDS = {
+    "pack": "tokenising",
+    "scan": "scanning",
+    "rescore": "running candidates again in float32",
+    "project": "projecting values",
+    "read": "reading neurons",
+}
+
+
+class Progress:
+    """Bars for the phases of a scan, each with its speed and, where the end is known, the time left."""
+
+    def __init__(self) -> None:
+        self.bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[speed]}", style="dim"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not Console(stderr=True).is_terminal,
+        )
+        self.tasks: dict[str, int] = {}
+
+    def __enter__(self) -> Progress:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def wait(self, what: str) -> None:
+        """A bar without an end."""
+        self.bars.add_task(Text(what).plain, total=None, speed="")
+
+    def report(self, phase: str, done: int, total: int) -> None:
+        """``done`` of ``total`` of a phase; tokenising knows no total, and says documents and tokens instead."""
+        known = phase != "pack"
+        if phase not in self.tasks:
+            for task in self.tasks.values():
+                self.bars.update(task, visible=False)  # type: ignore[arg-type]
+            self.tasks[phase] = self.bars.add_task(WORDS[phase], total=total if known else None, speed="")
+        task = self.tasks[phase]
+        self.bars.update(task, completed=done)  # type: ignore[arg-type]
+        speed = self.bars.tasks[self.bars.task_ids.index(task)].speed  # type: ignore[arg-type]
+        rate = f"{speed:,.0f} {UNITS[phase]}/s" if speed else ""
+        count = "" if known else f"{done:,} documents, {total:,} tokens  "
+        self.bars.update(task, speed=count + rate)  # type: ignore[arg-type]

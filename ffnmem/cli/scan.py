@@ -1,0 +1,177 @@
+"""``ffnmem scan`` and ``ffnmem merge``: one pass over a corpus, and the joining of its shards."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+import ffnmem as fm
+
+from .guard import Command
+from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, text
+from .output import print_json
+from .progress import Progress
+from .tables import console, labelled, provenance_line, user_text
+
+if TYPE_CHECKING:
+    from ..scanning import Store
+
+SCAN_DTYPES = ("float32", "bfloat16")
+ENGINES = ("local", "ray")  # as in ffnmem.scanning.workers, which is too slow to import for a manual
+DIVISIONS = ("paragraph", "line", "file")
+
+
+def shard(value: str) -> tuple[int, int]:
+    """A click type: ``i/n``, the i-th of n shards, from 0."""
+    match = re.fullmatch(r"(\d+)/(\d+)", value.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise click.BadParameter(f"{value!r} is no shard: write 0/4 for the first of four, up to 3/4.")
+    return int(match[1]), int(match[2])
+
+
+@click.command(cls=Command, short_help="Read a corpus once; keep what fires every neuron.")
+@click.argument("source", type=text, metavar="CORPUS")
+@click.option("--out", type=text, required=True, metavar="DIR", help="The store's folder; made if it is not there.")
+@click.option("--k", type=COUNT, default=20, show_default=True, metavar="N", help="Examples at each end of a neuron.")
+@click.option(
+    "--context",
+    type=COUNT,
+    metavar="N",
+    help="The longest sequence in tokens, BOS included.  [default: 128, or what the model reads]",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(SCAN_DTYPES),
+    default="float32",
+    show_default=True,
+    help="Numeric type of the pass. After bfloat16 the candidates are run again in float32, so examples are exact.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random examples.")
+@click.option(
+    "--batch-tokens", type=COUNT, default=2048, show_default=True, metavar="N", help="Tokens of one forward pass."
+)
+@click.option("--workers", type=COUNT, default=1, show_default=True, metavar="N", help="Processes that share the pass.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="local",
+    show_default=True,
+    help="Where workers run: processes of this machine, or a Ray cluster (pip install 'ffnmem[ray]').",
+)
+@click.option("--shard", type=shard, default="0/1", metavar="I/N", help="Only the I-th of N parts, to be merged later.")
+@click.option(
+    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
+)
+@click.option(
+    "--documents",
+    type=click.Choice(DIVISIONS),
+    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
+)
+@json_option
+@bos_option
+@name_option
+@device_option
+def scan(
+    source: str,
+    out: str,
+    k: int,
+    context: int | None,
+    dtype: str,
+    seed: int,
+    batch_tokens: int,
+    workers: int,
+    engine: str,
+    shard: tuple[int, int],
+    column: str,
+    documents: str | None,
+    as_json: bool,
+    prepend_bos: bool | None,
+    name: str,
+    device: str | None,
+) -> None:
+    """Read CORPUS once and leave a store in DIR: what fires every neuron, how often and how strongly, what it writes.
+
+    CORPUS is a .txt, .jsonl, .csv or .parquet file, each also with .gz or .zst behind it; a folder of them, or a quoted
+    pattern; atlas, the corpus that comes with ffnmem; hf:OWNER/NAME/CONFIG:SPLIT, a data set of the Hugging Face hub;
+    or a folder that ffnmem pack wrote. The scan can be stopped at any moment: the same command goes on where it was.
+
+    \b
+    Examples
+      ffnmem scan atlas --out runs/atlas
+      ffnmem scan texts.jsonl --text body --out runs/texts --context 64
+      ffnmem scan "texts/*.jsonl" --out runs/3 --shard 3/8
+    """
+    choice = ModelChoice(name, device, "float32", prepend_bos)
+    model = choice.load()
+    with Progress() as progress:
+        store = fm.scan(
+            model,
+            source,
+            out,
+            k=k,
+            context=context,
+            prepend_bos=choice.prepend_bos,
+            dtype=dtype,
+            seed=seed,
+            batch_tokens=batch_tokens,
+            workers=workers,
+            engine=engine,
+            shard=shard,
+            text=column,
+            documents=documents,
+            report=progress.report,
+        )
+    show(store, as_json)
+
+
+@click.command(cls=Command, short_help="Join the shards of a scan into one store.")
+@click.argument("stores", type=text, nargs=-1, required=True, metavar="DIR...")
+@click.option("--out", type=text, required=True, metavar="DIR", help="The folder of the joined store.")
+@json_option
+def merge(stores: tuple[str, ...], out: str, as_json: bool) -> None:
+    """Join stores that hold different shards of one scan, in any order.
+
+    Model, tokenizer, corpus and settings must agree. The result is, byte for byte, what one scan of all of it gives;
+    until every shard is in, it says that it is a part.
+
+    \b
+    Examples
+      ffnmem merge runs/0 runs/1 --out runs/all
+    """
+    with Progress() as progress:
+        progress.wait(f"joining {len(stores)} stores")
+        store = fm.merge(list(stores), out)
+    show(store, as_json)
+
+
+def show(store: Store, as_json: bool) -> None:
+    """What the scan left, and what to ask of it."""
+    if as_json:
+        print_json(dict(store.manifest))
+        return
+    out = console()
+    out.print(labelled(rows(store)))
+    out.print()
+    out.print(provenance_line(store.provenance, out.width))
+
+
+def rows(store: Store) -> dict[str, Any]:
+    """A store in a few lines."""
+    stats, units = store.stats(), store.manifest["units"]
+    dead = int(stats["dead"].sum())
+    found = {
+        "store": user_text(str(store.folder)),
+        "neurons": Text(f"{len(stats):,} in {store.n_layers} layers, {dead:,} of them dead"),
+        "corpus": Text(f"{store.n_tokens:,} tokens in {store.manifest['sequences']:,} sequences"),
+    }
+    if not store.complete:
+        found["part"] = Text(f"{units['done']} of {units['total']} units; ffnmem merge joins the shards")
+    if store.corpus.problems:
+        count = sum(problem.count for problem in store.corpus.problems)
+        found["problems"] = Text(f"{count:,} places of the text; ffnmem store lists them")
+    layer, neuron = (int(n) for n in stats.sort_values("kurtosis", ascending=False).iloc[0][["layer", "neuron"]])
+    found["next"] = user_text(f"ffnmem neuron {layer}.{neuron} --store {store.folder}")
+    return found

@@ -1,0 +1,137 @@
+"""``BareBody``: the layers alone, as fast as Hugging Face runs them, for passes over much text.
+
+A TransformerBridge forces eager attention and wraps every module. For a scan, which looks at FFNs only, a second module
+tree is built around the *same* weights (or a copy in another dtype), with fused attention and a fused GELU, and the
+pass
+stops at the last layer's coefficients: neither the last projection nor the unembedding is computed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..errors import HookError, UnsupportedModelError
+from .layout import inner
+from .model import Model
+
+OnLayer = Callable[[int, Float[Tensor, "tokens d_mlp"], Float[Tensor, "tokens d_mlp"]], None]
+
+
+class Enough(Exception):
+    """The last layer's coefficients are there: the rest of the pass is not needed."""
+
+
+class BareBody:
+    """A model's layers without its unembedding, sharing its weights; hooks on the model's bridge are not seen.
+
+    Args:
+        model: whose weights to run; edits of its weights made before are seen.
+        dtype: None or the model's own shares the weights; another one copies them.
+
+    Attributes:
+        attention: ``"sdpa"``, or ``"eager"`` where the architecture has no other.
+    """
+
+    def __init__(self, model: Model, dtype: torch.dtype | None = None) -> None:
+        self.n_layers, self.d_mlp = model.n_layers, model.d_mlp
+        self.dtype = model.dtype if dtype is None else dtype
+        self.network, self.attention = twin(model, self.dtype)
+        names = {id(module): path for path, module in plain_modules(self.network, model.bridge.original_model)}
+        found = dict(self.network.named_modules())
+        self.projections = [(found[names[id(ffn.project_in)]], found[names[id(ffn.project_out)]]) for ffn in model.ffn]
+        fuse_gelu(self.network)
+        self.body: Any = self.network.base_model
+
+    def run(self, tokens: Int[Tensor, "rows pos"], on_layer: OnLayer) -> None:
+        """One pass over right-padded rows; ``on_layer(layer, pre, coefficients)`` is told of each layer at once.
+
+        Both are ``[rows·pos, d_mlp]`` in the pass's dtype. Raises HookError if a layer did not run.
+        """
+        before: dict[int, Tensor] = {}
+        seen = 0
+        handles = []
+
+        def receive(layer: int, coefficients: Tensor) -> None:
+            nonlocal seen
+            seen += 1
+            pre = before.pop(layer)
+            on_layer(layer, pre.reshape(-1, pre.shape[-1]), coefficients.reshape(-1, coefficients.shape[-1]))
+            if layer == self.n_layers - 1:
+                raise Enough
+
+        for layer, (project_in, project_out) in enumerate(self.projections):
+            handles.append(
+                project_in.register_forward_hook(lambda _m, _a, out, layer=layer: before.__setitem__(layer, out))
+            )
+            handles.append(project_out.register_forward_pre_hook(lambda _m, args, layer=layer: receive(layer, args[0])))
+        try:
+            with torch.inference_mode():
+                self.body(input_ids=tokens, use_cache=False)
+        except Enough:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+        if seen != self.n_layers:
+            raise HookError(f"{seen} of {self.n_layers} FFN layers ran in this pass")
+
+
+def twin(model: Model, dtype: torch.dtype) -> tuple[nn.Module, str]:
+    """A plain Hugging Face model around a bridge's weights, and the attention that it uses."""
+    original = model.bridge.original_model
+    config = copy.deepcopy(original.config)
+    attention = "sdpa"
+    with torch.device("meta"):
+        try:
+            network = type(original)._from_config(config, attn_implementation="sdpa")
+        except (ValueError, ImportError):  # how Hugging Face says that an architecture has no sdpa
+            attention = "eager"
+            network = type(original)._from_config(config, attn_implementation="eager")
+    for name, kind in [
+        *((name, "parameter") for name, _ in network.named_parameters(remove_duplicate=False)),
+        *((name, "buffer") for name, _ in network.named_buffers(remove_duplicate=False)),
+    ]:
+        path, _, leaf = name.rpartition(".")
+        tensor = resolve(original, name, model.name)
+        holder = network.get_submodule(path)
+        if kind == "buffer":
+            holder._buffers[leaf] = tensor  # positions and masks keep their own dtype
+        else:
+            holder._parameters[leaf] = nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
+    return network.eval(), attention
+
+
+def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
+    """The tensor of a Hugging Face name inside a bridge's rewired model."""
+    found: Any = root
+    for part in name.split("."):
+        found = getattr(inner(found), part, None) if isinstance(found, nn.Module) else None
+    if not isinstance(found, Tensor):
+        raise UnsupportedModelError(f"{model_name} has no weight {name}, which a pass over its layers needs")
+    return found
+
+
+def plain_modules(network: nn.Module, root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The bridge's Hugging Face module for each path of the plain network."""
+    pairs = []
+    for path, _ in network.named_modules():
+        found: Any = root
+        for part in path.split(".") if path else []:
+            found = getattr(inner(found), part, None) if isinstance(found, nn.Module) else None
+        if isinstance(found, nn.Module):
+            pairs.append((path, inner(found)))
+    return pairs
+
+
+def fuse_gelu(network: nn.Module) -> None:
+    """Replace Hugging Face's GELU in seven elementwise steps by torch's in one (equal to rounding)."""
+    for module in list(network.modules()):
+        for name, child in list(module.named_children()):
+            if type(child).__name__ in ("NewGELUActivation", "FastGELUActivation", "PytorchGELUTanh", "GELUTanh"):
+                setattr(module, name, nn.GELU(approximate="tanh"))

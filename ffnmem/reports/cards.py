@@ -1,0 +1,207 @@
+"""A neuron's card: what the terminal, the page and the notebook show of it, as plain rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ..scanning.neuron import Neuron
+from .histogram import LISTED as BINS
+from .histogram import Bin, Drawing, bins, drawing
+from .tables import Axis, Bar, Chip, bar
+
+KINDS = ("top", "quantile")  # shown unless others are asked for
+LISTED = 10  # rows of top, bottom and random; of a band, all that were read
+FREQUENT = 8
+
+TITLES = {
+    "top": "Largest coefficients",
+    "bottom": "Smallest coefficients",
+    "max": "Random sequences by their largest coefficient",
+    "min": "Random sequences by their smallest coefficient",
+    "random": "Random positions",
+}
+NOTES = {
+    "top": "the sequences in which it fires most strongly",
+    "bottom": "the sequences with its lowest coefficient",
+    "max": "what is typical of the whole corpus, strongest first: the largest alone mislead",
+    "min": "what is typical of the whole corpus, lowest first",
+    "random": "in the order of the text",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One place in the corpus. ``strength``: the share of the neuron's largest magnitude, 0 to 1."""
+
+    activation: float
+    strength: float
+    before: str
+    token: str
+    after: str
+    cut_before: bool
+    cut_after: bool
+    sequence: int
+    position: int
+
+    @property
+    def lead(self) -> str:
+        """The spaces that its token begins with, unless it is nothing else; they need no mark."""
+        return self.token[: len(self.token) - len(self.word)]
+
+    @property
+    def word(self) -> str:
+        """The token without them."""
+        return self.token.lstrip(" ") or self.token
+
+    @property
+    def blank(self) -> bool:
+        """Whether the token is nothing, or nothing but spaces, and shows only as marks."""
+        return not self.token.strip(" ")
+
+
+@dataclass(frozen=True)
+class Band:
+    """Examples of one quantile band, or all of another kind (then without a label)."""
+
+    label: str
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Examples of one kind, quantiles of one extreme. ``folded``: worth showing only on request."""
+
+    name: str
+    bands: tuple[Band, ...]
+    folded: bool = False
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    @property
+    def note(self) -> str:
+        return NOTES[self.name]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean coefficient at a token or a range of positions."""
+
+    chip: Chip
+    mean: float
+    count: int
+    bar: Bar
+
+
+@dataclass(frozen=True)
+class Card:
+    neuron: Neuron
+    groups: tuple[Group, ...]
+    promoted: tuple[Chip, ...]
+    suppressed: tuple[Chip, ...]
+    frequent: tuple[Mean, ...]
+    positions: tuple[Mean, ...]
+    histogram: Drawing | None
+    bins: tuple[Bin, ...]
+
+    @property
+    def name(self) -> str:
+        return self.neuron.name
+
+    @property
+    def anchor(self) -> str:
+        return f"n{self.name}"
+
+
+def card(neuron: Neuron, listed: int = LISTED) -> Card:
+    """A neuron's card with at most ``listed`` examples of top, bottom and random."""
+    return Card(
+        neuron=neuron,
+        groups=groups(neuron, listed),
+        promoted=chips(neuron, "promoted"),
+        suppressed=chips(neuron, "suppressed"),
+        frequent=frequent(neuron),
+        positions=positions(neuron),
+        histogram=drawing(neuron),
+        bins=bins(neuron, BINS),
+    )
+
+
+def groups(neuron: Neuron, listed: int = LISTED) -> tuple[Group, ...]:
+    """The neuron's examples by kind, in the order in which it holds them."""
+    found: dict[str, dict[str, list[Example]]] = {}
+    columns = (neuron.examples[name].tolist() for name in ("kind", "extreme", "band_low", "band_high"))
+    for kind, extreme, low, high, example in zip(*columns, examples(neuron), strict=True):
+        name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
+        band = found.setdefault(name, {}).setdefault(label, [])
+        if kind == "quantile" or len(band) < listed:
+            band.append(example)
+    return tuple(
+        Group(
+            name,
+            tuple(Band(label, tuple(band)) for label, band in bands.items()),
+            folded=name == "min" and not two_sided(neuron),
+        )
+        for name, bands in found.items()
+    )
+
+
+def two_sided(neuron: Neuron) -> bool:
+    """Whether negative coefficients matter beside the positive ones. Where the activation is GELU they hardly do."""
+    return -float(neuron.stats["min"]) >= 0.25 * float(neuron.stats["max"])
+
+
+def band_label(low: float, high: float) -> str:
+    """A band of quantiles in words; the highest are the strongest."""
+    if high == 1:
+        return f"top {100 * (1 - low):.3g}%"
+    return f"lowest {100 * high:.3g}%" if low == 0 else f"{100 * low:.3g}–{100 * high:.3g}%"
+
+
+def examples(neuron: Neuron) -> list[Example]:
+    """The neuron's examples with their texts, row by row."""
+    largest = max(abs(float(neuron.stats["max"])), abs(float(neuron.stats["min"]))) or 1.0
+    columns = (neuron.examples[name].tolist() for name in ("activation", "sequence", "position"))
+    return [
+        Example(
+            activation=activation,
+            strength=round(min(abs(activation) / largest, 1.0), 3),
+            before="".join(window.tokens[: window.at]),
+            token=window.tokens[window.at],
+            after="".join(window.tokens[window.at + 1 :]),
+            cut_before=window.cut_before,
+            cut_after=window.cut_after,
+            sequence=sequence,
+            position=position,
+        )
+        for activation, sequence, position, window in zip(*columns, neuron.windows, strict=True)
+    ]
+
+
+def chips(neuron: Neuron, sign: str) -> tuple[Chip, ...]:
+    """The tokens that its value promotes or suppresses, best first."""
+    rows = neuron.values[(neuron.values["side"] == "value") & (neuron.values["sign"] == sign)].sort_values("rank")
+    return tuple(Chip(str(row.token), sign, f"score {row.score:+.3f}") for row in rows.itertuples())
+
+
+def frequent(neuron: Neuron) -> tuple[Mean, ...]:
+    """The frequent tokens with the highest mean coefficient."""
+    rows = neuron.by_token[neuron.by_token["count"] > 0].head(FREQUENT)
+    return means([Chip(str(token)) for token in rows["token"]], rows)
+
+
+def positions(neuron: Neuron) -> tuple[Mean, ...]:
+    """The mean coefficient by position."""
+    return means([Chip(str(name)) for name in neuron.by_position["positions"]], neuron.by_position)
+
+
+def means(names: Sequence[Chip], rows: pd.DataFrame) -> tuple[Mean, ...]:
+    axis = Axis.over([float(mean) for mean in rows["mean"]])
+    return tuple(
+        Mean(chip, float(mean), int(count), bar(axis, float(mean)))
+        for chip, mean, count in zip(names, rows["mean"], rows["count"], strict=True)
+    )

@@ -1,0 +1,161 @@
+"""``neuron_report``: neurons of a store as a page, as Markdown, or as a table of examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import InputError, check_choice, check_count
+from ..files import check_destination, replacing, write_whole
+from ..scanning.store import EXAMPLE_KINDS, Store
+from .cards import KINDS, LISTED, Card, card
+from .markdown import neurons_markdown
+from .rendering import render
+
+FORMATS = (".html", ".md", ".csv", ".parquet")
+TABLES = (".csv", ".parquet")
+MOST = 500
+"""Neurons of one page or Markdown file: a card takes about 30 kB, and browsers are slow above 20 MB."""
+
+SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("layer", "neuron"), pa.int64()),
+        "kind": pa.string(),
+        "rank": pa.int64(),
+        "activation": pa.float64(),
+        **dict.fromkeys(("sequence", "position"), pa.int64()),
+        **dict.fromkeys(("token", "context", "extreme"), pa.string()),
+        **dict.fromkeys(("band_low", "band_high"), pa.float64()),
+    }
+)
+"""Of the table that :meth:`Store.examples` gives."""
+
+Place = tuple[int, int]
+Item = TypeVar("Item")
+Report = Callable[[int, int], None]
+
+
+def neuron_report(
+    store: Store,
+    neurons: pd.DataFrame | Iterable[Sequence[int]],
+    out: str | Path = "neurons.html",
+    *,
+    kind: str | Sequence[str] | None = None,
+    k: int | None = None,
+    context: int = 12,
+    progress: Report | None = None,
+) -> Path:
+    """Write what a store knows of some neurons into one file.
+
+    Args:
+        store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.
+        neurons: (layer, neuron) of each, or a table with these columns, such as rows of :meth:`Store.stats`.
+        out: the file, in a folder that exists; replaced only once the new one is complete. Its suffix decides:
+            ``.html`` (cards on one page without scripts or links to elsewhere) and ``.md`` take at most 500 neurons;
+            ``.csv`` and ``.parquet`` hold the rows of :meth:`Store.examples` of any number.
+        kind: which examples; default "top" and "quantile" on cards, and all kinds in tables.
+        k: examples a kind, and a band; default 10 (3 a band) on cards, and all that the store keeps in tables.
+        context: tokens of context on each side.
+        progress: called as (done, all) after each neuron.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileError: a damaged store, or a file that cannot be written. InputError: an unknown suffix or kind, no neurons,
+        or too many. OutOfRangeError: a neuron that the store does not have.
+    """
+    suffix = check_suffix(out)
+    path = check_destination(out)
+    places = check_places(store, neurons, suffix)
+    kinds = check_kinds(kind, EXAMPLE_KINDS if suffix in TABLES else KINDS)
+    width = check_count("context", context, least=0)
+    if suffix in TABLES:
+        frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
+        write_table(path, suffix, counted(frames, len(places), progress), store.provenance)
+        return path
+    neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
+    cards = [card(found, LISTED if k is None else k) for found in counted(neurons_read, len(places), progress)]
+    write_whole(path, page_html(store, cards) if suffix == ".html" else neurons_markdown(store, cards))
+    return path
+
+
+def check_suffix(out: str | Path) -> str:
+    """The suffix that chooses the format; raises InputError."""
+    suffix = Path(out).suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"{out}: a report's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return suffix
+
+
+def check_places(store: Store, neurons: pd.DataFrame | Iterable[Sequence[int]], suffix: str) -> list[Place]:
+    """Each neuron once, as indices; raises InputError or OutOfRangeError."""
+    if isinstance(neurons, pd.DataFrame):
+        missing = {"layer", "neuron"} - set(neurons.columns)
+        if missing:
+            raise InputError(f"a table of neurons needs the columns layer and neuron; {sorted(missing)[0]} is missing")
+        neurons = neurons[["layer", "neuron"]].itertuples(index=False, name=None)
+    found = list(neurons)
+    wrong = next((place for place in found if not isinstance(place, Sequence) or len(place) != 2), None)
+    if wrong is not None:
+        raise InputError(f"{wrong!r} names no neuron: give (layer, neuron), such as (3, 17)")
+    places = list(dict.fromkeys(store.index(layer, neuron) for layer, neuron in found))
+    if not places:
+        raise InputError("a report needs at least one neuron: none was given")
+    if suffix not in TABLES and len(places) > MOST:
+        raise InputError(
+            f"{len(places):,} neurons are too many for one {suffix} file, which takes {MOST}: "
+            "choose fewer, or write .csv or .parquet"
+        )
+    return places
+
+
+def check_kinds(kind: str | Sequence[str] | None, default: Sequence[str]) -> Sequence[str]:
+    kinds = list(default) if kind is None else [kind] if isinstance(kind, str) else list(dict.fromkeys(kind))
+    if not kinds:
+        raise InputError(f"kind is empty: choose of {', '.join(EXAMPLE_KINDS)}")
+    for name in kinds:
+        check_choice("kind", name, EXAMPLE_KINDS)
+    return kinds
+
+
+def counted(items: Iterable[Item], total: int, progress: Report | None) -> Iterator[Item]:
+    """The items one by one, each reported once it is there."""
+    for done, item in enumerate(items, start=1):
+        if progress is not None:
+            progress(done, total)
+        yield item
+
+
+def page_html(store: Store, cards: Sequence[Card]) -> str:
+    """The page of some neurons."""
+    title = f"Neuron {cards[0].name}" if len(cards) == 1 else f"{len(cards):,} neurons"
+    return render(
+        "neurons.html",
+        title=f"{title} of {store.model}",
+        cards_shown=cards,
+        corpus=store.manifest["corpus"],
+        tokens=store.n_tokens,
+        provenance={**store.provenance, "basis": store.manifest["basis"]},
+    )
+
+
+def write_table(path: Path, suffix: str, frames: Iterable[pd.DataFrame], provenance: Mapping[str, Any]) -> None:
+    """Examples of many neurons, written as they come, so that they need the memory of one. Parquet has the provenance
+    in its metadata, under "ffnmem"."""
+    with replacing(path) as temporary:
+        if suffix == ".csv":
+            with temporary.open("x", encoding="utf-8", newline="") as file:
+                for index, frame in enumerate(frames):
+                    frame.to_csv(file, index=False, header=index == 0, lineterminator="\n")
+            return
+        schema = SCHEMA.with_metadata({"ffnmem": json.dumps({"provenance": dict(provenance)})})
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for frame in frames:
+                writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))

@@ -1,0 +1,57 @@
+"""Texts of tokens and the text around a position, cut from the packed corpus when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+from ..corpus import Sequences
+from ..errors import FileError
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens around a position: their texts, which of them is the position, and whether text was cut off at an end."""
+
+    tokens: tuple[str, ...]
+    at: int
+    cut_before: bool
+    cut_after: bool
+
+    @property
+    def text(self) -> str:
+        return "".join(self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """Decodes tokens of a corpus with the tokenizer that the store keeps."""
+
+    tokenizer: Any
+    sequences: Sequences
+
+    @staticmethod
+    def read(path: Path, sequences: Sequences) -> Contexts:
+        from tokenizers import Tokenizer
+
+        try:
+            return Contexts(Tokenizer.from_file(str(path)), sequences)
+        except Exception as error:  # noqa: BLE001 (tokenizers raises bare Exception for a file it cannot read)
+            raise FileError(f"{path} cannot be read: {error}") from None
+
+    def strings(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        """The text of each token on its own; bytes that are no character by themselves show as ``�``."""
+        return [self.tokenizer.decode([int(i)], skip_special_tokens=False) for i in ids]
+
+    def window(self, sequence: int, position: int, width: int) -> Window:
+        """At most ``width`` tokens before a position of a sequence and after it, and that token. BOS is left out."""
+        ids = self.sequences.sequence_tokens(sequence)
+        first, last = max(self.sequences.lead, position - width), min(len(ids), position + width + 1)
+        return Window(
+            tuple(self.strings(ids[first:last])),
+            position - first,
+            first > self.sequences.lead,
+            last < len(ids),
+        )

@@ -1,0 +1,100 @@
+"""A neuron's examples as one table: extremes from the store's rows, bands and random positions from the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int64
+
+from ..errors import InputError
+from .layer_view import LayerView
+from .settings import ScanSettings
+
+BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+PER_BAND = 3
+RANDOM = 10
+COLUMNS = (
+    "layer",
+    "neuron",
+    "kind",
+    "rank",
+    "activation",
+    "sequence",
+    "position",
+    "extreme",
+    "band_low",
+    "band_high",
+)
+
+
+def check_bands(bands: Sequence[float]) -> tuple[float, ...]:
+    """Quantiles that ascend from 0 to 1; raises InputError."""
+    found = tuple(float(band) for band in bands)
+    if len(found) < 2 or found[0] != 0 or found[-1] != 1 or not all(a < b for a, b in pairwise(found)):
+        raise InputError(f"bands must ascend from 0 to 1, such as {BANDS}, not {found}")
+    return found
+
+
+def example_frame(
+    view: LayerView,
+    settings: ScanSettings,
+    index: tuple[int, int],
+    extremes: pd.DataFrame,
+    kinds: Sequence[str],
+    k: int | None,
+    bands: Sequence[float],
+) -> pd.DataFrame:
+    """Rows of the kinds asked for, in that order, with :data:`COLUMNS`."""
+    limits = check_bands(bands)
+    rows: list[tuple[object, ...]] = []
+    for kind in kinds:
+        if kind in ("top", "bottom"):
+            found = extremes[(extremes["kind"] == kind) & (extremes["rank"] <= (k or settings.k))]
+            columns = (found[name].tolist() for name in ("rank", "activation", "sequence", "position"))
+            rows += [(*index, kind, *row, "", np.nan, np.nan) for row in zip(*columns, strict=True)]
+        elif kind == "quantile":
+            for extreme in ("max", "min"):
+                rows += [(*index, kind, *row) for row in banded(view, index[1], extreme, limits, k or PER_BAND)]
+        else:
+            rows += [(*index, kind, *row, "", np.nan, np.nan) for row in drawn(view, index[1], k or RANDOM)]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame.astype(
+        dict.fromkeys(("layer", "neuron", "rank", "sequence", "position"), np.int64)
+        | dict.fromkeys(("activation", "band_low", "band_high"), np.float64)
+    )
+
+
+def banded(
+    view: LayerView, neuron: int, extreme: str, bands: Sequence[float], k: int
+) -> Iterator[tuple[int, float, int, int, str, float, float]]:
+    """For each band, at most k of the random sequences whose extreme coefficient lies in it, spread evenly, best first.
+
+    The minimum's bands begin at its lowest values, as the maximum's end at its highest: the last band is the strongest.
+    """
+    values, places = (array[:, neuron] for array in view.sample[extreme])
+    seen = np.flatnonzero(~np.isnan(values))
+    strength = values[seen] if extreme == "max" else -values[seen]
+    order = seen[np.argsort(strength, kind="stable")]
+    for low, high in reversed(list(pairwise(bands))):
+        inside = order[int(np.ceil(low * len(order))) : int(np.ceil(high * len(order)))]
+        for rank, slot in enumerate(spread(inside, k)[::-1], 1):
+            sequence = int(view.sample_sequences[slot])
+            yield rank, float(values[slot]), sequence, int(places[slot]), extreme, low, high
+
+
+def drawn(view: LayerView, neuron: int, k: int) -> Iterator[tuple[int, float, int, int]]:
+    """At most k random positions, in the order of the text."""
+    values, sequences, positions = view.draws
+    seen = np.flatnonzero(positions >= 0)
+    for rank, slot in enumerate(spread(seen, k), 1):
+        yield rank, float(values[slot, neuron]), int(sequences[slot]), int(positions[slot])
+
+
+def spread(items: Int64[np.ndarray, " n"], k: int) -> Int64[np.ndarray, " m"]:
+    """At most k of some items, evenly spaced: the first and the last among them, or the middle one alone."""
+    if k == 1:
+        return items[len(items) // 2 : len(items) // 2 + 1]
+    return items[np.unique(np.linspace(0, len(items) - 1, min(k, len(items))).round().astype(int))]

@@ -1,0 +1,71 @@
+"""The last steps of a scan: what the values write, the tables, and the manifest that vouches for all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..corpus import Packed, Sequences
+from ..errors import InputError
+from ..files import write_whole
+from ..vocabulary import project
+from .manifest import write_manifest
+from .passes import Report, Scanner
+from .state import ScanState
+from .state_file import Identity, Progress, save_state
+from .writing import STATE, TOKENIZER, VALUES, write_tables
+
+PROMOTED = 10  # tokens a side kept of each value
+
+
+def finish(job: Scanner, packed: Packed, folder: Path, report: Report | None) -> None:
+    """Write the tables and, last, the manifest."""
+    progress = None if report is None else lambda done, total: report("project", done, total)
+    project(job.model, k=PROMOTED, side="value", out=folder / VALUES, progress=progress)
+    backend = getattr(job.model.tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise InputError(
+            f"{job.model.name} has a tokenizer in Python only, which a store cannot keep: use its fast one"
+        )
+    # What calls on it change in passing is left out, so that the same scan writes the same bytes.
+    content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
+    write_whole(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, sort_keys=True))
+    write_store(folder, job.state, job.identity, job.sequences, store_facts(job, packed))
+
+
+def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
+    """What the manifest says besides what the state knows."""
+    settings = job.state.settings
+    special = sorted(job.model.special_token_ids)
+    return {
+        "provenance": job.model.provenance(
+            prepend_bos=settings.prepend_bos, corpus=packed.hash, scan_dtype=settings.dtype, seed=settings.seed
+        ).as_dict(),
+        "corpus": {"source": packed.source, "hash": packed.hash, "documents": packed.n_documents},
+        "special_token_ids": special,
+        "bos": job.sequences.bos,
+        "rescored_in": "float32" if settings.rescored else None,
+        "basis": "folded",
+    }
+
+
+def write_store(
+    folder: Path, state: ScanState, identity: Identity, sequences: Sequences, facts: dict[str, Any]
+) -> None:
+    """The state as finished, the tables and the manifest."""
+    save_state(folder / STATE, state, identity, Progress(complete=True))
+    write_tables(folder, state, sequences)
+    content = {
+        **facts,
+        "model": identity.model,
+        "fingerprint": identity.fingerprint,
+        "tokenizer_hash": identity.tokenizer_hash,
+        "settings": state.settings.as_dict(),
+        "layers": len(state.layers),
+        "d_mlp": [len(layer.high) for layer in state.layers],
+        "tokens": state.tokens,
+        "sequences": state.n_sequences,
+        "units": {"done": len(state.done), "total": identity.n_units},
+    }
+    write_manifest(folder, content)

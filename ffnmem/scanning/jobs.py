@@ -1,0 +1,141 @@
+"""Setting up a scan: its folder, its packed corpus, and where it stands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from .._version import __version__
+from ..corpus import Corpus, Packed, Sequences, open_corpus, open_packed, pack, tokenizer_hash
+from ..errors import FileError, InputError, check_count, check_whole
+from ..models import Model
+from .manifest import MANIFEST
+from .passes import Report, Scanner
+from .sampling import choose
+from .settings import ScanSettings
+from .state import ScanState
+from .state_file import Identity, Progress, StateFile
+from .writing import CORPUS, STATE
+
+LOCK = ".lock"
+
+
+def prepare(out: str | Path) -> Path:
+    """The store's folder, made if missing; raises FileError if it is a file or holds other things."""
+    folder = Path(out).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise FileError(f"{out} is a file: name a folder for the store")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make {out}: {error.strerror or error}") from None
+    others = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    if others and not any((folder / name).exists() for name in (MANIFEST, STATE, CORPUS)):
+        raise FileError(f"{out} is a folder with other things in it: name a new one for the store")
+    return folder
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[Path]:
+    """The folder, written by nobody else meanwhile and without what a killed scan was writing. Raises FileError."""
+    lock = FileLock(folder / LOCK, timeout=0)  # the system lets go of it when its holder dies
+    try:
+        with lock:
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink(missing_ok=True)
+            yield folder
+    except Timeout:
+        raise FileError(f"another scan is writing to {folder}: wait for it, or name another folder") from None
+
+
+def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
+    index, count = check_whole("shard", shard[0]), check_count("number of shards", shard[1])
+    if not 0 <= index < count:
+        raise InputError(f"shard {index} of {count} is none: shards are 0 to {count - 1}")
+    return index, count
+
+
+def packed_corpus(
+    model: Model, source: Any, folder: Path, *, text: str, documents: str | None, report: Report | None
+) -> Packed:
+    """The corpus, packed into the store's folder, or linked there if it is packed already."""
+    ready = source if isinstance(source, Packed | Corpus) else open_corpus(source, text=text, documents=documents)
+    if isinstance(ready, Corpus):
+        progress = None if report is None else lambda done, total: report("pack", done, total)
+        return pack(ready, model, folder, progress=progress)
+    if ready.tokenizer_hash != tokenizer_hash(model):
+        open_packed(ready.folder, tokenizer_hash(model))  # says so
+    if not same_folder(ready.folder, folder):
+        link_corpus(ready.folder, folder)
+    return open_packed(folder)
+
+
+def same_folder(a: Path, b: Path) -> bool:
+    return a.resolve() == b.resolve()
+
+
+def link_corpus(source: Path, target: Path) -> None:
+    """The same files in another folder, without a copy where the file system allows it; the manifest last."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir(), key=lambda p: p.suffix == ".json"):
+        if not path.is_file():
+            continue
+        (target / path.name).unlink(missing_ok=True)
+        try:
+            os.link(path, target / path.name)
+        except OSError:
+            shutil.copyfile(path, target / path.name)
+
+
+def most_frequent(packed: Packed, model: Model, count: int) -> tuple[int, ...]:
+    """The most frequent token ids of the corpus, special ones left out; ties by id."""
+    counts = np.array(packed.token_counts)
+    counts[[i for i in model.special_token_ids if i < len(counts)]] = 0
+    order = np.argsort(-counts, kind="stable")[:count]
+    return tuple(int(i) for i in order if counts[i] > 0)
+
+
+def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, shard: tuple[int, int]) -> Scanner | None:
+    """The scan from its last checkpoint or from the beginning; None if the folder holds its finished store."""
+    sequences = Sequences(packed, settings.context, model.bos_token_id if settings.prepend_bos else None)
+    if sequences.n_sequences == 0:
+        raise InputError(f"{packed.source} has no text to scan")
+    identity = Identity(
+        model.name, model.fingerprint, packed.tokenizer_hash, packed.hash, len(sequences.units), __version__
+    )
+    drawn = choose(sequences, settings.seed, settings.sample, settings.draws)
+    path = folder / STATE
+    progress = Progress(shard=shard)
+    if path.exists():
+        state, progress = resumed(path, identity, settings, shard)
+        mine = set(range(shard[0], len(sequences.units), shard[1]))
+        if progress.complete and mine <= set(state.done.tolist()) and (folder / MANIFEST).exists():
+            return None
+        progress = progress.with_(shard=shard, complete=False)
+        (folder / MANIFEST).unlink(missing_ok=True)
+    else:
+        state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], drawn.sequences, drawn.draws)
+    return Scanner(model, sequences, drawn, state, identity, progress, path)
+
+
+def resumed(
+    path: Path, identity: Identity, settings: ScanSettings, shard: tuple[int, int]
+) -> tuple[ScanState, Progress]:
+    """The state of a checkpoint; raises FileError if it is of another scan."""
+    file = StateFile(path)
+    differ = identity.differences(file.identity) + settings.differences(file.settings)
+    if differ:
+        raise FileError(
+            f"{path.parent} holds another scan ({'; '.join(differ)}): name another folder, or remove this one"
+        )
+    if file.progress.batch and file.progress.shard != shard:
+        i, n = file.progress.shard
+        raise FileError(f"{path.parent} holds shard {i}/{n} in the middle: finish it with the same command")
+    return file.state(), file.progress

@@ -1,0 +1,73 @@
+"""``merge``: shards of one scan become one store, whatever their order and grouping."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import FileError, InputError
+from .finishing import write_store
+from .jobs import held, link_corpus, prepare, same_folder
+from .state_file import StateFile
+from .store import Store, open_store
+from .writing import CORPUS, STATE, TOKENIZER, VALUES
+
+FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
+
+
+def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
+    """Join stores that hold different shards of one scan.
+
+    The result does not depend on the order or on how merges are nested, and equals, byte for byte, the store of one
+    scan over all their units.
+
+    Args:
+        stores: at least one, of the same model, tokenizer, corpus and settings.
+        out: the folder of the new store.
+
+    Raises:
+        InputError: stores that differ, or that hold the same part of the corpus. FileError: a damaged or missing store.
+    """
+    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    if not opened:
+        raise InputError("no stores to merge: give at least one")
+    first = opened[0]
+    for other in opened[1:]:
+        check_mergeable(first, other)
+    check_disjoint(opened)
+    target = prepare(out)
+    if any(same_folder(target, store.folder) for store in opened):
+        raise FileError(f"{out} is one of the stores to merge: name another folder")
+    with held(target) as folder:
+        state = reduce(lambda a, b: a.merged(b), (StateFile(store.folder / STATE).state() for store in opened))
+        link_corpus(first.folder / CORPUS, folder / CORPUS)
+        for name in (VALUES, TOKENIZER):
+            shutil.copyfile(first.folder / name, folder / name)
+        facts = {name: first.manifest[name] for name in FACTS}
+        write_store(folder, state, first.state.identity, first.sequences, facts)
+    return open_store(folder)
+
+
+def check_mergeable(first: Store, other: Store) -> None:
+    """Raise InputError unless both are parts of the same scan."""
+    differ = first.state.identity.differences(other.state.identity) + first.settings.differences(other.settings)
+    if differ:
+        raise InputError(f"{first.folder} and {other.folder} are of different scans: {'; '.join(differ)}")
+
+
+def check_disjoint(stores: Sequence[Store]) -> None:
+    """Raise InputError if a part of the corpus is in two stores: it would count twice."""
+    for i, store in enumerate(stores):
+        for other in stores[i + 1 :]:
+            if store.folder.resolve() == other.folder.resolve():
+                raise InputError(f"{store.folder} is given twice")
+            both = np.intersect1d(store.state.array("done"), other.state.array("done"))
+            if len(both):
+                raise InputError(
+                    f"{store.folder} and {other.folder} both hold {len(both)} of the corpus's units: "
+                    "these would count twice"
+                )

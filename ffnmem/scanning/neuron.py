@@ -1,0 +1,93 @@
+"""``Neuron``: all that a store knows of one neuron, ready to be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from .contexts import Window
+
+if TYPE_CHECKING:
+    from .store import Store
+
+
+@dataclass(frozen=True, eq=False)
+class Neuron:
+    """One neuron of a store.
+
+    Attributes:
+        store: where it comes from.
+        layer, neuron: which.
+        stats: its row of :meth:`Store.stats`.
+        examples: as :meth:`Store.examples` gives them, of the kinds asked for.
+        windows: the tokens around each row of ``examples``.
+        histogram, by_token, by_position, values: as the store's methods of these names.
+    """
+
+    store: Store
+    layer: int
+    neuron: int
+    stats: dict[str, Any]
+    examples: pd.DataFrame
+    windows: tuple[Window, ...]
+    histogram: pd.DataFrame
+    by_token: pd.DataFrame
+    by_position: pd.DataFrame
+    values: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer}.{self.neuron}"
+
+    def tokens(self, sign: str) -> list[str]:
+        """The tokens that its value promotes, or suppresses, most; best first."""
+        rows = self.values[(self.values["side"] == "value") & (self.values["sign"] == sign)]
+        return [str(token) for token in rows.sort_values("rank")["token"]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "layer": self.layer,
+            "neuron": self.neuron,
+            "stats": self.stats,
+            "promoted": self.tokens("promoted"),
+            "suppressed": self.tokens("suppressed"),
+            **{
+                name: getattr(self, name).to_dict("records")
+                for name in ("examples", "histogram", "by_token", "by_position")
+            },
+            "provenance": self.store.provenance,
+        }
+
+    def _repr_html_(self) -> str:
+        from ..reports.display import neuron_html
+
+        return neuron_html(self)
+
+    def __repr__(self) -> str:
+        rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
+        return f"Neuron({self.name} of {self.store.model}: {rate}, promotes {', '.join(self.tokens('promoted')[:5])})"
+
+
+def read_neuron(
+    store: Store, layer: int, neuron: int, *, kind: str | Sequence[str], k: int | None, context: int
+) -> Neuron:
+    """Everything about one neuron; layer and neuron are indices, the rest as :meth:`Store.examples` takes it."""
+    rows = store.example_rows(layer, neuron, kind=kind, k=k)
+    windows = store.windows(rows, context)
+    stats = {name: value.item() for name, value in store.stats(layer, neuron).iloc[0].items()}
+    return Neuron(
+        store=store,
+        layer=layer,
+        neuron=neuron,
+        stats=stats,
+        examples=store.with_contexts(rows, windows),
+        windows=tuple(windows),
+        histogram=store.histogram(layer, neuron),
+        by_token=store.by_token(layer, neuron),
+        by_position=store.by_position(layer, neuron),
+        values=store.values(layer, neuron),
+    )

@@ -1,0 +1,254 @@
+"""What a pass leaves behind of each batch: every layer's coefficients reduced into the state, then dropped."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Float32, Int32, Int64
+from torch import Tensor
+
+from ..corpus import Batch
+from . import exact_sums, kernels
+from .sampling import Sample
+from .state import LayerState, ScanState, joined_range, place_of
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """A batch as the reduction sees it: where content is, and what each content token belongs to.
+
+    Attributes:
+        mask: ``[rows·pos]``, True at content (no BOS, pads or special tokens).
+        segments: runs of content in one row and one position bucket: first token, end, bucket.
+        chosen: frequent tokens: token, its index among the frequent ones.
+        sampled: rows that are in the random sample: row, index in the sample.
+        drawn: rows with a random position: row, index of the draw, position.
+    """
+
+    batch: Batch
+    mask: Bool[np.ndarray, " tokens"]
+    segments: Int64[np.ndarray, "segments 3"]
+    chosen: Int64[np.ndarray, "chosen 2"]
+    sampled: Int64[np.ndarray, "sampled 2"]
+    drawn: Int64[np.ndarray, "drawn 3"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, pos = self.batch.tokens.shape
+        return rows, pos
+
+
+class Planner:
+    """Makes the plan of each batch of a scan."""
+
+    def __init__(self, state: ScanState, sample: Sample, special: frozenset[int]) -> None:
+        settings = state.settings
+        self.special = np.array(sorted(special), np.int64)
+        self.lead = int(settings.prepend_bos)
+        order = np.argsort(np.array(settings.frequent, np.int64), kind="stable")
+        self.frequent, self.frequent_index = np.array(settings.frequent, np.int64)[order], order
+        self.sample = sample
+        self.buckets = np.array([p.bit_length() for p in range(settings.context)], np.int64)
+
+    def plan(self, batch: Batch) -> BatchPlan:
+        pos = batch.tokens.shape[1]
+        places = np.arange(pos)
+        content = (places >= self.lead) & (places < rearrange(batch.lengths, "rows -> rows 1"))
+        content &= ~np.isin(batch.tokens, self.special)
+        mask = rearrange(content, "rows pos -> (rows pos)")
+        tokens = np.flatnonzero(mask)
+        bucket = self.buckets[tokens % pos]
+        return BatchPlan(
+            batch=batch,
+            mask=mask,
+            segments=runs(tokens, (tokens // pos) * 64 + bucket, bucket),
+            chosen=self.among_frequent(rearrange(batch.tokens, "rows pos -> (rows pos)")[tokens], tokens),
+            sampled=common(batch.sequences, self.sample.sequences),
+            drawn=self.positions(batch, content),
+        )
+
+    def among_frequent(self, ids: Int64[np.ndarray, " n"], tokens: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "m 2"]:
+        if not len(self.frequent):
+            return np.empty((0, 2), np.int64)
+        slot = np.minimum(np.searchsorted(self.frequent, ids), len(self.frequent) - 1)
+        hit = self.frequent[slot] == ids
+        return np.stack([tokens[hit], self.frequent_index[slot[hit]]], axis=1)
+
+    def positions(self, batch: Batch, content: Bool[np.ndarray, "rows pos"]) -> Int64[np.ndarray, "n 3"]:
+        found = []
+        for row, draw in common(batch.sequences, self.sample.draws):
+            places = np.flatnonzero(content[row])
+            if len(places):
+                found.append((row, draw, places[int(self.sample.places[draw] * len(places))]))
+        return np.array(found, np.int64).reshape(-1, 3)
+
+
+def runs(
+    tokens: Int64[np.ndarray, " n"], key: Int64[np.ndarray, " n"], bucket: Int64[np.ndarray, " n"]
+) -> Int64[np.ndarray, "m 3"]:
+    """Runs of consecutive tokens of one key, as first, end and bucket."""
+    if not len(tokens):
+        return np.empty((0, 3), np.int64)
+    begins = np.flatnonzero(np.concatenate([[True], (np.diff(key) != 0) | (np.diff(tokens) != 1)]))
+    ends = np.concatenate([begins[1:], [len(tokens)]])
+    return np.stack([tokens[begins], tokens[ends - 1] + 1, bucket[begins]], axis=1)
+
+
+def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "k 2"]:
+    """Where ``numbers`` are among ``chosen`` (ascending): index in each."""
+    slot = np.minimum(np.searchsorted(chosen, numbers), max(len(chosen) - 1, 0))
+    hit = chosen[slot] == numbers if len(chosen) else np.zeros(len(numbers), bool)
+    return np.stack([np.flatnonzero(hit), slot[hit]], axis=1).astype(np.int64)
+
+
+DENSE = 32  # where more than one in so many neurons may enter, a row is read as a whole
+
+
+class Reducer:
+    """Adds batches to a state. Neurons are shared out among threads; results do not depend on how many."""
+
+    def __init__(self, state: ScanState, planner: Planner, workers: Workers) -> None:
+        self.state, self.planner, self.workers = state, planner, workers
+
+    def begin(self, batch: Batch) -> BatchPlan:
+        """Count a batch; its layers follow by :meth:`layer`."""
+        plan, state = self.planner.plan(batch), self.state
+        state.n_sequences += len(batch.sequences)
+        state.tokens += int(plan.mask.sum())
+        np.add.at(state.bucket_counts, plan.segments[:, 2], plan.segments[:, 1] - plan.segments[:, 0])
+        np.add.at(state.token_counts, plan.chosen[:, 1], 1)
+        state.draw_positions[plan.drawn[:, 1]] = plan.drawn[:, 2]
+        return plan
+
+    def layer(
+        self,
+        plan: BatchPlan,
+        layer: int,
+        pre: Float[Tensor, "tokens d_mlp"],
+        coefficients: Float[Tensor, "tokens d_mlp"],
+    ) -> None:
+        """Reduce one layer of a batch into the state. Raises InputError if its numbers are NaN or infinite."""
+        state, where = self.state.layers[layer], f"layer {layer}"
+        x, m = as_float32(pre), as_float32(coefficients)
+        width = m.shape[1]
+        sums, buckets = np.zeros((8, width)), np.zeros((len(state.bucket_sums), width))
+        tokens = np.zeros((len(state.token_sums), width))
+        rows, pos = plan.shape
+        high, low = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+
+        def block(start: int, stop: int) -> None:
+            kernels.moments(x, m, plan.segments, start, stop, sums, state.counts, state.pre_range, buckets)
+            kernels.extremes(m, plan.mask, pos, start, stop, high, low)
+            kernels.grouped(m, plan.chosen, start, stop, tokens)
+            kernels.histogram(m.view(np.int32), plan.mask, start, stop, state.histogram)
+
+        self.workers(block, width)
+        exact_sums.add(state.sums, sums, where)
+        exact_sums.add_small(state.bucket_sums, buckets, where)
+        exact_sums.add_small(state.token_sums, tokens, where)
+        state.range[:] = joined_range(state.range, np.stack([low.min(0), high.max(0)]))
+        state.pre_range += np.float32(0)  # as joined_range does: no −0
+        self.keep(state, plan, m, high, low)
+        if not self.state.settings.rescored:
+            observe_sample(state, plan, m, high, low)
+
+    def keep(
+        self,
+        state: LayerState,
+        plan: BatchPlan,
+        m: Float32[np.ndarray, "tokens d_mlp"],
+        high: Float32[np.ndarray, "rows d_mlp"],
+        low: Float32[np.ndarray, "rows d_mlp"],
+    ) -> None:
+        """Let the batch's sequences compete for the kept ones; only those that may enter are looked at."""
+        sequences = plan.batch.sequences
+        sides = ((high, state.high, state.high_at, 1.0), (low, state.low, state.low_at, -1.0))
+        for extreme, kept, places, sign in sides:
+            may_enter = (sign * extreme >= sign * kept[:, -1]) & np.isfinite(extreme)
+            dense = may_enter.sum(1) > extreme.shape[1] // DENSE
+            many = np.flatnonzero(dense)
+            at = self.places(plan, m, many, extreme)
+            for index, row in enumerate(many):
+                neurons = np.flatnonzero(may_enter[row])
+                found = place_of(sequences[row], at[index, neurons].astype(np.int64))
+                kernels.insert(kept, places, neurons, extreme[row, neurons], found, sign)
+            rows, neurons = np.nonzero(may_enter & ~rearrange(dense, "rows -> rows 1"))
+            values = extreme[rows, neurons]
+            found = kernels.positions_of(m, plan.mask, plan.shape[1], rows, neurons, values)
+            kernels.insert(kept, places, neurons, values, place_of(sequences[rows], found), sign)
+
+    def places(
+        self,
+        plan: BatchPlan,
+        m: Float32[np.ndarray, "tokens d_mlp"],
+        rows: Int64[np.ndarray, " some"],
+        extreme: Float32[np.ndarray, "rows d_mlp"],
+    ) -> Int32[np.ndarray, "some d_mlp"]:
+        """Where the extremes of whole rows stand."""
+        found = np.zeros((len(rows), m.shape[1]), np.int32)
+
+        def block(start: int, stop: int) -> None:
+            kernels.places_in_rows(m, plan.mask, plan.shape[1], rows, start, stop, extreme, found)
+
+        if len(rows):
+            self.workers(block, m.shape[1])
+        return found
+
+
+def observe_sample(
+    state: LayerState,
+    plan: BatchPlan,
+    m: Float32[np.ndarray, "tokens d_mlp"],
+    high: Float32[np.ndarray, "rows d_mlp"],
+    low: Float32[np.ndarray, "rows d_mlp"],
+) -> None:
+    """Keep what the random sample asks for, from float32 coefficients and each row's extremes."""
+    pos, width = plan.shape[1], m.shape[1]
+    sampled = plan.sampled[np.isfinite(high[plan.sampled[:, 0], 0])]  # a row without content has no extremes
+    rows, slots = sampled[:, 0].copy(), sampled[:, 1]
+    for extreme, value, at in (
+        (high, state.sample_high, state.sample_high_at),
+        (low, state.sample_low, state.sample_low_at),
+    ):
+        found = np.zeros((len(rows), width), np.int32)
+        kernels.places_in_rows(m, plan.mask, pos, rows, 0, width, extreme, found)
+        value[slots], at[slots] = extreme[rows], found
+    for row, slot, position in plan.drawn:
+        state.draw[slot] = m[row * pos + position]
+
+
+def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:
+    return tensor.to("cpu", torch.float32).contiguous().numpy()
+
+
+class Workers:
+    """Threads that each take a share of the neurons; to be closed."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = min(count or available_cores(), 16)
+        self.pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
+
+    def __call__(self, run: Callable[[int, int], None], width: int) -> None:
+        """Call ``run(start, stop)`` for every share of ``width`` neurons and wait."""
+        if self.pool is None:
+            run(0, width)
+            return
+        bounds = np.linspace(0, width, self.count + 1).astype(int).tolist()
+        for future in [self.pool.submit(run, a, b) for a, b in itertools.pairwise(bounds) if a < b]:
+            future.result()
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown()
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,105 @@
+"""``scan``: one pass over a corpus, and a store that answers for every neuron."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import check_choice, check_count
+from ..models import Model
+from .finishing import finish
+from .jobs import check_shard, held, most_frequent, packed_corpus, prepare, start
+from .passes import CHECKPOINT_SECONDS, Report
+from .settings import BATCH_TOKENS, make_settings
+from .store import Store, open_store
+from .workers import ENGINES, scan_with_workers
+from .writing import CORPUS
+
+FREQUENT = 128  # tokens whose mean coefficients are kept
+
+
+def scan(
+    model: Model,
+    source: Any,
+    out: str | Path,
+    *,
+    k: int = 20,
+    context: int | None = None,
+    prepend_bos: bool | None = None,
+    dtype: str = "float32",
+    seed: int = 0,
+    sample: int = 128,
+    draws: int = 64,
+    frequent: int = FREQUENT,
+    batch_tokens: int = BATCH_TOKENS,
+    shard: tuple[int, int] = (0, 1),
+    workers: int = 1,
+    engine: str = "local",
+    text: str = "text",
+    documents: str | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    report: Report | None = None,
+) -> Store:
+    """Read a corpus once and keep, for every neuron, what fires it, how often and how strongly, and what it writes.
+
+    Memory does not grow with the corpus. The scan can be killed at any moment: the same call goes on where the last
+    checkpoint was and gives the same bytes. A finished store is opened at once.
+
+    Args:
+        model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
+        source: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        out: the store's folder, made if missing.
+        k: sequences kept at the top and at the bottom of each neuron.
+        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        prepend_bos: put BOS before each sequence (never counted); default: the model's own convention.
+        dtype: ``"float32"``, or ``"bfloat16"`` for the pass, after which twice as many candidates as kept are run
+            again in float32 and ranked by that, so that every example shown is exact.
+        seed: of the random sample.
+        sample: random sequences kept for quantile bands. draws: random positions kept.
+        frequent: most frequent tokens whose mean coefficients are kept.
+        batch_tokens: of one forward pass, pads included; changes float rounding only.
+        shard: (i, n): only every n-th unit of the corpus from the i-th, to be joined by :func:`merge`.
+        workers: processes that share the pass; each loads the model by its name. A worker that dies is started again
+            where it was. The result is the same.
+        engine: ``"local"`` processes of this machine, or ``"ray"``: actors of a Ray cluster whose machines see ``out``
+            (``pip install 'ffnmem[ray]'``).
+        text, documents: how to read the source, see :func:`ffnmem.open_corpus`.
+        checkpoint_seconds: between checkpoints.
+        report: called as (phase, done, total) with the phases "pack", "scan", "rescore", "project".
+
+    Raises:
+        InputError: settings that cannot be. FileError: a folder that holds another scan, a damaged file or corpus.
+        MissingExtraError: no Ray. WorkerError: a worker that died time and again.
+
+    Source: Bills et al. 2023 for top, quantile and random examples; Chan et al. 1983 for merged moments (here exact).
+    """
+    shard = check_shard(shard)
+    check_count("workers", workers)
+    check_count("frequent", frequent, least=0)
+    check_choice("engine", engine, ENGINES)
+    settings = make_settings(
+        model,
+        context=context,
+        prepend_bos=prepend_bos,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+        seed=seed,
+        k=k,
+        sample=sample,
+        draws=draws,
+        frequent=(),
+    )
+    with held(prepare(out)) as folder:
+        packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, report=report)
+        settings = replace(settings, frequent=most_frequent(packed, model, frequent))
+        job = start(model, packed, settings, folder, shard)
+        if job is not None:
+            job.report, job.every = report, checkpoint_seconds
+            if workers == 1 and engine == "local":
+                job.scan()
+            else:
+                scan_with_workers(job, folder, workers, engine)
+            job.rescore()
+            finish(job, packed, folder, report)
+    return open_store(folder, model=model)

@@ -1,0 +1,109 @@
+"""What a scan was asked to do: everything that its result depends on besides the model and the text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..errors import InputError, check_choice, check_count
+from ..models import Model
+
+DTYPES = ("float32", "bfloat16")
+CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
+SEEDS = 1 << 62  # above, two seeds could give the same sample
+BATCH_TOKENS = 2048  # what two cores run fastest; larger for a GPU
+
+
+@dataclass(frozen=True)
+class ScanSettings:
+    """The settings of a scan; two scans can be merged when these, the model and the corpus agree.
+
+    Attributes:
+        context: the longest sequence in tokens, BOS included.
+        prepend_bos: whether every sequence begins with BOS (which no statistic sees).
+        dtype: in which the pass runs. After ``"bfloat16"`` the candidates are run again in float32.
+        batch_tokens: tokens (pads included) of one forward pass. It changes the last bits of float sums, nothing else.
+        seed: of the random samples.
+        k: sequences kept at the top and at the bottom of each neuron.
+        candidates: how many are tracked to find them: k, or 2k in bfloat16.
+        sample: uniformly random sequences, the same for all neurons, from which quantile bands are drawn.
+        draws: uniformly random positions, the same for all neurons.
+        frequent: ids of the most frequent tokens, whose mean coefficients are kept.
+    """
+
+    context: int
+    prepend_bos: bool
+    dtype: str
+    batch_tokens: int
+    seed: int
+    k: int
+    candidates: int
+    sample: int
+    draws: int
+    frequent: tuple[int, ...]
+
+    @property
+    def n_buckets(self) -> int:
+        """Position buckets: 0, 1, 2–3, 4–7, … (BOS, if any, is position 0)."""
+        return (self.context - 1).bit_length() + 1
+
+    @property
+    def rescored(self) -> bool:
+        """Whether candidates are run again in float32."""
+        return self.dtype != "float32"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "frequent": list(self.frequent)}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> ScanSettings:
+        return ScanSettings(
+            **{f.name: values[f.name] for f in fields(ScanSettings)} | {"frequent": tuple(values["frequent"])}
+        )
+
+    def differences(self, other: ScanSettings) -> list[str]:
+        """The names of what differs, with both values, for a message."""
+        found = []
+        for f in fields(self):
+            mine, theirs = getattr(self, f.name), getattr(other, f.name)
+            if mine != theirs:
+                found.append(f.name if f.name == "frequent" else f"{f.name} {mine} and {theirs}")
+        return found
+
+
+def make_settings(
+    model: Model,
+    *,
+    context: int | None,
+    prepend_bos: bool | None,
+    dtype: str,
+    batch_tokens: int,
+    seed: int,
+    k: int,
+    sample: int,
+    draws: int,
+    frequent: tuple[int, ...],
+) -> ScanSettings:
+    """Checked settings; raises InputError."""
+    bos = model.prepend_bos if prepend_bos is None else prepend_bos
+    if bos and model.bos_token_id is None:
+        raise InputError(f"{model.name}'s tokenizer has no beginning-of-sequence token: use prepend_bos=False")
+    length = min(CONTEXT, model.n_ctx) if context is None else check_count("context", context, least=2)
+    if length > model.n_ctx:
+        raise InputError(f"context {length} is too long: {model.name} reads at most {model.n_ctx} tokens")
+    check_choice("dtype", dtype, DTYPES)
+    if check_count("seed", seed, least=0) >= SEEDS:
+        raise InputError(f"seed {seed} is too large: seeds are 0 to {SEEDS - 1}")
+    k = check_count("k", k)
+    return ScanSettings(
+        context=length,
+        prepend_bos=bos,
+        dtype=dtype,
+        batch_tokens=check_count("batch_tokens", batch_tokens),
+        seed=int(seed),
+        k=k,
+        candidates=k if dtype == "float32" else 2 * k,
+        sample=check_count("sample", sample),
+        draws=check_count("draws", draws),
+        frequent=frequent,
+    )

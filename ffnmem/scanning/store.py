@@ -1,0 +1,305 @@
+"""``Store``: a finished scan on disk, asked neuron by neuron."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import pandas as pd
+
+from ..corpus import Packed, Sequences, open_packed
+from ..errors import FileError, InputError, check_choice, check_count, check_index
+from ..models import Model
+from .contexts import Contexts, Window
+from .examples import BANDS, example_frame
+from .layer_view import LayerView
+from .manifest import check_file, read_manifest
+from .parquet import NeuronTable
+from .settings import ScanSettings
+from .state_file import StateFile
+from .statistics import histogram_frame
+from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
+
+if TYPE_CHECKING:
+    from .neuron import Neuron
+
+EXAMPLE_KINDS = ("top", "bottom", "quantile", "random")
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
+
+    Attributes:
+        folder: where it lies.
+        manifest: its settings, provenance and counts, as they were written.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    _layers: dict[int, LayerView] = field(default_factory=dict, repr=False)
+    _tables: dict[str, NeuronTable] = field(default_factory=dict, repr=False)
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> str:
+        """The name of the model that was scanned."""
+        return str(self.manifest["model"])
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self.manifest["fingerprint"])
+
+    @property
+    def n_layers(self) -> int:
+        return int(self.manifest["layers"])
+
+    @property
+    def n_tokens(self) -> int:
+        """Content tokens seen: no BOS, no special tokens."""
+        return int(self.manifest["tokens"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole corpus was scanned; a shard is not complete."""
+        return bool(self.manifest["units"]["done"] == self.manifest["units"]["total"])
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return dict(self.manifest["provenance"])
+
+    @cached_property
+    def settings(self) -> ScanSettings:
+        return ScanSettings.from_dict(self.manifest["settings"])
+
+    def d_mlp(self, layer: int) -> int:
+        return int(self.manifest["d_mlp"][layer])
+
+    def layer(self, layer: SupportsIndex) -> int:
+        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
+        return check_index("layer", layer, self.n_layers, f"the store of {self.model}")
+
+    def index(self, layer: SupportsIndex, neuron: SupportsIndex) -> tuple[int, int]:
+        """Layer and neuron as indices; raises OutOfRangeError."""
+        row = self.layer(layer)
+        return row, check_index("neuron", neuron, self.d_mlp(row), f"layer {row} of the store of {self.model}")
+
+    def check_model(self, model: Model) -> None:
+        """Raise InputError if the store is of another model, or of other weights."""
+        if model.fingerprint != self.fingerprint:
+            raise InputError(
+                f"{self.folder} is a store of {self.model} {self.fingerprint}, not of {model.name} {model.fingerprint}"
+            )
+
+    def _repr_html_(self) -> str:
+        from ..reports.display import store_html
+
+        return store_html(self)
+
+    def __repr__(self) -> str:
+        neurons = sum(self.manifest["d_mlp"])
+        part = "" if self.complete else ", a part of its corpus"
+        return f"Store({str(self.folder)!r}: {neurons} neurons of {self.model} on {self.n_tokens} tokens{part})"
+
+    # -- the files behind it -------------------------------------------------------------------------------------
+
+    @cached_property
+    def corpus(self) -> Packed:
+        packed = open_packed(self.folder / CORPUS, str(self.manifest["tokenizer_hash"]))
+        if packed.hash != self.manifest["corpus"]["hash"]:
+            raise FileError(
+                f"{packed.folder} holds another corpus ({packed.hash}) than the one scanned "
+                f"({self.manifest['corpus']['hash']}): scan again"
+            )
+        return packed
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        return Sequences(self.corpus, self.settings.context, self.manifest["bos"])
+
+    @cached_property
+    def contexts(self) -> Contexts:
+        """Token texts and contexts, cut from the corpus."""
+        return Contexts.read(self.folder / TOKENIZER, self.sequences)
+
+    @cached_property
+    def state(self) -> StateFile:
+        return StateFile(self.folder / STATE)
+
+    def view(self, layer: int) -> LayerView:
+        """One layer's arrays, read when first asked for; a few layers are kept."""
+        if layer not in self._layers:
+            while len(self._layers) >= 4:
+                self._layers.pop(next(iter(self._layers)))
+            self._layers[layer] = LayerView(self.state, layer)
+        return self._layers[layer]
+
+    def table(self, name: str, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
+        """Rows of one of the store's Parquet files: all, a layer's or a neuron's."""
+        if name not in self._tables:
+            self._tables[name] = NeuronTable(self.folder / name)
+        return self._tables[name].rows(layer, neuron)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def stats(self, layer: SupportsIndex | None = None, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+        """One row a neuron: layer, neuron, count, mean, std, skewness, kurtosis (excess), min, max of the coefficient,
+        firing_rate (share of pre-activations above 0), zero_share, dead (never above 0), and ``pre_`` the same
+        moments of the pre-activation. Of all neurons, a layer, or one neuron. Raises OutOfRangeError."""
+        if layer is None:
+            if neuron is not None:
+                raise InputError("a neuron needs its layer: stats(layer, neuron)")
+            return self.table(STATS)
+        if neuron is None:
+            return self.table(STATS, self.layer(layer))
+        return self.table(STATS, *self.index(layer, neuron))
+
+    def examples(
+        self,
+        layer: SupportsIndex,
+        neuron: SupportsIndex,
+        *,
+        kind: str | Sequence[str] = EXAMPLE_KINDS,
+        k: int | None = None,
+        bands: Sequence[float] = BANDS,
+        context: int = 12,
+    ) -> pd.DataFrame:
+        """Where a neuron fires.
+
+        Args:
+            layer, neuron: which.
+            kind: any of "top" and "bottom" (the sequences of its largest and smallest coefficient), "quantile" (random
+                sequences from each band of the distribution of sequences' largest, and of their smallest,
+                coefficient) and "random" (random positions).
+            k: rows a kind, and a band; default: all kept of top and bottom, 3 a band, 10 random ones.
+            bands: ascending quantiles from 0 to 1 between which bands lie.
+            context: tokens of context on each side.
+
+        Returns:
+            Columns layer, neuron, kind, rank, activation (the coefficient), sequence, position, token, context, and for
+            quantiles extreme ("max"/"min"), band_low and band_high. Exact in float32 whatever dtype the scan ran in.
+
+        Raises: OutOfRangeError, InputError, FileError.
+        """
+        frame = self.example_rows(*self.index(layer, neuron), kind=kind, k=k, bands=bands)
+        return self.with_contexts(frame, self.windows(frame, check_count("context", context, least=0)))
+
+    def example_rows(
+        self,
+        layer: int,
+        neuron: int,
+        *,
+        kind: str | Sequence[str] = EXAMPLE_KINDS,
+        k: int | None = None,
+        bands: Sequence[float] = BANDS,
+    ) -> pd.DataFrame:
+        """:meth:`examples` of indices, without texts."""
+        kinds = [kind] if isinstance(kind, str) else list(kind)
+        for name in kinds:
+            check_choice("kind", name, EXAMPLE_KINDS)
+        if k is not None:
+            check_count("k", k)
+        extremes = self.table(EXAMPLES, layer, neuron)
+        return example_frame(self.view(layer), self.settings, (layer, neuron), extremes, kinds, k, bands)
+
+    def with_contexts(self, frame: pd.DataFrame, windows: Sequence[Window]) -> pd.DataFrame:
+        """Examples with the columns token and context."""
+        frame.insert(7, "token", [window.tokens[window.at] for window in windows])
+        frame.insert(8, "context", [window.text for window in windows])
+        frame.attrs = {"provenance": self.provenance}
+        return frame
+
+    def windows(self, examples: pd.DataFrame, width: int) -> list[Window]:
+        """The tokens around each row of examples, ``width`` on each side."""
+        places = zip(examples["sequence"], examples["position"], strict=True)
+        return [self.contexts.window(int(sequence), int(position), width) for sequence, position in places]
+
+    def histogram(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+        """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
+        magnitude, the same for all neurons."""
+        row, column = self.index(layer, neuron)
+        return histogram_frame(self.view(row).histogram[column])
+
+    def by_token(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+        """Mean coefficient at each of the corpus's most frequent tokens: token, token_id, count, mean; largest
+        first."""
+        row, column = self.index(layer, neuron)
+        view = self.view(row)
+        frame = pd.DataFrame(
+            {
+                "token": self.contexts.strings(self.settings.frequent),
+                "token_id": list(self.settings.frequent),
+                "count": view.token_counts,
+                "mean": view.token_means(column),
+            }
+        )
+        return frame.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+
+    def by_position(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+        """Mean coefficient by position in the sequence: positions, count, mean."""
+        row, column = self.index(layer, neuron)
+        return self.view(row).by_position(column, self.settings.context)
+
+    def values(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+        """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed."""
+        return self.table(VALUES, *self.index(layer, neuron))
+
+    def neuron(
+        self,
+        layer: SupportsIndex,
+        neuron: SupportsIndex,
+        *,
+        kind: str | Sequence[str] = EXAMPLE_KINDS,
+        k: int | None = None,
+        context: int = 12,
+    ) -> Neuron:
+        """Everything about one neuron, with a display for notebooks; its examples as :meth:`examples` takes them.
+
+        Raises: OutOfRangeError, InputError, FileError.
+        """
+        from .neuron import read_neuron
+
+        width = check_count("context", context, least=0)
+        return read_neuron(self, *self.index(layer, neuron), kind=kind, k=k, context=width)
+
+    def search(self, text: str, *, where: str = "values", limit: int = 50) -> pd.DataFrame:
+        """Neurons by text: ``where="values"`` looks in the tokens that they promote or suppress,
+        ``where="examples"`` in
+        the tokens at which they fire most (top) or least (bottom). Case does not matter; best ranks first."""
+        from .searching import search_store
+
+        return search_store(self, text, where, check_count("limit", limit))
+
+    def verify(self) -> None:
+        """Read every file whole and check it; raises FileError naming what is damaged."""
+        for name, record in self.manifest["files"].items():
+            check_file(self.folder / name, record, content=True)
+        self.corpus.verify()
+
+
+def open_store(folder: str | Path, model: Model | None = None) -> Store:
+    """Open what a scan wrote.
+
+    The manifest, the sizes of all files and the content of the tables are checked now; histograms and text when they
+    are read, each by its checksum.
+
+    Args:
+        folder: the ``out`` of a scan.
+        model: refuse a store of another model.
+
+    Raises:
+        FileError: no store, an unfinished or damaged one, or one of a newer version. InputError: another model's.
+    """
+    path = Path(folder).expanduser()
+    manifest = read_manifest(path)
+    for name, record in manifest["files"].items():
+        check_file(path / name, record, content=name != STATE)
+    store = Store(path, manifest)
+    if model is not None:
+        store.check_model(model)
+    _ = store.corpus  # its description and the sizes of its files
+    return store

@@ -1,0 +1,129 @@
+# %% [markdown]
+# # What fires a neuron, and what it writes
+#
+# The first notebook asked which memories wrote one answer. This one turns round: take every neuron of the model,
+# read a corpus once, and keep for each what fires it, how often, how strongly, and what it then writes.
+#
+# To stay under a minute it scans the first 400 documents of the corpus that comes with `atlas`; `fm.scan(model,
+# "atlas", out)` or `ffnmem scan atlas --out DIR` reads all of it. Everything runs offline.
+
+# %%
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+import ffnmem as fm
+
+model = fm.load("atlas")
+folder = Path(tempfile.mkdtemp())
+texts = [document.text for document in islice(fm.open_corpus("atlas"), 400)]
+print(texts[5])
+
+# %% [markdown]
+# ## One pass over the text
+#
+# A scan runs the model over every document once and keeps, for all neurons at the same time, exact moments, a
+# histogram, the sequences with the largest and the smallest coefficients, and a random sample. The result is a
+# folder of Parquet and safetensors files, a *store*, that can be opened again without the model.
+
+# %%
+store = fm.scan(model, texts, folder / "atlas")
+store = fm.open_store(folder / "atlas")
+print(f"{store.n_tokens:,} tokens, {len(store.stats()):,} neurons")
+
+# %% [markdown]
+# ## How often do neurons fire?
+#
+# A neuron *fires* at a token where its pre-activation is above zero; one that never does is *dead*. ReLU networks
+# are known for dead neurons. `atlas` has GELU units, which keep a gradient below zero, and even in this small part
+# of its corpus every neuron fires somewhere.
+
+# %%
+ax = fm.plot_dead(store)
+
+# %%
+ax = fm.plot_firing_rates(store)
+
+# %% [markdown]
+# The bands are quantiles over the neurons of a layer. Layers differ a lot: in the first and the last a typical
+# neuron fires at a quarter of all tokens, in layer 1 at less than a tenth. A neuron that is rarely on, and strongly
+# so, has a coefficient with a high *kurtosis*: a few tokens far out in the tail. Those are the ones to look at
+# first.
+
+# %%
+stats = store.stats()
+peaked = stats.query("max > 2").nlargest(8, "kurtosis")
+peaked[["layer", "neuron", "firing_rate", "mean", "max", "kurtosis"]]
+
+# %% [markdown]
+# ## One neuron's card
+#
+# `store.neuron(layer, neuron)` is everything about one neuron, and shows itself as a card. This one comes a little
+# further down the same list.
+
+# %%
+neuron = store.neuron(1, 161)
+neuron
+
+# %% [markdown]
+# Its largest coefficients are mostly at pronouns that are the subject of a sentence, and what its value promotes
+# begins with *has*, *can*, *need*, *have*: the verbs that follow such a subject. A key that recognises a place in
+# the sentence, and a value that says what comes next; few neurons are as readable as this one.
+#
+# The histogram needs a logarithmic scale: almost all tokens leave the neuron just below zero, where GELU is flat.
+# The height is tokens *per unit* of the coefficient, so that wide and narrow bins can be compared.
+
+# %%
+ax = fm.plot_histogram(neuron)
+
+# %% [markdown]
+# ## Why the top examples alone mislead
+#
+# Most pictures of neurons show the strongest examples only. Here is 1.968. Its three strongest say: *it fires at "
+# It" in answers to "Where is the … now?"*.
+
+# %%
+top = store.examples(1, 968, kind="top", k=12, context=4)
+top[["activation", "token", "context"]]
+
+# %% [markdown]
+# Further down the list the story dissolves already. The quantile bands finish it: random sequences of the corpus,
+# sorted by the neuron's largest coefficient in them. What is typical of the text is not a weaker version of the
+# top.
+
+# %%
+bands = store.examples(1, 968, kind="quantile", k=2, context=4).query("extreme == 'max'")
+bands[["band_low", "band_high", "activation", "token", "context"]]
+
+# %% [markdown]
+# The same in numbers: how many of the tokens at which it fires most strongly, and how many of those in the random
+# sequences of each band, are " It"?
+
+# %%
+of_top = (top["token"] == " It").mean()
+sample = store.examples(1, 968, kind="quantile", k=20, context=0).query("extreme == 'max'")
+shares = (sample["token"] == " It").groupby(sample["band_low"]).mean()
+print(f"top 12: {of_top:.0%};  " + ";  ".join(f"from {low:.0%}: {share:.0%}" for low, share in shares.items()))
+
+# %% [markdown]
+# ## Search by text
+#
+# The store can be asked the other way round. Which neurons promote or suppress a word, and which fire at one?
+
+# %%
+store.search("paris").head(6)
+
+# %%
+store.search("capital", where="examples").head(6)
+
+# %% [markdown]
+# ## Reports
+#
+# `neuron_report` writes a set of neurons into one file: `.html` and `.md` for reading, `.csv` and `.parquet` for
+# further work. On the command line: `ffnmem report --store DIR --top-by kurtosis 8 -o peaked.html`.
+
+# %%
+page = fm.neuron_report(store, peaked, folder / "peaked.html")
+table = fm.neuron_report(store, peaked, folder / "peaked.parquet")
+for path in (page, table):
+    print(f"{path.name}: {path.stat().st_size / 1000:,.0f} kB")

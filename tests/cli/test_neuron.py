@@ -1,0 +1,166 @@
+"""``ffnmem neuron``: the card, the data, the page, the figure and the search."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ffnmem.cli.neuron import KINDS, LISTED, SHOWN, WHERE
+from ffnmem.reports import cards
+from ffnmem.scanning import Store, searching
+from ffnmem.scanning.store import EXAMPLE_KINDS
+from tests.cli.running import data, mistake, run, table
+
+
+def test_choices_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert EXAMPLE_KINDS == KINDS
+    assert cards.KINDS == SHOWN
+    assert searching.WHERE == WHERE
+    assert cards.LISTED == LISTED
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_card_fits(width: int, tiny_store: Store) -> None:
+    out = table("neuron", "1.5", "--store", tiny_store.folder, width=width)
+    assert f"Neuron 1.5 of {tiny_store.model}" in out
+    assert "Largest coefficients" in out
+    assert "Random sequences by their largest coefficient" in out
+    assert "Random positions" not in out
+    assert tiny_store.fingerprint in out
+
+
+def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
+    one = tiny_store.neuron(1, 5)
+    out = table("neuron", "1.5", "--store", tiny_store.folder, width=120)
+    assert f"at {one.stats['firing_rate']:.1%} of {tiny_store.n_tokens:,} tokens" in out
+    assert f"excess kurtosis {one.stats['kurtosis']:.2f}" in out
+    counts = re.findall(r"^ *-?[\d.]+ to -?[\d.]+ +([\d,]+) ", out, re.MULTILINE)
+    assert sum(int(count.replace(",", "")) for count in counts) == tiny_store.n_tokens
+    assert len(counts) <= 16
+
+
+def test_where_no_style_shows_the_token_is_in_guillemets(tiny_store: Store) -> None:
+    """Once in each example, in one column."""
+    lines = [
+        line
+        for line in table("neuron", "0.3", "--store", tiny_store.folder, "--kind", "top").splitlines()
+        if "«" in line
+    ]
+    assert len(lines) == 3
+    assert all(line.count("«") == line.count("»") == 1 for line in lines)
+
+
+def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
+    asked = ["neuron", "0.3", "--store", tiny_store.folder, "--kind", "random", "--kind", "bottom", "--top", 2]
+    out = table(*asked)
+    assert out.index("Random positions") < out.index("Smallest coefficients")
+    assert "Largest" not in out
+    found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
+    assert found["kind"].tolist() == ["random"] * 2 + ["bottom"] * 2
+
+
+def test_csv_is_the_librarys(tiny_store: Store) -> None:
+    asked = ["neuron", "1.5,0.3", "--store", tiny_store.folder, *kinds(), "--context", 2]
+    found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
+    expected = pd.concat([tiny_store.examples(1, 5, context=2), tiny_store.examples(0, 3, context=2)])
+    assert list(found.columns) == list(expected.columns)
+    assert found["context"].tolist() == expected["context"].tolist()
+    assert found["activation"].tolist() == pytest.approx(expected["activation"].tolist())
+
+
+def kinds() -> list[str]:
+    return [word for kind in EXAMPLE_KINDS for word in ("--kind", kind)]
+
+
+def test_json_has_all_of_the_card(tiny_store: Store) -> None:
+    found = data("neuron", "1.5", "0.3", "--store", tiny_store.folder, *kinds())
+    assert [(one["layer"], one["neuron"]) for one in found["neurons"]] == [(1, 5), (0, 3)]
+    one = tiny_store.neuron(1, 5)
+    first = found["neurons"][0]
+    assert first["promoted"] == one.tokens("promoted")
+    assert first["stats"]["mean"] == one.stats["mean"]
+    assert [e["activation"] for e in first["examples"]] == one.examples["activation"].tolist()
+    assert sum(b["count"] for b in first["histogram"]) == tiny_store.n_tokens
+    assert found["provenance"] == tiny_store.provenance
+
+
+def test_page(tiny_store: Store, tmp_path: Path) -> None:
+    page = tmp_path / "a page.html"
+    result = run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--html", page)
+    assert (result.stdout, result.stderr) == (f"{page}\n", "")
+    assert "2 neurons of" in page.read_text("utf-8")
+
+
+def test_figure(tiny_store: Store, tmp_path: Path) -> None:
+    """One picture a neuron, beside the cards."""
+    plot = tmp_path / "a.svg"
+    assert "Neuron 0.3" in run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--plot", plot).stdout
+    assert plot.read_text("utf-8").count("<!-- tokens per unit of coefficient -->") == 2
+
+
+def test_search(tiny_store: Store) -> None:
+    text = tiny_store.neuron(1, 5).tokens("promoted")[0]
+    expected = tiny_store.search(text)
+    found = data("neuron", "--search", text, "--store", tiny_store.folder)
+    assert found["neurons"] == expected.to_dict("records")
+    out = table("neuron", "--search", text, "--store", tiny_store.folder, "--top", 1)
+    first = expected.iloc[0]
+    assert f"{first['layer']}.{first['neuron']}" in out
+    where = ["--where", "examples", "--store", tiny_store.folder]
+    rows = pd.read_csv(io.StringIO(run("neuron", "--search", "rome", *where, "--csv").stdout), keep_default_na=False)
+    assert rows["hits"].tolist() == tiny_store.search("rome", where="examples")["hits"].tolist()
+    assert "Rome" in table("neuron", "--search", "rome", *where)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_search_that_finds_nothing(where: str, tiny_store: Store) -> None:
+    out = table("neuron", "--search", "zzz zzz", "--where", where, "--store", tiny_store.folder)
+    assert "no token with 'zzz zzz'" in out
+    assert data("neuron", "--search", "zzz zzz", "--where", where, "--store", tiny_store.folder)["neurons"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ([], ["3.17", "--search"]),
+        (["1.5", "--search", "x"], ["3.17", "--search"]),
+        (["1.64"], ["neuron 64", "0 to 63"]),
+        (["2.0", "1.5"], ["layer 2", "0 to 1"]),
+        (["1"], ["'1'", "LAYER.NEURON"]),
+        (["1.5", "--where", "examples"], ["--where", "LAYER.NEURON"]),
+        (["--search", "x", "--kind", "top"], ["--kind", "--search"]),
+        (["--search", "x", "--html", "a.html"], ["--html", "--search"]),
+        (["--search", "x", "--context", "3"], ["--context", "--search"]),
+        (["--search", " "], ["empty"]),
+        (["1.5", "--html", "a.html", "--json"], ["--html", "--json"]),
+        (["1.5", "--html", "a.md"], ["a.md", ".html"]),
+        (["1.5", "--html", "nowhere/a.html"], ["nowhere"]),
+        (["1.5", "--plot", "a.gif"], ["a.gif", ".png"]),
+        (["1.5", "--kind", "best"], ["best", "quantile"]),
+        (["1.5", "--top", "0"], ["--top", "0"]),
+        (["1.5", "--context", "-1"], ["--context", "-1"]),
+    ],
+    ids=lambda value: " ".join(value)[:50],
+)
+def test_mistakes(
+    args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistake("neuron", *args, "--store", tiny_store.folder, named=tuple(named))
+    assert not list(tmp_path.iterdir())
+
+
+def test_stores_that_are_none(tiny_store: Store, tmp_path: Path) -> None:
+    mistake("neuron", "1.5", named=("--store",))
+    mistake("neuron", "1.5", "--store", tmp_path / "none", named=(tmp_path / "none",))
+    mistake("neuron", "1.5", "--store", tmp_path, named=(tmp_path, "scan"))
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_store.folder, broken)
+    (broken / "examples.parquet").write_bytes(b"x")
+    mistake("neuron", "1.5", "--store", broken, named=("examples.parquet",))

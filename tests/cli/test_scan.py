@@ -1,0 +1,107 @@
+"""``ffnmem scan`` and ``ffnmem merge``: the same store as the library's, resumable, and one line for a mistake."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.scan import DIVISIONS, ENGINES, SCAN_DTYPES
+from ffnmem.corpus import readers
+from ffnmem.scanning import settings, workers
+from ffnmem.scanning.manifest import MANIFEST
+from ffnmem.scanning.writing import CORPUS, STATE
+from tests.cli.running import data, mistake, process, run, table
+from tests.scanning.corpora import digests, texts
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_bytes("\n\n".join(texts(40)).encode() + b"\n\nThe city \xff of Rome")
+    return path
+
+
+def test_that_choices_are_the_librarys() -> None:
+    """They are repeated in the command because the library is too slow to import for a manual."""
+    assert SCAN_DTYPES == settings.DTYPES
+    assert ENGINES == workers.ENGINES
+    assert DIVISIONS == readers.DIVISIONS
+
+
+def test_that_the_store_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    manifest = data("scan", corpus, "--out", tmp_path / "a", "--model", tiny_folder, "--k", 3, "--seed", 4)
+    mine = fm.scan(fm.load(str(tiny_folder)), corpus, tmp_path / "b", k=3, seed=4)
+    assert manifest == dict(mine.manifest)
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    assert manifest["fingerprint"] == tiny.fingerprint
+
+
+def test_what_the_table_says(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder)
+    text = table(*arguments)
+    for part in ("128 in 2 layers", "1 places of the text", "ffnmem neuron ", "41 sequences"):
+        assert part in " ".join(text.split()), part
+    before = digests(tmp_path / "out")
+    assert table(*arguments) == text  # finished: opened, not scanned again
+    assert digests(tmp_path / "out") == before
+
+
+def test_shards_and_merge(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    options = ("--model", tiny_folder, "--k", 3)
+    whole = data("scan", corpus, "--out", tmp_path / "whole", *options)
+    for i in range(2):
+        run("scan", corpus, "--out", tmp_path / str(i), "--shard", f"{i}/2", *options)
+    assert "ffnmem merge joins" in table("scan", corpus, "--out", tmp_path / "1", "--shard", "1/2", *options)
+    assert data("merge", tmp_path / "1", tmp_path / "0", "--out", tmp_path / "joined") == whole
+    assert digests(tmp_path / "joined") == digests(tmp_path / "whole")
+    mistake("merge", tmp_path / "whole", tmp_path / "0", "--out", tmp_path / "x", named=("count twice",))
+    mistake("merge", tmp_path / "nothing", "--out", tmp_path / "x", named=("no store at", "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--shard", "2/2"), ("2/2", "0/4")),
+        (("--shard", "half"), ("half",)),
+        (("--dtype", "float16"), ("float16", "bfloat16")),
+        (("--context", "100"), ("context 100", "32")),
+        (("--workers", "2", "--shard", "0/2"), ("not both",)),
+        (("--text", "body"), ("text",)),
+    ],
+)
+def test_mistakes(
+    options: tuple[str, ...], named: tuple[str, ...], corpus: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    mistake("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder, *options, named=named)
+
+
+def test_mistakes_with_files(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    options = ("--model", tiny_folder)
+    mistake("scan", tmp_path / "none.txt", "--out", tmp_path / "out", *options, named=("none.txt",))
+    mistake("scan", corpus, "--out", corpus, *options, named=("is a file",))
+    mistake("scan", corpus, *options, named=("--out",))
+    run("scan", corpus, "--out", tmp_path / "out", *options)
+    mistake("scan", corpus, "--out", tmp_path / "out", "--k", 7, *options, named=("another scan", "k 7 and 20"))
+
+
+def test_that_a_stopped_scan_goes_on(tiny_folder: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n\n".join(texts(6000)), "utf-8")
+    arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder)
+    running = process(*arguments)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "out" / CORPUS / "corpus.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert not out
+    assert not (tmp_path / "out" / MANIFEST).exists()
+    mistake("merge", tmp_path / "out", "--out", tmp_path / "x", named=("unfinished scan",))
+    run(*arguments)
+    assert (tmp_path / "out" / STATE).exists()
+    assert fm.open_store(tmp_path / "out").complete

@@ -1,0 +1,117 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffnmem.reports.histogram import HEIGHT, Bin, bins, clipped, drawing, log_share, merged
+from ffnmem.scanning import Store
+from ffnmem.scanning.bins import edges
+from ffnmem.scanning.neuron import Neuron
+from ffnmem.scanning.statistics import histogram_frame
+
+NATIVE = edges()
+COUNTS = st.lists(st.integers(0, 10**6), min_size=len(NATIVE) - 1, max_size=len(NATIVE) - 1)
+
+
+Make = Callable[..., Neuron]
+
+
+@pytest.fixture(scope="module")
+def made(tiny_store: Store) -> Make:
+    """A neuron by how many tokens it has in the bin that begins at each edge, and its least and largest value."""
+    one = tiny_store.neuron(0, 0, kind="top", k=1)
+
+    def make(counts: dict[float, int], least: float, largest: float) -> Neuron:
+        whole = np.array([counts.get(float(edge), 0) for edge in NATIVE[:-1]], np.int64)
+        assert whole.sum() == sum(counts.values())
+        return replace(one, histogram=histogram_frame(whole), stats={**one.stats, "min": least, "max": largest})
+
+    return make
+
+
+@given(COUNTS, st.integers(2, 60))
+def test_merging_loses_no_token_and_moves_no_edge(counts: list[int], most: int) -> None:
+    """Bars that overlap, leave gaps or span both signs would tell another distribution."""
+    found = [Bin(float(a), float(b), n) for a, b, n in zip(NATIVE[1:-2], NATIVE[2:-1], counts, strict=False)]
+    result = merged(found, most)
+    assert len(result) <= most
+    assert sum(b.count for b in result) == sum(b.count for b in found)
+    assert [b.low for b in result[1:]] == [b.high for b in result[:-1]]
+    assert {b.low for b in result} <= {b.low for b in found}
+    assert any(b.low == 0 for b in result)  # so that no bar stands for both signs
+    assert merged(result, most) == result
+
+
+def test_merged_bins_come_near_one_width() -> None:
+    """The narrowest neighbours are joined first, so the wide bins of the tail stay as they are."""
+    assert merged([Bin(0, 1, 1), Bin(1, 2, 2), Bin(2, 4, 4), Bin(4, 8, 8)], 3) == (
+        Bin(0, 2, 3),
+        Bin(2, 4, 4),
+        Bin(4, 8, 8),
+    )
+
+
+def test_ends_are_the_extremes(tiny_store: Store) -> None:
+    """An outer bin as wide as its rule would put tokens where none was, and one that is infinite cannot be drawn."""
+    for column in range(20):
+        one = tiny_store.neuron(1, column, kind="top", k=1)
+        found = bins(one, 40)
+        assert found[0].low == pytest.approx(one.stats["min"])
+        assert found[-1].high == pytest.approx(one.stats["max"])
+        assert sum(b.count for b in found) == one.stats["count"]
+
+
+def test_infinite_bins_end_where_the_values_do(made: Make) -> None:
+    one = made({256.0 * 0.4375: 3, float(NATIVE[-2]): 2, float(NATIVE[0]): 1}, -1000.0, 5000.0)
+    found = bins(one, 200)
+    assert (found[0].low, found[-1].high) == (-1000.0, 5000.0)
+    assert sum(b.count for b in found) == 6
+
+
+def test_a_constant_keeps_its_bin(made: Make) -> None:
+    """A dead ReLU is 0 everywhere; a bin of no width would have no height."""
+    (only,) = bins(made({0.0: 7}, 0.0, 0.0), 16)
+    assert only.count == 7
+    assert only.density > 0
+    (inside,) = bins(made({1.0: 4}, 1.1, 1.1), 16)
+    assert inside.density > 0
+    shape = drawing(made({0.0: 7}, 0.0, 0.0))
+    assert shape is not None
+    assert len(shape.columns) == 1
+
+
+def test_nothing_counted(made: Make) -> None:
+    one = made({}, 0.0, 0.0)
+    assert clipped(one.histogram, 0.0, 0.0) == []
+    assert drawing(one) is None
+
+
+def test_density_is_fair_to_widths() -> None:
+    """A wide bin with as many tokens as a narrow one is emptier."""
+    assert Bin(0, 2, 10).density == 5
+    assert Bin(0, 1, 10).density == 10
+
+
+def test_drawing_fills_its_frame(made: Make) -> None:
+    shape = drawing(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
+    assert shape is not None
+    bars: Any = [c for c in shape.columns if c.height]
+    assert max(c.height for c in bars) == pytest.approx(HEIGHT)
+    assert min(c.height for c in bars) > 0  # the emptiest still shows
+    assert all(c.y + c.height == pytest.approx(HEIGHT) for c in bars)
+    assert shape.columns[0].x == 0
+    assert shape.columns[-1].x + shape.columns[-1].width == pytest.approx(1000)
+    assert [c.fires for c in bars] == [False, True, True, True]
+    assert shape.zero == pytest.approx(1000 * 0.12 / 2.37, abs=0.01)
+    assert "-0.12 to 2.25" in shape.text
+    assert sum(int(c.title.split(": ")[1].split(" ")[0].replace(",", "")) for c in shape.columns) == 112
+
+
+def test_log_share() -> None:
+    assert log_share(0, 100) == 0
+    assert log_share(100, 100) == 1
+    assert 0 < log_share(1, 10**9) < log_share(2, 10**9) < 1

@@ -1,0 +1,40 @@
+"""Run as a program: scans a corpus on a local Ray cluster of two workers, one of which dies once, in mid-shard.
+
+Usage: ``python -m tests.scanning.mortal MODEL TEXTS OUT MARK``; MARK is a file that the dying worker leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import ffnmem as fm
+from ffnmem.scanning import ray_engine
+from ffnmem.scanning.workers import ShardTask
+from tests.scanning.corpora import SMALL
+
+MARK = "FFNMEM_TEST_MARK"
+
+
+class Mortal(ray_engine.ShardActor):
+    """Dies when it first hears of progress in shard 1."""
+
+    def run(self, task: ShardTask) -> tuple[str, str | None]:
+        self.index = task.shard[0]
+        return super().run(task)
+
+    def note(self, phase: str, done: int, total: int) -> None:
+        super().note(phase, done, total)
+        mark = Path(os.environ[MARK])
+        if self.index == 1 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    name, source, out, os.environ[MARK] = sys.argv[1:]
+    ray_engine.ShardActor = Mortal  # type: ignore[misc]
+    texts = json.loads(Path(source).read_text("utf-8"))
+    fm.scan(fm.load(name), texts, out, engine="ray", workers=2, **SMALL)

@@ -1,0 +1,48 @@
+"""The text around a position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import FileError
+from ffnmem.scanning import Store
+from ffnmem.scanning.contexts import Contexts
+from tests.helpers import refuses
+
+
+@pytest.mark.parametrize("width", [0, 1, 5, 100])
+def test_windows(tiny_store: Store, tiny: fm.Model, width: int) -> None:
+    """The mark would be on another token, or BOS shown as text, or text cut off without a sign."""
+    sequences = tiny_store.sequences
+    for sequence in range(0, len(sequences), 3):
+        ids = sequences.sequence_tokens(sequence).tolist()
+        strings = tiny.token_strings(ids)
+        for position in {1, len(ids) // 2, len(ids) - 1}:
+            window = tiny_store.contexts.window(sequence, position, width)
+            assert window.tokens[window.at] == strings[position]
+            before, after = window.tokens[: window.at], window.tokens[window.at + 1 :]
+            assert list(before) == strings[max(1, position - width) : position]
+            assert list(after) == strings[position + 1 : position + 1 + width]
+            assert window.cut_before == (position - width > 1)
+            assert window.cut_after == (position + width < len(ids) - 1)
+            assert window.text == "".join(window.tokens)
+
+
+def test_bytes_show_as_such(tiny_store: Store, tiny: fm.Model) -> None:
+    """A token of half a character would raise, or take its neighbour's place."""
+    ids = tiny.tokenize(" café", prepend_bos=False)
+    found = tiny_store.contexts.strings(ids)
+    assert found == tiny.token_strings(ids)
+    assert "�" in found
+
+
+def test_refuses_a_damaged_tokenizer(tiny_store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    with refuses(FileError, OSError, str(path)):
+        Contexts.read(path, tiny_store.sequences)
+    path.write_text('{"model": 3}')
+    with refuses(FileError, OSError, str(path)):
+        Contexts.read(path, tiny_store.sequences)

@@ -1,0 +1,82 @@
+"""The last steps: what the values write, the tokenizer, and a manifest that says all that the numbers depend on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.scanning.finishing import PROMOTED
+from ffnmem.scanning.manifest import MANIFEST
+from ffnmem.scanning.writing import TOKENIZER
+from tests.helpers import refuses
+from tests.scanning.corpora import SMALL, texts
+
+
+@pytest.fixture(scope="module")
+def store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+    return fm.scan(tiny, texts(20), tmp_path_factory.mktemp("finishing") / "out", **SMALL)
+
+
+def test_that_the_store_knows_what_the_values_write(tiny: fm.Model, store: fm.Store) -> None:
+    mine = store.values(1, 5)
+    theirs = fm.project(tiny, 1, 5, k=PROMOTED, side="value")
+    for column in ("sign", "rank", "token", "token_id", "score"):
+        assert mine[column].tolist() == theirs[column].tolist()
+
+
+def test_that_the_manifest_carries_all_that_the_numbers_depend_on(tiny: fm.Model, store: fm.Store) -> None:
+    manifest = json.loads((store.folder / MANIFEST).read_text("utf-8"))
+    assert manifest["fingerprint"] == tiny.fingerprint
+    assert manifest["corpus"]["hash"] == store.corpus.hash
+    assert manifest["basis"] == "folded"
+    provenance = manifest["provenance"]
+    assert provenance["seed"] == 0
+    assert provenance["prepend_bos"] is True
+    assert provenance["scan_dtype"] == "float32"
+    assert manifest["rescored_in"] is None
+    assert set(manifest["files"]) == {path.name for path in store.folder.iterdir() if path.is_file()} - {
+        MANIFEST,
+        ".lock",
+    }
+    assert str(store.folder.parent) not in json.dumps(manifest)  # where it was made is nobody's business
+
+
+def test_that_the_kept_tokenizer_reads_as_the_models(tiny: fm.Model, store: fm.Store) -> None:
+    ids = tiny.tokenize("The Eiffel Tower, Zürich", prepend_bos=False)
+    assert store.contexts.strings(ids) == tiny.token_strings(ids)
+    content = json.loads((store.folder / TOKENIZER).read_text("utf-8"))
+    assert content["truncation"] is None
+    assert content["padding"] is None
+
+
+def test_that_tables_have_their_types(store: fm.Store) -> None:
+    examples = pd.read_parquet(store.folder / "examples.parquet")
+    assert examples["kind"].dtype == "category"
+    assert examples["activation"].dtype == "float32"
+    assert len(examples) == 2 * 64 * 2 * SMALL["k"]
+    assert len(pd.read_parquet(store.folder / "stats.parquet")) == 2 * 64
+
+
+def test_that_a_tokenizer_that_cannot_be_kept_is_refused(
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow:
+        """A tokenizer in Python only: no backend that could be written down."""
+
+        def __getattr__(self, name: str) -> object:
+            if name == "backend_tokenizer":
+                raise AttributeError(name)
+            return getattr(tiny.bridge.tokenizer, name)
+
+    from ffnmem.corpus import pack
+
+    packed = pack(texts(5), tiny, tmp_path / "packed")
+    monkeypatch.setattr(tiny, "tokenizer", Slow())
+    monkeypatch.setattr("ffnmem.scanning.jobs.tokenizer_hash", lambda _: packed.tokenizer_hash)
+    with refuses(InputError, ValueError, "fast one"):
+        fm.scan(tiny, packed, tmp_path / "out", **SMALL)

@@ -1,0 +1,91 @@
+"""Setting up a scan: the folder, the lock, the packed corpus, the most frequent tokens, where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ffnmem as fm
+from ffnmem.corpus import open_packed, pack
+from ffnmem.errors import FileError, InputError
+from ffnmem.scanning.jobs import check_shard, held, link_corpus, most_frequent, packed_corpus, prepare
+from ffnmem.scanning.manifest import MANIFEST
+from ffnmem.scanning.state_file import Progress, StateFile, save_state
+from ffnmem.scanning.writing import STATE
+from tests.helpers import refuses
+from tests.scanning.corpora import SMALL, digests, texts
+
+
+def test_that_two_scans_do_not_write_to_one_folder(tiny: fm.Model, tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "deep" / "out")
+    (folder / ".state.safetensors.1234.tmp").write_text("what a killed scan was writing")
+    with held(folder):
+        assert not list(folder.glob("*.tmp"))
+        assert not list(folder.glob(".*.tmp"))
+        with refuses(FileError, OSError, str(folder), "another scan is writing"):
+            fm.scan(tiny, ["The city of Paris"], folder, **SMALL)
+    assert fm.scan(tiny, ["The city of Paris"], folder, **SMALL).complete
+
+
+def test_that_only_stores_and_new_folders_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with refuses(FileError, OSError, "is a file"):
+        prepare(tmp_path / "file")
+    with refuses(FileError, OSError, "cannot make"):
+        prepare(tmp_path / "file" / "below")
+    with refuses(FileError, OSError, "other things"):
+        prepare(tmp_path)
+    (tmp_path / STATE).write_text("")
+    assert prepare(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("shard", [(1, 1), (-1, 2), (0, 0)])
+def test_that_shards_that_are_none_are_refused(shard: tuple[int, int]) -> None:
+    with refuses(InputError, ValueError, "shard"):
+        check_shard(shard)
+
+
+def test_that_a_packed_corpus_is_linked_and_not_tokenised_again(tiny: fm.Model, tmp_path: Path) -> None:
+    packed = pack(texts(20), tiny, tmp_path / "packed")
+    for number, source in enumerate([packed, packed.folder, str(packed.folder)]):
+        target = tmp_path / f"store{number}"
+        target.mkdir()
+        found = packed_corpus(tiny, source, target / "corpus", text="text", documents=None, report=None)
+        assert found.hash == packed.hash
+        assert digests(target / "corpus") == digests(packed.folder)
+    assert (target / "corpus" / "tokens.bin").stat().st_ino == (packed.folder / "tokens.bin").stat().st_ino
+
+
+def test_that_a_corpus_of_another_tokenizer_is_refused(tiny: fm.Model, atlas: fm.Model, tmp_path: Path) -> None:
+    packed = pack(texts(20), tiny, tmp_path / "packed")
+    with refuses(FileError, OSError, "another tokenizer"):
+        fm.scan(atlas, packed.folder, tmp_path / "out", **SMALL)
+
+
+def test_that_linking_replaces_what_lies_there(tiny: fm.Model, tmp_path: Path) -> None:
+    first, second = (pack(texts(9, seed), tiny, tmp_path / str(seed)) for seed in (1, 2))
+    link_corpus(first.folder, second.folder)
+    assert open_packed(second.folder).hash == first.hash
+
+
+def test_that_the_most_frequent_tokens_are_counted_without_special_ones(tiny: fm.Model, tmp_path: Path) -> None:
+    packed = pack(["The the the city city"], tiny, tmp_path / "packed")
+    names = tiny.token_strings(list(most_frequent(packed, tiny, 2)))
+    assert names == [" the", " city"]
+    assert most_frequent(packed, tiny, 0) == ()
+    everything = most_frequent(packed, tiny, 10_000)
+    assert not set(everything) & tiny.special_token_ids
+    assert sum(np.array(packed.token_counts)[list(everything)]) == packed.n_tokens
+
+
+def test_that_a_shard_in_the_middle_is_finished_as_that_shard(tiny: fm.Model, tmp_path: Path) -> None:
+    store = fm.scan(tiny, texts(30), tmp_path / "out", **SMALL)
+    file = StateFile(store.folder / STATE)
+    state = replace(file.state(), done=np.empty(0, np.int64))
+    (store.folder / MANIFEST).unlink()
+    save_state(store.folder / STATE, state, file.identity, Progress(shard=(0, 2), batch=1))
+    with refuses(FileError, OSError, "shard 0/2 in the middle", "same command"):
+        fm.scan(tiny, texts(30), store.folder, **SMALL)

@@ -1,0 +1,85 @@
+"""The pass: what a checkpoint holds, what is reported, and that float32 examples follow a half-precision pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ffnmem as fm
+from ffnmem.scanning import passes
+from ffnmem.scanning.sampling import choose
+from ffnmem.scanning.state import NOWHERE
+from ffnmem.scanning.state_file import StateFile
+from ffnmem.scanning.writing import STATE
+from tests.scanning.corpora import SMALL, digests, texts
+
+
+def test_that_progress_is_told_in_tokens_up_to_the_end(tiny: fm.Model, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    store = fm.scan(
+        tiny, texts(60), tmp_path / "out", dtype="bfloat16", report=lambda *news: told.append(news), **SMALL
+    )
+    for phase in ("scan", "rescore", "project"):
+        mine = [(done, total) for name, done, total in told if name == phase]
+        assert [done for done, _ in mine] == sorted(done for done, _ in mine)
+        assert mine[-1][0] == mine[-1][1]
+    total = next(total for name, _, total in told if name == "scan")
+    assert total == store.corpus.n_tokens + store.sequences.n_sequences  # a BOS each
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_that_an_interrupted_pass_goes_on_where_it_was(
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
+    whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
+    ran: list[int] = []
+    run = passes.BareBody.run
+
+    def counting(self: passes.BareBody, tokens: object, on_layer: object) -> None:
+        ran.append(1)
+        if len(ran) % 7 == 0:
+            raise KeyboardInterrupt
+        run(self, tokens, on_layer)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(passes.BareBody, "run", counting)
+    for _ in range(60):
+        try:
+            again = fm.scan(tiny, texts(60), tmp_path / "again", checkpoint_seconds=0.0, **options)
+            break
+        except KeyboardInterrupt:
+            continue
+    attempts = len(ran) // 7
+    assert attempts >= 1
+    assert digests(again.folder) == digests(whole.folder)
+    needed = len(ran) - attempts  # nothing that was checkpointed ran twice
+    ran.clear()
+    monkeypatch.setattr(passes.BareBody, "run", lambda self, *rest: (ran.append(1), run(self, *rest))[0])
+    fm.scan(tiny, texts(60), tmp_path / "third", **options)
+    assert needed == len(ran)
+
+
+def test_that_every_candidate_is_run_again_after_half_precision(tiny: fm.Model, tmp_path: Path) -> None:
+    store = fm.scan(tiny, texts(40), tmp_path / "out", dtype="bfloat16", **SMALL)
+    for index in range(2):
+        layer = StateFile(store.folder / STATE).layer(index)
+        assert layer.high.shape[1] == 2 * SMALL["k"]
+        for side in ("high", "low"):
+            real = getattr(layer, f"{side}_at") != NOWHERE
+            assert np.isfinite(getattr(layer, f"{side}_exact")[real]).all()
+            assert (getattr(layer, f"{side}_at")[real] >> 20 == getattr(layer, f"{side}_exact_at")[real] >> 20).all()
+        assert np.isfinite(layer.sample_high).all()
+        assert np.isfinite(layer.draw).all()
+
+
+def test_that_sequences_are_known_by_the_units_that_were_scanned(tiny: fm.Model, tmp_path: Path) -> None:
+    store = fm.scan(tiny, texts(40), tmp_path / "out", **SMALL)
+    state = StateFile(store.folder / STATE).state()
+    sample = choose(store.sequences, 0, 5, 5)
+    identity, progress = store.state.identity, store.state.progress
+    scanner = passes.Scanner(tiny, store.sequences, sample, state, identity, progress, tmp_path)
+    assert all(scanner.my_sequences()(n) for n in range(40))
+    state.done = np.empty(0, np.int64)
+    assert not any(scanner.my_sequences()(n) for n in range(40))

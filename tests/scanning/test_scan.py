@@ -1,0 +1,207 @@
+"""``scan`` as its users call it: equal to looking everywhere, resumable, deterministic, flat."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import FileError, InputError
+from ffnmem.scanning import passes
+from tests.helpers import REPOSITORY, allclose, refuses
+from tests.scanning.corpora import SMALL, digests, texts
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[str]:
+    return texts(60)
+
+
+@pytest.fixture(scope="module")
+def store(tiny: fm.Model, corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+    return fm.scan(tiny, corpus, tmp_path_factory.mktemp("stores") / "plain", **SMALL)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_that_every_example_and_moment_is_what_looking_everywhere_gives(
+    tiny: fm.Model, corpus: list[str], store: fm.Store, seed: int
+) -> None:
+    layer, neuron = seed, 7 + seed
+    found = []  # (coefficient, pre, sequence, position) of every content token
+    for number, text in enumerate(corpus):
+        capture = fm.capture(tiny, text)
+        for position in np.flatnonzero(capture.content[0].numpy()):
+            m = float(capture.coefficients[layer][0, position, neuron])
+            found.append((m, float(capture.pre[layer][0, position, neuron]), number, int(position)))
+    largest = {}
+    for m, _, number, position in found:
+        if number not in largest or m > largest[number][0]:
+            largest[number] = (m, number, position)
+    best = sorted(largest.values(), key=lambda row: -row[0])[: SMALL["k"]]
+    top = store.examples(layer, neuron, kind="top")
+    assert allclose(top["activation"], [row[0] for row in best], 1e-5)
+    assert list(zip(top["sequence"], top["position"], strict=True)) == [row[1:] for row in best]
+    stats = store.stats(layer, neuron).iloc[0]
+    values, pre = np.array([row[0] for row in found]), np.array([row[1] for row in found])
+    assert stats["count"] == len(found) == store.n_tokens
+    assert allclose(stats["mean"], values.mean(), 1e-6)
+    assert allclose(stats["std"], values.std(), 1e-6)
+    assert allclose(stats["pre_kurtosis"], ((pre - pre.mean()) ** 4).mean() / pre.var() ** 2 - 3, 1e-4)
+    assert allclose(stats["firing_rate"], (pre > 0).mean(), 1e-12)
+    assert int(store.histogram(layer, neuron)["count"].sum()) == len(found)
+
+
+def test_that_other_batch_sizes_change_rounding_only(
+    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+) -> None:
+    other = fm.scan(tiny, corpus, tmp_path / "small batches", batch_tokens=48, **SMALL)
+    numbers = store.stats().columns.drop(["layer", "neuron", "dead"])
+    assert allclose(other.stats()[numbers], store.stats()[numbers], 1e-4)
+    for kind in ("top", "bottom", "quantile", "random"):
+        a, b = other.examples(1, 3, kind=kind), store.examples(1, 3, kind=kind)
+        assert allclose(a["activation"], b["activation"], 1e-5)
+        assert a["sequence"].tolist() == b["sequence"].tolist()
+
+
+def test_that_examples_after_a_bfloat16_pass_are_exact_in_float32(
+    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+) -> None:
+    half = fm.scan(tiny, corpus, tmp_path / "half", dtype="bfloat16", **SMALL)
+    assert half.manifest["rescored_in"] == "float32"
+    assert half.settings.candidates == 2 * SMALL["k"]
+    agree = total = 0
+    for layer, neuron in [(0, 0), (0, 40), (1, 3), (1, 63)]:
+        frame = half.examples(layer, neuron)
+        for row in frame.itertuples():
+            exact = fm.capture(tiny, corpus[row.sequence]).coefficients[layer][0, row.position, neuron]
+            assert allclose(row.activation, exact, 1e-6)
+        for kind in ("top", "bottom"):
+            a, b = frame[frame["kind"] == kind], store.examples(layer, neuron, kind=kind)
+            assert (a["activation"].diff().dropna() * (1 if kind == "bottom" else -1) >= 0).all()
+            agree, total = agree + len(set(a["sequence"]) & set(b["sequence"])), total + len(a)
+    assert agree >= 0.9 * total  # twice as many candidates as kept: the true winners are among them
+    assert allclose(half.stats()["mean"], store.stats()["mean"], 1e-2)
+
+
+def test_that_a_finished_store_is_opened_and_not_scanned_again(
+    tiny: fm.Model, corpus: list[str], store: fm.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes.Scanner, "scan", lambda *_: pytest.fail("scanned again"))
+    before = digests(store.folder)
+    again = fm.scan(tiny, corpus, store.folder, **SMALL)
+    assert again.n_tokens == store.n_tokens
+    assert digests(store.folder) == before
+
+
+def test_that_the_seed_changes_the_sample_and_nothing_else(
+    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+) -> None:
+    other = fm.scan(tiny, corpus, tmp_path / "seeded", seed=1, **SMALL)
+    assert digests(other.folder)["stats.parquet"] == digests(store.folder)["stats.parquet"]
+    assert digests(other.folder)["examples.parquet"] == digests(store.folder)["examples.parquet"]
+    drawn = [s.examples(0, 0, kind="random")["sequence"].tolist() for s in (store, other)]
+    assert drawn[0] != drawn[1]
+
+
+def test_that_a_folder_keeps_what_it_holds(
+    tiny: fm.Model, make_tiny: Callable[..., fm.Model], corpus: list[str], store: fm.Store, tmp_path: Path
+) -> None:
+    before = digests(store.folder)
+    with refuses(FileError, OSError, "another scan", "k 5 and 4"):
+        fm.scan(tiny, corpus, store.folder, **{**SMALL, "k": 5})
+    changed = make_tiny()
+    changed.ffn[0].values.data[0, 0] += 1
+    with refuses(FileError, OSError, "another scan", "model"):
+        fm.scan(changed, corpus, store.folder, **SMALL)
+    assert digests(store.folder) == before
+    (tmp_path / "notes.txt").write_text("mine")
+    with refuses(FileError, OSError, str(tmp_path), "other things"):
+        fm.scan(tiny, corpus, tmp_path, **SMALL)
+    with refuses(FileError, OSError, "is a file"):
+        fm.scan(tiny, corpus, tmp_path / "notes.txt", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"context": 33}, ["context 33", "at most 32"]),
+        ({"context": 1}, ["context", "2"]),
+        ({"dtype": "float16"}, ["float16", "bfloat16"]),
+        ({"k": 0}, ["k must be at least 1"]),
+        ({"shard": (2, 2)}, ["shard 2 of 2"]),
+        ({"workers": 0}, ["workers"]),
+        ({"engine": "spark"}, ["spark", "ray"]),
+        ({"batch_tokens": 0}, ["batch_tokens"]),
+        ({"seed": -1}, ["seed"]),
+    ],
+)
+def test_that_settings_that_cannot_be_are_refused(
+    tiny: fm.Model, tmp_path: Path, change: dict[str, Any], named: list[str]
+) -> None:
+    with refuses(InputError, ValueError, *named):
+        fm.scan(tiny, ["The city of Paris"], tmp_path / "out", **{**SMALL, **change})
+
+
+def test_that_a_corpus_without_text_is_refused(tiny: fm.Model, tmp_path: Path) -> None:
+    with refuses(FileError, OSError, "no text"):
+        fm.scan(tiny, ["", "  "], tmp_path / "out", **SMALL)
+
+
+def test_that_special_tokens_and_bos_are_in_no_statistic(tiny: fm.Model, tmp_path: Path) -> None:
+    store = fm.scan(tiny, ["The city", " of Paris"], tmp_path / "out", **SMALL)
+    assert store.n_tokens == 4  # of six: each sequence begins with BOS
+    examples = store.examples(0, 5)
+    assert (examples["position"] > 0).all()
+    assert 0 not in store.by_token(0, 5)["token_id"].tolist()
+    assert store.by_position(0, 5)["positions"].tolist() == ["1", "2–3"][: len(store.by_position(0, 5))]
+
+
+def test_that_a_model_with_nan_is_named(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+    broken = make_tiny()
+    broken.ffn[1].key_bias.data[3] = float("inf")
+    with refuses(InputError, ValueError, "layer 1", "sequences 0 to"):
+        fm.scan(broken, ["The city of Paris"], tmp_path / "out", **SMALL)
+
+
+def test_that_memory_does_not_grow_with_the_corpus(tiny: fm.Model, tmp_path: Path) -> None:
+    def documents(count: int) -> Iterator[str]:
+        return (text for seed in range(count) for text in texts(1, seed, longest=25))
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("resident memory is read from /proc, which this system has not")
+    fm.scan(tiny, documents(500), tmp_path / "small", **SMALL)
+    before = resident()
+    large = fm.scan(tiny, documents(5_000), tmp_path / "large", **SMALL)
+    # What ten times the text would take if its coefficients were kept (two layers, pre and post): more than allowed.
+    assert large.n_tokens * 64 * 4 * 4 > 0.05 * before
+    assert resident() <= 1.05 * before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_that_a_scan_killed_at_random_moments_ends_in_the_same_bytes(
+    tiny: fm.Model, tiny_folder: Path, tmp_path: Path, dtype: str
+) -> None:
+    if not hasattr(os, "fork"):
+        pytest.skip("killing children needs fork, which this system has not")
+    corpus = texts(600 if dtype == "float32" else 150, seed=5)
+    (tmp_path / "texts.json").write_text(json.dumps(corpus), "utf-8")
+    program = [sys.executable, "-W", "ignore", "-m", "tests.scanning.killing"]
+    arguments = [str(tiny_folder), str(tmp_path / "texts.json"), str(tmp_path / "killed"), "10", dtype]
+    ran = subprocess.run([*program, *arguments], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert ran.returncode == 0, ran.stderr
+    killed = json.loads(ran.stdout)
+    assert sum(killed.values()) == 10
+    assert killed.get("scanning", 0) >= 5, killed
+    whole = fm.scan(fm.load(str(tiny_folder)), corpus, tmp_path / "whole", dtype=dtype, batch_tokens=256, **SMALL)
+    assert digests(tmp_path / "killed") == digests(whole.folder)

@@ -1,0 +1,98 @@
+"""What a scan was asked to do: checked, written, read back, compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.scanning.settings import CONTEXT, ScanSettings, make_settings
+from tests.helpers import refuses
+from tests.scanning.states import settings
+
+ASKED: dict[str, Any] = {
+    "context": None,
+    "prepend_bos": None,
+    "dtype": "float32",
+    "batch_tokens": 64,
+    "seed": 0,
+    "k": 3,
+    "sample": 4,
+    "draws": 2,
+    "frequent": (3, 1),
+}
+
+
+def test_defaults_come_from_the_model(tiny: fm.Model) -> None:
+    found = make_settings(tiny, **ASKED)
+    assert found.context == min(CONTEXT, tiny.n_ctx) == 32
+    assert found.prepend_bos is tiny.prepend_bos
+    assert found.candidates == 3
+    assert not found.rescored
+
+
+def test_half_precision_tracks_twice_as_many(tiny: fm.Model) -> None:
+    found = make_settings(tiny, **{**ASKED, "dtype": "bfloat16"})
+    assert (found.k, found.candidates, found.rescored) == (3, 6, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"context": 33}, ["context 33", "at most 32"]),
+        ({"context": 1}, ["context", "at least 2", "1"]),
+        ({"dtype": "float16"}, ["dtype 'float16'", "'float32' or 'bfloat16'"]),
+        ({"k": 0}, ["k must be at least 1"]),
+        ({"sample": 0}, ["sample must be at least 1"]),
+        ({"draws": -1}, ["draws must be at least 1"]),
+        ({"batch_tokens": 0}, ["batch_tokens must be at least 1"]),
+        ({"seed": -1}, ["seed must be at least 0"]),
+        ({"seed": 1 << 62}, ["seed 4611686018427387904 is too large"]),
+        ({"seed": 1 << 70}, ["is too large", "seeds are 0 to"]),
+    ],
+)
+def test_refuses_what_cannot_be(tiny: fm.Model, changes: dict[str, Any], named: list[str]) -> None:
+    with refuses(InputError, ValueError, *named):
+        make_settings(tiny, **{**ASKED, **changes})
+
+
+def test_refuses_bos_that_the_tokenizer_lacks(make_tiny: Callable[..., fm.Model]) -> None:
+    model = make_tiny(prepend_bos=False)
+    model.tokenizer.bos_token = None
+    assert not make_settings(model, **ASKED).prepend_bos
+    with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
+        make_settings(model, **{**ASKED, "prepend_bos": True})
+
+
+def test_round_trip_through_json() -> None:
+    """A store could not be merged with another of the same scan."""
+    chosen = settings(frequent=(5, 9, 1))
+    assert ScanSettings.from_dict(json.loads(json.dumps(chosen.as_dict()))) == chosen
+
+
+def test_differences_name_every_field() -> None:
+    """Two scans that cannot be merged would be, or the message would not say why."""
+    one = settings()
+    other: dict[str, Any] = {"prepend_bos": False, "dtype": "bfloat16", "frequent": (1,)}
+    for field in dataclasses.fields(ScanSettings):
+        value = other.get(field.name, getattr(one, field.name))
+        changed = dataclasses.replace(one, **{field.name: value if field.name in other else value + 1})
+        found = one.differences(changed)
+        assert len(found) == 1
+        assert found[0].startswith(field.name)
+    assert one.differences(settings()) == []
+    assert one.differences(settings(k=4, seed=9)) == ["seed 0 and 9", "k 3 and 4"]
+
+
+@given(st.integers(2, 5000))
+def test_the_last_bucket_holds_the_last_position(context: int) -> None:
+    """A position beyond the buckets would be added to memory that is not ours."""
+    chosen = settings(context=context)
+    assert (context - 1).bit_length() == chosen.n_buckets - 1

@@ -1,0 +1,385 @@
+"""What a finished scan answers, and what it says when it is no longer what was written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
+from ffnmem.scanning import Store, open_store, scan
+from ffnmem.scanning.bins import BINS, bin_of, edges
+from ffnmem.scanning.manifest import manifest_checksum
+from ffnmem.scanning.statistics import STATS, bucket_name
+from tests.helpers import allclose, refuses
+from tests.scanning.texts import tiny_texts
+
+NEURONS = [(0, 0), (0, 33), (1, 17), (1, 63)]
+FILES = [
+    "manifest.json",
+    "state.safetensors",
+    "examples.parquet",
+    "stats.parquet",
+    "values.parquet",
+    "tokenizer.json",
+    "corpus/corpus.json",
+    "corpus/tokens.bin",
+    "corpus/documents.bin",
+    "corpus/counts.bin",
+]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One sequence looked at with ``fm.capture``: content positions, their ids, and per layer [content, d_mlp]."""
+
+    at: np.ndarray
+    ids: np.ndarray
+    pre: list[np.ndarray]
+    m: list[np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def looked(tiny_store: Store, tiny: fm.Model) -> list[Looked]:
+    found = []
+    for number in range(len(tiny_store.sequences)):
+        ids = tiny_store.sequences.sequence_tokens(number)
+        capture = fm.capture(tiny, [int(i) for i in ids])
+        inside = capture.content[0].numpy()
+        pre, m = (
+            [part[layer][0].numpy()[inside] for layer in range(2)] for part in (capture.pre, capture.coefficients)
+        )
+        found.append(Looked(np.flatnonzero(inside), ids[inside], pre, m))
+    return found
+
+
+def every(looked: list[Looked], layer: int, neuron: int) -> tuple[np.ndarray, np.ndarray]:
+    return tuple(
+        np.concatenate([getattr(one, name)[layer][:, neuron] for one in looked]).astype(np.float64)
+        for name in ("pre", "m")
+    )  # type: ignore[return-value]
+
+
+# -- a neuron's answers against looking everywhere -----------------------------------------------------------------
+
+
+def test_the_corpus_is_what_it_should_be(tiny_store: Store, looked: list[Looked]) -> None:
+    """The tests below are worth something: sequences of many lengths, documents of several."""
+    assert len(looked) > len(tiny_texts()) == tiny_store.corpus.n_documents
+    assert tiny_store.n_tokens == sum(len(one.at) for one in looked)
+    assert len({len(one.at) for one in looked}) > 10
+    assert tiny_store.complete
+
+
+@pytest.mark.parametrize(("layer", "neuron"), NEURONS)
+def test_top_and_bottom(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    found = tiny_store.examples(layer, neuron, kind=("top", "bottom"))
+    for kind, sign in (("top", 1), ("bottom", -1)):
+        extremes = np.array([(sign * one.m[layer][:, neuron]).max() for one in looked])
+        order = np.argsort(-extremes, kind="stable")[:3]
+        rows = found[found["kind"] == kind]
+        assert rows["rank"].tolist() == [1, 2, 3]
+        assert rows["sequence"].tolist() == order.tolist()
+        assert allclose(rows["activation"], sign * extremes[order], 1e-5)
+        for row in rows.itertuples():
+            one = looked[row.sequence]
+            assert row.position == one.at[(sign * one.m[layer][:, neuron]).argmax()]
+
+
+@pytest.mark.parametrize(("layer", "neuron"), NEURONS)
+def test_stats(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    row = tiny_store.stats(layer, neuron).iloc[0]
+    pre, m = every(looked, layer, neuron)
+    assert row["count"] == len(m)
+    for prefix, values in (("", m), ("pre_", pre)):
+        centred = values - values.mean()
+        std = values.std()
+        shape = [(centred**3).mean() / std**3, (centred**4).mean() / std**4 - 3]
+        expected = [values.mean(), std, *shape, values.min(), values.max()]
+        names = [f"{prefix}{name}" for name in ("mean", "std", "skewness", "kurtosis", "min", "max")]
+        assert allclose(row[names].astype(float), expected, 1e-4)
+    assert row["firing_rate"] == (pre > 0).mean()
+    assert row["zero_share"] == (m == 0).mean()
+    assert row["dead"] == (pre <= 0).all()
+
+
+@pytest.mark.parametrize(("layer", "neuron"), NEURONS)
+def test_histogram(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    frame = tiny_store.histogram(layer, neuron)
+    values = np.concatenate([one.m[layer][:, neuron] for one in looked])
+    counts = np.bincount(bin_of(values), minlength=BINS)
+    assert frame["count"].sum() == tiny_store.n_tokens == counts.sum()
+    first = int(np.flatnonzero(edges() == frame["low"].iloc[0])[0])
+    shifted = np.abs(counts[first : first + len(frame)] - frame["count"]).sum()
+    assert shifted <= 0.01 * counts.sum()  # at an edge, rounding may choose the neighbour
+
+
+@pytest.mark.parametrize(("layer", "neuron"), NEURONS)
+def test_by_token_and_by_position(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    _, m = every(looked, layer, neuron)
+    ids, at = (np.concatenate([getattr(one, name) for one in looked]) for name in ("ids", "at"))
+    frame = tiny_store.by_token(layer, neuron)
+    assert len(frame) == 8
+    assert frame["mean"].is_monotonic_decreasing
+    commonest = np.sort(np.bincount(ids))[::-1][:8]
+    assert sorted(frame["count"], reverse=True) == commonest.tolist()
+    for row in frame.itertuples():
+        assert row.count == (ids == row.token_id).sum()
+        assert allclose(row.mean, m[ids == row.token_id].mean(), 1e-5)
+    frame = tiny_store.by_position(layer, neuron)
+    buckets = np.array([int(p).bit_length() for p in at])
+    assert frame["positions"].tolist() == [bucket_name(int(bucket), 32) for bucket in np.unique(buckets)]
+    assert frame["count"].sum() == len(m)
+    for row, bucket in zip(frame.itertuples(), np.unique(buckets), strict=True):
+        assert allclose(row.mean, m[buckets == bucket].mean(), 1e-5)
+
+
+@pytest.mark.parametrize(("layer", "neuron"), NEURONS)
+def test_quantiles_and_random_positions(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    found = tiny_store.examples(layer, neuron, kind="quantile", k=8, bands=(0, 0.5, 1))
+    for extreme, sign in (("max", 1), ("min", -1)):
+        rows = found[found["extreme"] == extreme]
+        assert sorted(rows["sequence"]) == tiny_store.state.array("sequences").tolist()
+        for row in rows.itertuples():
+            one = looked[row.sequence]
+            strength = sign * one.m[layer][:, neuron]
+            assert row.position == one.at[strength.argmax()]
+            assert allclose(row.activation, sign * strength.max(), 1e-5)
+        split = rows.groupby("band_low")["activation"]
+        assert (sign * split.get_group(0.5)).min() >= (sign * split.get_group(0.0)).max()
+    drawn = tiny_store.examples(layer, neuron, kind="random")
+    assert len(drawn) == 4
+    for row in drawn.itertuples():
+        one = looked[row.sequence]
+        (index,) = np.flatnonzero(one.at == row.position)
+        assert allclose(row.activation, one.m[layer][index, neuron], 1e-5)
+
+
+def test_values_are_projections(tiny_store: Store, tiny: fm.Model) -> None:
+    expected = fm.project(tiny, 1, 17, k=10, side="value")
+    found = tiny_store.values(1, 17)
+    assert list(found.columns) == list(expected.columns)
+    found, expected = (frame.sort_values(["sign", "rank"], ignore_index=True) for frame in (found, expected))
+    assert found["token_id"].tolist() == expected["token_id"].tolist()
+    assert allclose(found["score"], expected["score"], 1e-5)
+
+
+@pytest.fixture(scope="module")
+def half_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("stores") / "half"
+    return scan(tiny, tiny_texts(), folder, k=3, sample=8, draws=4, frequent=8, dtype="bfloat16")
+
+
+def test_examples_of_a_half_precision_scan_are_exact(half_store: Store, looked: list[Looked]) -> None:
+    """Shown in bfloat16 an activation has three digits."""
+    assert half_store.manifest["rescored_in"] == "float32"
+    assert half_store.settings.candidates == 6
+    for layer, neuron in NEURONS:
+        for row in half_store.examples(layer, neuron).itertuples():
+            one = looked[row.sequence]
+            (index,) = np.flatnonzero(one.at == row.position)
+            assert allclose(row.activation, one.m[layer][index, neuron], 1e-5)
+
+
+# -- columns, order, indices ---------------------------------------------------------------------------------------
+
+
+def test_columns(tiny_store: Store) -> None:
+    """A contract: names do not drift."""
+    assert list(tiny_store.stats().columns) == ["layer", "neuron", *STATS]
+    assert list(tiny_store.examples(0, 0).columns) == [
+        "layer",
+        "neuron",
+        "kind",
+        "rank",
+        "activation",
+        "sequence",
+        "position",
+        "token",
+        "context",
+        "extreme",
+        "band_low",
+        "band_high",
+    ]
+    assert list(tiny_store.histogram(0, 0).columns) == ["low", "high", "count"]
+    assert list(tiny_store.by_token(0, 0).columns) == ["token", "token_id", "count", "mean"]
+    assert list(tiny_store.by_position(0, 0).columns) == ["positions", "count", "mean"]
+
+
+def test_stats_of_all_of_a_layer_and_of_one(tiny_store: Store) -> None:
+    whole = tiny_store.stats()
+    assert whole[["layer", "neuron"]].to_numpy().tolist() == [[i, j] for i in range(2) for j in range(64)]
+    pd.testing.assert_frame_equal(tiny_store.stats(1), whole[whole["layer"] == 1].reset_index(drop=True))
+    pd.testing.assert_frame_equal(tiny_store.stats(-1, -2), whole.iloc[[126]].reset_index(drop=True))
+
+
+def test_every_neuron_has_its_own_numbers(tiny_store: Store, looked: list[Looked]) -> None:
+    """Neighbours mixed up somewhere between a kernel and a row group."""
+    for layer in range(2):
+        highest = np.max([one.m[layer].max(0) for one in looked], axis=0)
+        assert allclose(tiny_store.stats(layer)["max"], highest, 1e-5)
+    for layer, neuron in [(0, 5), (1, 40)]:
+        first = tiny_store.examples(layer, neuron, kind="top", k=1)
+        assert first["activation"].item() == tiny_store.stats(layer, neuron)["max"].item()
+
+
+def test_examples_say_where(tiny_store: Store, tiny: fm.Model) -> None:
+    frame = tiny_store.examples(1, 17, context=2)
+    for row in frame.itertuples():
+        strings = tiny.token_strings([int(i) for i in tiny_store.sequences.sequence_tokens(row.sequence)])
+        assert row.token == strings[row.position]
+        assert row.context == "".join(strings[max(1, row.position - 2) : row.position + 3])
+    assert frame.attrs["provenance"]["fingerprint"] == tiny.fingerprint
+
+
+def test_what_it_is(tiny_store: Store, tiny: fm.Model) -> None:
+    assert (tiny_store.model, tiny_store.n_layers, tiny_store.d_mlp(1)) == (tiny.name, 2, 64)
+    assert tiny_store.fingerprint == tiny.fingerprint
+    assert "128 neurons" in repr(tiny_store)
+    assert {"fingerprint", "dtype", "prepend_bos", "corpus", "seed", "ffnmem"} <= tiny_store.provenance.keys()
+    assert tiny_store.provenance["corpus"] == tiny_store.corpus.hash
+
+
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (lambda s: s.stats(2), ["layer 2", "0 to 1"]),
+        (lambda s: s.stats(0, 64), ["neuron 64", "layer 0", "0 to 63"]),
+        (lambda s: s.examples(-3, 0), ["layer -3", "0 to 1"]),
+        (lambda s: s.histogram(1, -65), ["neuron -65", "0 to 63"]),
+        (lambda s: s.by_token(5, 0), ["layer 5"]),
+        (lambda s: s.by_position(0, 99), ["neuron 99"]),
+        (lambda s: s.values(0, 64), ["neuron 64"]),
+    ],
+)
+def test_out_of_range(tiny_store: Store, ask: Callable[[Store], object], named: list[str]) -> None:
+    with refuses(OutOfRangeError, IndexError, *named, tiny_store.model):
+        ask(tiny_store)
+
+
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (lambda s: s.stats(neuron=3), ["a neuron needs its layer"]),
+        (lambda s: s.examples(0, 0, kind="best"), ["kind 'best'", "'top'", "'random'"]),
+        (lambda s: s.examples(0, 0, k=0), ["k must be at least 1"]),
+        (lambda s: s.examples(0, 0, context=-1), ["context must be at least 0"]),
+        (lambda s: s.examples(0, 0, bands=(0.5, 1)), ["bands must ascend"]),
+    ],
+)
+def test_bad_questions(tiny_store: Store, ask: Callable[[Store], object], named: list[str]) -> None:
+    with refuses(InputError, ValueError, *named):
+        ask(tiny_store)
+
+
+# -- opening -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(tiny_store: Store, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_store.folder, tmp_path / "store"))
+
+
+def use(folder: Path) -> None:
+    """Open a store and ask it everything."""
+    store = open_store(folder)
+    store.neuron(1, 17)
+    store.verify()
+
+
+def test_an_intact_store(copied: Path, tiny: fm.Model) -> None:
+    use(copied)
+    assert open_store(str(copied), model=tiny).n_tokens > 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file(copied: Path, name: str) -> None:
+    (copied / name).unlink()
+    with refuses(FileError, OSError, str(copied)):
+        open_store(copied)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.6])
+def test_a_truncated_file(copied: Path, name: str, share: float) -> None:
+    data = (copied / name).read_bytes()
+    (copied / name).write_bytes(data[: int(len(data) * share)])
+    with refuses(FileError, OSError, str(copied)):
+        open_store(copied)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit(copied: Path, name: str) -> None:
+    """Wherever it is: damage is found when a store is opened, or at the latest when it is verified."""
+    whole = (copied / name).read_bytes()
+    random = np.random.default_rng(len(whole))
+    for place in random.integers(0, len(whole), 4):
+        data = bytearray(whole)
+        data[place] ^= 1 << int(random.integers(8))
+        (copied / name).write_bytes(data)
+        with refuses(FileError, OSError, str(copied)):
+            use(copied)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with refuses(FileError, OSError, "there is no store", str(tmp_path / "none")):
+        open_store(tmp_path / "none")
+    with refuses(FileError, OSError, str(tmp_path), "no store", "ffnmem scan"):
+        open_store(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"kind": "recipe"}')
+    with refuses(FileError, OSError, "describes no store"):
+        open_store(tmp_path)
+    (tmp_path / "file").write_text("")
+    with refuses(FileError, OSError, "file"):
+        open_store(tmp_path / "file")
+
+
+def test_an_unfinished_scan(copied: Path) -> None:
+    (copied / "manifest.json").unlink()
+    with refuses(FileError, OSError, str(copied), "unfinished scan", "run the same scan again"):
+        open_store(copied)
+
+
+def test_a_newer_schema(copied: Path) -> None:
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["schema"] = 2
+    manifest["checksum"] = manifest_checksum(manifest)
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    with refuses(FileError, OSError, "schema 2", "up to 1", "newer"):
+        open_store(copied)
+
+
+def test_another_model(copied: Path, make_tiny: Callable[..., fm.Model]) -> None:
+    """Numbers of one model would be shown for another."""
+    model = make_tiny()
+    model.ffn[0].values.data.mul_(2)
+    model._fingerprint = None
+    with refuses(InputError, ValueError, "is a store of", model.fingerprint, open_store(copied).fingerprint):
+        open_store(copied, model=model)
+
+
+def test_another_corpus(copied: Path, tiny: fm.Model, tmp_path: Path) -> None:
+    """Contexts would be cut from another text."""
+    shutil.rmtree(copied / "corpus")
+    fm.corpus.pack(["The city of Rome"] * 40, tiny, copied / "corpus")  # type: ignore[attr-defined]
+    with refuses(FileError, OSError, str(copied / "corpus"), "another corpus"):
+        open_store(copied)
+
+
+def test_every_error_is_ours(copied: Path) -> None:
+    """A folder in the place of a file, and a manifest that is no object."""
+    (copied / "stats.parquet").unlink()
+    (copied / "stats.parquet").mkdir()
+    with pytest.raises(FfnmemError):
+        open_store(copied)
+    for text in ("[]", "3", "null", '{"kind": "ffnmem store"}', '{"kind": "ffnmem store", "schema": "x"}', "\xff"):
+        (copied / "manifest.json").write_text(text, "latin-1")
+        with pytest.raises(FileError):
+            open_store(copied)

@@ -1,0 +1,146 @@
+"""Workers: the same bytes as one process, whoever dies on the way."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import FileError, InputError, WorkerError
+from ffnmem.scanning import workers
+from ffnmem.scanning.state_file import StateFile
+from ffnmem.scanning.writing import STATE
+from tests.helpers import refuses
+from tests.scanning.corpora import SMALL, digests, texts
+
+CORPUS = texts(3000, longest=3)
+
+
+@pytest.fixture(scope="module")
+def named(tiny_folder: Path) -> fm.Model:
+    """The tiny model by a name that workers can load."""
+    return fm.load(str(tiny_folder))
+
+
+@pytest.fixture(scope="module")
+def whole(named: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+    return fm.scan(named, CORPUS, tmp_path_factory.mktemp("workers") / "whole", **SMALL)
+
+
+def test_that_two_workers_one_of_them_killed_give_the_bytes_of_one_process(
+    named: fm.Model, whole: fm.Store, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        deadline = time.monotonic() + 120
+        while not killed and time.monotonic() < deadline:
+            for child in multiprocessing.active_children():
+                if child.pid is not None:
+                    os.kill(child.pid, signal.SIGKILL)
+                    killed.append(child.pid)
+                    return
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    told: list[tuple[str, int, int]] = []
+    store = fm.scan(named, CORPUS, tmp_path / "out", workers=2, report=lambda *news: told.append(news), **SMALL)
+    killer.join()
+    assert killed
+    assert digests(store.folder) == digests(whole.folder)
+    assert not (store.folder / workers.SHARDS).exists()
+    scanned = [done for phase, done, _ in told if phase == "scan"]
+    assert scanned
+    assert max(scanned) <= next(total for phase, _, total in told if phase == "scan")
+
+
+def test_that_a_worker_that_always_dies_is_reported_and_the_rest_kept(
+    named: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "worker", die)
+    monkeypatch.setattr(workers, "TRIES", 2)
+    with refuses(WorkerError, RuntimeError, "died 2 times", "go on"):
+        fm.scan(named, CORPUS[:50], tmp_path / "out", workers=2, **SMALL)
+    assert (tmp_path / "out" / "corpus" / "corpus.json").exists()
+
+
+def die(*_: object) -> None:
+    os._exit(9)
+
+
+def test_that_changed_weights_are_not_scanned_under_a_name(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = fm.load(str(tiny_folder))
+    changed.ffn[0].values.data[0, 0] += 1
+    monkeypatch.setattr(workers, "run_locally", in_this_process)
+    with refuses(InputError, ValueError, "by its name", changed.fingerprint):
+        fm.scan(changed, CORPUS[:50], tmp_path / "out", workers=2, **SMALL)
+
+
+def in_this_process(tasks: list[workers.ShardTask], progress: workers.Together) -> None:
+    for index, task in enumerate(tasks):
+        workers.run_shard(task, lambda _phase, done, _total, index=index: progress(index, done))
+
+
+def test_that_shards_of_another_number_of_workers_are_begun_anew(
+    named: fm.Model, whole: fm.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(tasks: list[workers.ShardTask], progress: workers.Together) -> None:
+        in_this_process(tasks[:1], progress)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "run_locally", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fm.scan(named, CORPUS, tmp_path / "out", workers=2, **SMALL)
+    left = tmp_path / "out" / workers.SHARDS / "0-of-2" / STATE
+    assert StateFile(left).progress.shard == (0, 2)
+    monkeypatch.setattr(workers, "run_locally", in_this_process)
+    store = fm.scan(named, CORPUS, tmp_path / "out", workers=3, **SMALL)
+    assert digests(store.folder) == digests(whole.folder)
+
+
+def test_that_shards_and_workers_and_begun_scans_exclude_each_other(
+    named: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refuses(InputError, ValueError, "not both"):
+        fm.scan(named, CORPUS[:50], tmp_path / "a", workers=2, shard=(0, 2), **SMALL)
+    from ffnmem.scanning import passes
+
+    run: Callable[..., None] = passes.Scanner.run
+    calls: list[int] = []
+
+    def twice(self: passes.Scanner, *arguments: object) -> None:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(1)
+        run(self, *arguments)
+        self.progress = self.progress.with_(batch=1)
+        self.checkpoint()
+
+    monkeypatch.setattr(passes.Scanner, "run", twice)
+    with pytest.raises(KeyboardInterrupt):
+        fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, **SMALL)
+    with refuses(FileError, OSError, "begun by one process"):
+        fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, workers=2, **SMALL)
+
+
+def test_that_a_tree_of_merges_equals_a_chain(named: fm.Model, tmp_path: Path) -> None:
+    states = []
+    for index in range(3):
+        store = fm.scan(named, CORPUS, tmp_path / str(index), shard=(index, 3), **SMALL)
+        states.append(store.state.state())
+    tree = workers.merged(list(states))
+    chain = states[2].merged(states[0]).merged(states[1])
+    assert np.array_equal(tree.layers[1].sums, chain.layers[1].sums)
+    assert np.array_equal(tree.layers[0].high_at, chain.layers[0].high_at)
+    assert tree.done.tolist() == [0, 1, 2]

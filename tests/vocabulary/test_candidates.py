@@ -1,0 +1,103 @@
+"""No token that could be among the best is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffnmem.vocabulary.candidates import KEYS, Candidates, chunk_for, from_device, from_rows, thresholds
+from tests.vocabulary.making import KINDS, made
+
+TYPES = [torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_keys_sort_as_the_floats_do(dtype: torch.dtype) -> None:
+    """A key out of order would drop the tokens on its wrong side."""
+    keys = KEYS[dtype]
+    numbers = torch.tensor([-torch.inf, -3e38, -1.5, -1e-38, 0.0, 1e-38, 1.0, 1.0078125, 3e38, torch.inf]).to(dtype)
+    bits = numbers.view(keys.integer).numpy()
+    found = bits ^ ((bits >> keys.sign) & keys.rest)
+    assert (np.diff(found.astype(object)) > 0).all()
+    assert (keys.floats(found) == numbers.double().numpy()).all()
+    finite = numbers[1:-1]
+    assert (keys.key(finite.double().numpy()) == found[1:-1]).all()
+
+
+def test_bars_between_two_bfloat16_numbers_lose_neither() -> None:
+    """Of the numbers beyond a bar, none may have a key short of the bar's, whichever way it rounds."""
+    keys = KEYS[torch.bfloat16]
+    for bar in (1.001, 1.0077, -1.001, -1.0077):
+        ends = torch.tensor([bar]).bfloat16().nextafter(torch.tensor(torch.inf).bfloat16())
+        around = torch.cat([ends, torch.tensor([bar]).bfloat16(), -((-ends).nextafter(ends.new_tensor(torch.inf)))])
+        bits = around.view(torch.int16).numpy()
+        found, threshold = bits ^ ((bits >> keys.sign) & keys.rest), keys.key(np.array([bar]))
+        assert (found >= threshold)[around.double().numpy() >= bar].all()
+        assert (found <= threshold)[around.double().numpy() <= bar].all()
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32), k=st.integers(1, 9), width=st.sampled_from([0, 0.1, 2]))
+def test_every_possible_token_is_a_candidate(dtype: torch.dtype, kind: str, seed: int, k: int, width: float) -> None:
+    """All within the slack of the true k-th score, at both ends, by either way."""
+    vectors, tokens = made(kind, seed)
+    scores = (vectors @ tokens.T).to(dtype)
+    plain = scores.double().numpy()
+
+    def within(extreme: np.ndarray) -> np.ndarray:
+        return width * extreme + 1e-30
+
+    chunk = chunk_for(k, scores.shape[1])
+    assert chunk is not None
+    for found in (from_rows(scores, k, within, chunk, 300), from_device(scores, k, within, 300)):
+        for row, values in enumerate(plain):
+            margin = width * np.abs(values).max()
+            for end, signed in enumerate((values, -values)):
+                must = np.flatnonzero(signed >= np.sort(signed)[-k] - margin)
+                kept = found.ids[row, end, : found.counts[row, end]]
+                assert set(must) <= set(kept.tolist())
+                assert (np.diff(kept) > 0).all()
+
+
+def both(scores: torch.Tensor, k: int, room: int) -> list[Candidates]:
+    def nothing(extreme: np.ndarray) -> np.ndarray:
+        return 0 * extreme
+
+    return [from_rows(scores, k, nothing, 16, room), from_device(scores, k, nothing, room)]
+
+
+def test_too_many_ties_are_reported() -> None:
+    """A list that was cut would take the first of equal tokens without knowing the rest."""
+    scores = torch.zeros(2, 100)
+    scores[1] = torch.arange(100.0)
+    for found in both(scores, 3, 50):
+        assert found.counts[0].tolist() == [-1, -1]
+        assert (found.counts[1] >= 3).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_say_nothing_are_reported(bad: float) -> None:
+    """inf − inf and NaN order nothing."""
+    scores = torch.randn(2, 100, generator=torch.Generator().manual_seed(0))
+    scores[0, 7] = bad
+    for found in both(scores, 3, 90):
+        assert found.counts[0].tolist() == [-1, -1]
+        assert (found.counts[1] >= 3).all()
+
+
+def test_bars_that_float32_cannot_hold_are_not_used() -> None:
+    one = np.ones(1)
+    least, most, usable = thresholds(one * 1e38, -one * 1e38, one * 1e38, -one * 1e38, lambda extreme: 1e39 * one)
+    assert not usable.any()
+    assert least.tolist() == most.tolist() == [0.0]
+
+
+def test_the_chunk_leaves_enough_to_choose_from() -> None:
+    """With fewer chunks than k there is no k-th one."""
+    assert chunk_for(20, 50_257) == 64
+    assert chunk_for(1000, 50_257) == 16
+    assert chunk_for(2000, 50_257) is None
+    assert chunk_for(1, 1) is None

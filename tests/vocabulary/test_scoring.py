@@ -1,0 +1,181 @@
+"""The ranking is that of the canonical scores, whatever found the candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ffnmem.vocabulary import scoring
+from ffnmem.vocabulary.candidates import from_device
+from ffnmem.vocabulary.kernels import score_rows
+from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, extremes, in_threads
+from tests.helpers import allclose
+from tests.vocabulary.making import KINDS, made
+
+
+def brute(vectors: Tensor, tokens: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and scores ``[rows, 2, k]``: every token scored canonically, and sorted."""
+    scores = np.empty((len(vectors), len(tokens)), vectors.numpy().dtype)
+    score_rows(vectors.numpy(), tokens.numpy(), 0, len(vectors), scores)
+    order = np.stack([np.argsort(-scores, axis=1, kind="stable"), np.argsort(scores, axis=1, kind="stable")], axis=1)
+    ids = order[:, :, :k]
+    return ids, np.take_along_axis(scores[:, None], ids, axis=2)
+
+
+def same(found: Extremes, expected: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Bit for bit."""
+    ids, scores = expected
+    assert np.stack([found.promoted, found.suppressed], axis=1).tolist() == ids.tolist()
+    assert np.stack([found.promoted_scores, found.suppressed_scores], axis=1).tolist() == scores.tolist()
+    return True
+
+
+@pytest.mark.parametrize("path", ["float32", "bfloat16"])
+@given(
+    kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32), k=st.sampled_from([1, 3, 9]), scale=st.integers(-20, 18)
+)
+def test_both_paths_equal_brute_force(path: str, kind: str, seed: int, k: int, scale: int) -> None:
+    """A missed token, or neighbours in the wrong order, in vectors that are made for it."""
+    vectors, tokens = (part * 10.0**scale for part in made(kind, seed))
+    assert same(extremes(vectors, tokens, k, path), brute(vectors, tokens, k))
+
+
+def test_float64_all_through() -> None:
+    """Near-ties that float32 does not see must be ordered, by either path."""
+    vectors, tokens = made("nearly equal", 0, rows=20)
+    vectors, tokens = vectors.double(), tokens.double() + 1e-12 * torch.randn(tokens.shape, dtype=torch.float64)
+    expected = brute(vectors, tokens, 5)
+    assert expected[1].dtype == np.float64
+    for path in ("float32", "bfloat16"):
+        assert same(extremes(vectors, tokens, 5, path), expected)
+
+
+def test_canonical_scores_are_the_rounded_exact_ones() -> None:
+    """Brute force above shares its scores with us; these are NumPy's own."""
+    vectors, tokens = made("random", 3, rows=4, vocab=400, width=300)
+    exact = (vectors.double() @ tokens.double().T).float().numpy()
+    found = extremes(vectors, tokens, 6)
+    assert np.array_equal(found.promoted_scores.numpy(), -np.sort(-exact, axis=1)[:, :6])
+    assert np.array_equal(found.suppressed_scores.numpy(), np.sort(exact, axis=1)[:, :6])
+
+
+def test_rows_that_bfloat16_cannot_decide_go_to_float32() -> None:
+    """Tokens that differ less than bfloat16 can tell: no proof, so no answer from it."""
+    near, tokens = made("nearly equal", 0, rows=3, vocab=2000)
+    far = made("random", 1, rows=3, vocab=2000)[1][:2000]
+    mixed = torch.cat([tokens[:1000], 5 * far[:1000]])
+    scorer = Scorer(tokens, 3, "bfloat16")
+    assert same(scorer.extremes(near), brute(near, tokens, 3))
+    assert scorer.taken["bfloat16"] == 0
+    assert scorer.taken["float32"] + scorer.taken["all tokens"] == 3
+    easy = Scorer(mixed, 3, "bfloat16")
+    assert same(easy.extremes(near), brute(near, mixed, 3))
+    assert easy.taken["bfloat16"] == 3
+
+
+def test_only_the_undecided_rows_are_done_again() -> None:
+    """Rows put back in the wrong places would carry another neuron's tokens."""
+    _, tokens = made("random", 1, vocab=1000, width=24)
+    tokens[:, 0] = 0
+    tokens[:, 1] = 1 + 1e-5 * tokens[:, 1]
+    vectors = made("random", 2, rows=40)[0]
+    vectors[::3] = 0
+    vectors[::3, 1] = 1.0  # sees only the column in which all tokens are nearly equal
+    vectors[7] = 0
+    scorer = Scorer(tokens, 3, "bfloat16")
+    assert same(scorer.extremes(vectors), brute(vectors, tokens, 3))
+    assert scorer.taken["bfloat16"] == 40 - 14 - 1
+    assert sum(scorer.taken.values()) == 39
+
+
+@pytest.mark.parametrize("k", [1, 20, 101, 150, 299, 300, 10_000])
+def test_any_k(k: int) -> None:
+    """Beyond half of the vocabulary the two ends overlap; beyond all of it there is no more."""
+    vectors, tokens = made("whole numbers", 0)
+    assert same(extremes(vectors, tokens, k), brute(vectors, tokens, k))
+
+
+def test_nothing_ties_with_everything() -> None:
+    """Zero vectors, or zero embeddings, score 0 for all: the lowest ids."""
+    vectors, tokens = made("random", 0, vocab=2000)
+    vectors[1] = 0
+    for row, table in ((1, tokens), (0, torch.zeros_like(tokens))):
+        found = extremes(vectors, table, 4)
+        assert found.promoted[row].tolist() == found.suppressed[row].tolist() == [0, 1, 2, 3]
+        assert found.promoted_scores[row].tolist() == [0.0] * 4
+
+
+def test_more_twins_than_candidates_fit() -> None:
+    """All copies of the best token tie; the lowest ids win, however many there are."""
+    vectors, tokens = made("random", 0, rows=2, vocab=3000)
+    best = int((vectors[0] @ tokens.T).argmax())
+    tokens[500:1500] = tokens[best]
+    scorer = Scorer(tokens, 5, "float32")
+    found = scorer.extremes(vectors)
+    assert same(found, brute(vectors, tokens, 5))
+    assert found.promoted[0].tolist() == sorted({best, *range(500, 505)})[:5]
+    assert scorer.taken["all tokens"] >= 1
+
+
+def test_scores_beyond_float32() -> None:
+    """inf orders nothing, and inf − inf is NaN: such rows are ranked by float64 sums, rounded at the end."""
+    vectors, tokens = made("random", 0)
+    vectors[0] *= 1e30
+    tokens = tokens * 1e12
+    for path in ("float32", "bfloat16"):
+        assert same(extremes(vectors, tokens, 4, path), brute(vectors, tokens, 4))
+
+
+def test_the_block_does_not_matter() -> None:
+    """One neuron asked alone would score otherwise than among all."""
+    vectors, tokens = made("nearly equal", 0, rows=BLOCK + 3)
+    whole = extremes(vectors, tokens, 3)
+    for row in (0, 1, BLOCK - 1, BLOCK, BLOCK + 2):
+        alone = extremes(vectors[row : row + 1], tokens, 3)
+        assert alone.promoted[0].tolist() == whole.promoted[row].tolist()
+        assert alone.suppressed_scores[0].tolist() == whole.suppressed_scores[row].tolist()
+
+
+def test_threads_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread's rows must land in their own places."""
+    vectors, tokens = made("random", 0, rows=100)
+    alone = extremes(vectors, tokens, 3)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert torch.equal(extremes(vectors, tokens, 3).promoted, alone.promoted)
+
+
+def test_parts_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    for rows in (0, 1, 15, 33, 100):
+        seen: list[int] = []
+        in_threads(lambda first, last, seen=seen: seen.extend(range(first, last)), rows)
+        assert sorted(seen) == list(range(rows))
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda first, last: 1 // 0, 100)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_accelerators_way_gives_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidates come from other operations there, the scores from the same rule."""
+    monkeypatch.setattr(scoring, "from_rows", lambda scores, k, width, chunk, room: from_device(scores, k, width, room))
+    vectors, tokens = made(kind, 5)
+    assert same(extremes(vectors, tokens, 4), brute(vectors, tokens, 4))
+
+
+def test_half_precision_is_scored_in_float32() -> None:
+    vectors, tokens = made("random", 0)
+    found = extremes(vectors, tokens.bfloat16(), 3)
+    assert same(found, brute(vectors, tokens.bfloat16().float(), 3))
+    assert allclose(found.promoted_scores, extremes(vectors, tokens, 3).promoted_scores, 0.1)
+
+
+def test_memory_is_one_block() -> None:
+    """[neurons, vocab] would be 7 GB for GPT-2 small."""
+    vectors, tokens = made("random", 0, rows=3 * BLOCK)
+    scorer = Scorer(tokens, 3)
+    scorer.extremes(vectors)
+    assert {name: len(buffer) for name, buffer in scorer.buffers.items()} == {"float32": BLOCK}
