@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,6 +15,7 @@ import numpy as np
 from ..errors import FileError, OutOfRangeError
 
 CHUNK = 1 << 20  # bytes that share one checksum
+SMALL = 1 << 16  # bytes up to which a read keeps the file open for the next
 
 
 class ChunkedWriter:
@@ -85,6 +89,13 @@ class ChunkedFile:
     def __len__(self) -> int:
         return self._bytes // self.dtype.itemsize
 
+    @cached_property
+    def _descriptor(self) -> int:
+        """The file, opened once for many small reads."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        weakref.finalize(self, os.close, descriptor)
+        return descriptor
+
     @property
     def map(self) -> np.memmap[Any, Any]:
         """The whole array, mapped and unchecked."""
@@ -112,7 +123,10 @@ class ChunkedFile:
 
     def _raw(self, start: int, stop: int) -> np.ndarray:
         try:
-            data = np.fromfile(self.path, dtype=np.uint8, count=stop - start, offset=start)
+            if stop - start <= SMALL and hasattr(os, "pread"):
+                data = np.frombuffer(os.pread(self._descriptor, stop - start, start), np.uint8).copy()
+            else:
+                data = np.fromfile(self.path, dtype=np.uint8, count=stop - start, offset=start)
         except OSError as error:
             raise FileError(f"{self.path}: {error.strerror or error}") from None
         if len(data) != stop - start:

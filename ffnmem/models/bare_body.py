@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError
+from ..hooks import listening
 from .layout import inner
 from .model import Model
 
@@ -135,3 +136,37 @@ def fuse_gelu(network: nn.Module) -> None:
         for name, child in list(module.named_children()):
             if type(child).__name__ in ("NewGELUActivation", "FastGELUActivation", "PytorchGELUTanh", "GELUTanh"):
                 setattr(module, name, nn.GELU(approximate="tanh"))
+
+
+PROBE = 8  # tokens
+AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}  # of the largest coefficient; half precision below
+HALF = 0.1
+
+
+def check_same(model: Model) -> None:
+    """Raise UnsupportedModelError if the bare layers compute other coefficients than the model's bridge does.
+
+    They would where hooks of the user's change what passes, or where the bridge has folded its norms into weights.
+    """
+    tokens = torch.arange(min(PROBE, model.d_vocab), device=model.device).unsqueeze(0)
+    found: dict[int, Tensor] = {}
+    expected: dict[int, Tensor] = {}
+
+    def keeper(layer: int) -> Callable[[Tensor], None]:
+        return lambda tensor: expected.__setitem__(layer, tensor.detach().reshape(-1, tensor.shape[-1]))
+
+    with listening(inputs=[(ffn.project_out, keeper(ffn.layer)) for ffn in model.ffn]):
+        model.body(tokens)
+    BareBody(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
+    allowed = AGREE.get(model.dtype, HALF)
+    for layer, theirs in expected.items():
+        difference = (found[layer] - theirs).abs()
+        finite = difference.isfinite()  # what is not is the scan's to name
+        if not bool(finite.any()):
+            continue
+        off = float(difference[finite].max() / theirs[finite].abs().max().clamp(min=1.0))
+        if off > allowed:
+            raise UnsupportedModelError(
+                f"{model.name}: the layers by themselves compute other coefficients than the bridge (layer {layer}, "
+                f"off by {off:.1g}): remove hooks that change them, and load it without compatibility mode"
+            )

@@ -139,6 +139,9 @@ class Model:
 
     def token_strings(self, ids: Sequence[int] | Tensor) -> list[str]:
         """The text of each token on its own. Bytes that are no character by themselves show as ``�``."""
+        if getattr(self.tokenizer, "is_fast", False):  # all at once, without the wrapper's work for each
+            alone = [[int(i)] for i in ids]
+            return list(self.tokenizer.backend_tokenizer.decode_batch(alone, skip_special_tokens=False))
         return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
 
     def token_id(self, token: str | SupportsIndex, first: bool = False) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,19 +43,20 @@ def example_frame(
     view: LayerView,
     settings: ScanSettings,
     index: tuple[int, int],
-    extremes: pd.DataFrame,
+    extremes: Mapping[str, Sequence[Any]],
     kinds: Sequence[str],
     k: int | None,
     bands: Sequence[float],
 ) -> pd.DataFrame:
-    """Rows of the kinds asked for, in that order, with :data:`COLUMNS`."""
+    """Rows of the kinds asked for, in that order, with :data:`COLUMNS`; ``extremes`` are the stored rows, by column."""
     limits = check_bands(bands)
     rows: list[tuple[object, ...]] = []
     for kind in kinds:
         if kind in ("top", "bottom"):
-            found = extremes[(extremes["kind"] == kind) & (extremes["rank"] <= (k or settings.k))]
-            columns = (found[name].tolist() for name in ("rank", "activation", "sequence", "position"))
-            rows += [(*index, kind, *row, "", np.nan, np.nan) for row in zip(*columns, strict=True)]
+            columns = (extremes[name] for name in ("kind", "rank", "activation", "sequence", "position"))
+            for its, rank, *row in zip(*columns, strict=True):
+                if its == kind and rank <= (k or settings.k):
+                    rows.append((*index, kind, rank, *row, "", np.nan, np.nan))
         elif kind == "quantile":
             for extreme in ("max", "min"):
                 rows += [(*index, kind, *row) for row in banded(view, index[1], extreme, limits, k or PER_BAND)]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 from ..corpus import Packed, Sequences
 from ..errors import InputError
 from ..files import write_whole
+from ..models import Model
 from ..vocabulary import project
 from .manifest import write_manifest
 from .passes import Report, Scanner
 from .state import ScanState
 from .state_file import Identity, Progress, save_state
-from .writing import STATE, TOKENIZER, VALUES, write_tables
+from .writing import SHARDS, STATE, TOKENIZER, VALUES, write_tables
 
 PROMOTED = 10  # tokens a side kept of each value
 
@@ -23,27 +25,31 @@ def finish(job: Scanner, packed: Packed, folder: Path, report: Report | None) ->
     """Write the tables and, last, the manifest."""
     progress = None if report is None else lambda done, total: report("project", done, total)
     project(job.model, k=PROMOTED, side="value", out=folder / VALUES, progress=progress)
-    backend = getattr(job.model.tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise InputError(
-            f"{job.model.name} has a tokenizer in Python only, which a store cannot keep: use its fast one"
-        )
+    backend = fast_tokenizer(job.model)
     # What calls on it change in passing is left out, so that the same scan writes the same bytes.
     content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
     write_whole(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, sort_keys=True))
+    shutil.rmtree(folder / SHARDS, ignore_errors=True)  # of workers; all of it is in the state
     write_store(folder, job.state, job.identity, job.sequences, store_facts(job, packed))
+
+
+def fast_tokenizer(model: Model) -> Any:
+    """What a store keeps of the tokenizer; raises InputError if it is one that cannot be written down."""
+    backend = getattr(model.tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise InputError(f"{model.name} has a tokenizer in Python only, which a store cannot keep: use its fast one")
+    return backend
 
 
 def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
     """What the manifest says besides what the state knows."""
     settings = job.state.settings
-    special = sorted(job.model.special_token_ids)
     return {
         "provenance": job.model.provenance(
             prepend_bos=settings.prepend_bos, corpus=packed.hash, scan_dtype=settings.dtype, seed=settings.seed
         ).as_dict(),
         "corpus": {"source": packed.source, "hash": packed.hash, "documents": packed.n_documents},
-        "special_token_ids": special,
+        "special_token_ids": list(settings.special),
         "bos": job.sequences.bos,
         "rescored_in": "float32" if settings.rescored else None,
         "basis": "folded",

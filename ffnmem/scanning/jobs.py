@@ -14,8 +14,10 @@ from filelock import FileLock, Timeout
 
 from .._version import __version__
 from ..corpus import Corpus, Packed, Sequences, open_corpus, open_packed, pack, tokenizer_hash
+from ..corpus.packing import reusable
 from ..errors import FileError, InputError, check_count, check_whole
 from ..models import Model
+from ..models.bare_body import check_same
 from .manifest import MANIFEST
 from .passes import Report, Scanner
 from .sampling import choose
@@ -65,16 +67,53 @@ def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
 def packed_corpus(
     model: Model, source: Any, folder: Path, *, text: str, documents: str | None, report: Report | None
 ) -> Packed:
-    """The corpus, packed into the store's folder, or linked there if it is packed already."""
+    """The corpus, packed into the store's folder, or linked there if it is packed already.
+
+    A folder that holds a scan keeps its text: raises FileError for another one.
+    """
     ready = source if isinstance(source, Packed | Corpus) else open_corpus(source, text=text, documents=documents)
-    if isinstance(ready, Corpus):
-        progress = None if report is None else lambda done, total: report("pack", done, total)
-        return pack(ready, model, folder, progress=progress)
-    if ready.tokenizer_hash != tokenizer_hash(model):
-        open_packed(ready.folder, tokenizer_hash(model))  # says so
-    if not same_folder(ready.folder, folder):
+    progress = None if report is None else lambda done, total: report("pack", done, total)
+    state = folder.parent / STATE
+    if isinstance(ready, Packed):
+        open_packed(ready.folder, tokenizer_hash(model))  # refuses another tokenizer's
+        if same_folder(ready.folder, folder):
+            return ready
+        if state.exists():
+            check_text(state, ready)
         link_corpus(ready.folder, folder)
+        return open_packed(folder)
+    if not state.exists():
+        return pack(ready, model, folder, progress=progress)
+    kept = reusable(folder, ready, tokenizer_hash(model), ready.stamp())
+    if kept is not None:
+        return kept
+    beside = folder.with_name(".corpus")
+    try:
+        again = pack(ready, model, beside, progress=progress)
+        check_text(state, again)
+        if not intact(folder, again.hash):
+            link_corpus(beside, folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
     return open_packed(folder)
+
+
+def intact(folder: Path, corpus_hash: str) -> bool:
+    """Whether a folder holds a corpus whole."""
+    try:
+        return open_packed(folder).hash == corpus_hash
+    except FileError:
+        return False
+
+
+def check_text(state: Path, packed: Packed) -> None:
+    """Raise FileError if the scan of a state is of another text."""
+    scanned = StateFile(state).identity.corpus_hash
+    if scanned != packed.hash:
+        raise FileError(
+            f"{state.parent} holds another scan (corpus {packed.hash} and {scanned}): name another folder, or remove "
+            "this one"
+        )
 
 
 def same_folder(a: Path, b: Path) -> bool:
@@ -104,7 +143,8 @@ def most_frequent(packed: Packed, model: Model, count: int) -> tuple[int, ...]:
 
 def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, shard: tuple[int, int]) -> Scanner | None:
     """The scan from its last checkpoint or from the beginning; None if the folder holds its finished store."""
-    sequences = Sequences(packed, settings.context, model.bos_token_id if settings.prepend_bos else None)
+    check_same(model)
+    sequences = Sequences(packed, settings.context, settings.bos)
     if sequences.n_sequences == 0:
         raise InputError(f"{packed.source} has no text to scan")
     identity = Identity(
@@ -119,6 +159,9 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
         if progress.complete and mine <= set(state.done.tolist()) and (folder / MANIFEST).exists():
             return None
         progress = progress.with_(shard=shard, complete=False)
+        if not mine <= set(state.done.tolist()):
+            progress = progress.with_(rescored=0)  # new units bring other candidates
+            state.forget_exact()
         (folder / MANIFEST).unlink(missing_ok=True)
     else:
         state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], drawn.sequences, drawn.draws)
@@ -134,6 +177,11 @@ def resumed(
     if differ:
         raise FileError(
             f"{path.parent} holds another scan ({'; '.join(differ)}): name another folder, or remove this one"
+        )
+    if file.progress.batch and file.identity.version != identity.version:
+        raise FileError(
+            f"{path.parent} was stopped in the middle of a unit by ffnmem {file.identity.version}: finish it with that "
+            "version, or name another folder"
         )
     if file.progress.batch and file.progress.shard != shard:
         i, n = file.progress.shard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
@@ -23,7 +24,7 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     """Join stores that hold different shards of one scan.
 
     The result does not depend on the order or on how merges are nested, and equals, byte for byte, the store of one
-    scan over all their units.
+    scan over all their units, if that was made on the same kind of machine. Nothing is replaced.
 
     Args:
         stores: at least one, of the same model, tokenizer, corpus and settings.
@@ -39,17 +40,33 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     for other in opened[1:]:
         check_mergeable(first, other)
     check_disjoint(opened)
-    target = prepare(out)
-    if any(same_folder(target, store.folder) for store in opened):
-        raise FileError(f"{out} is one of the stores to merge: name another folder")
-    with held(target) as folder:
+    target = destination(out, opened)
+    # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
+    first = min(opened, key=lambda store: min(store.state.array("done").tolist(), default=sys.maxsize))
+    building = target.with_name(f".{target.name}.merging")
+    shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed
+    with held(prepare(building)) as folder:
         state = reduce(lambda a, b: a.merged(b), (StateFile(store.folder / STATE).state() for store in opened))
         link_corpus(first.folder / CORPUS, folder / CORPUS)
         for name in (VALUES, TOKENIZER):
             shutil.copyfile(first.folder / name, folder / name)
         facts = {name: first.manifest[name] for name in FACTS}
         write_store(folder, state, first.state.identity, first.sequences, facts)
-    return open_store(folder)
+    if target.exists():
+        target.rmdir()
+    building.rename(target)
+    return open_store(target)
+
+
+def destination(out: str | Path, stores: Sequence[Store]) -> Path:
+    """A folder that is new or empty: a merge replaces nothing. Raises FileError."""
+    target = Path(out).expanduser()
+    if any(same_folder(target, store.folder) for store in stores):
+        raise FileError(f"{out} is one of the stores to merge: name another folder")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileError(f"{out} exists already: name a new folder for the joined store")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def check_mergeable(first: Store, other: Store) -> None:

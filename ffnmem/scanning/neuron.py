@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from .contexts import Window
+from .writing import STATS
 
 if TYPE_CHECKING:
     from .store import Store
@@ -78,7 +79,7 @@ def read_neuron(
     """Everything about one neuron; layer and neuron are indices, the rest as :meth:`Store.examples` takes it."""
     rows = store.example_rows(layer, neuron, kind=kind, k=k)
     windows = store.windows(rows, context)
-    stats = {name: value.item() for name, value in store.stats(layer, neuron).iloc[0].items()}
+    (stats,) = store.opened(STATS).table(layer, neuron).to_pylist()
     return Neuron(
         store=store,
         layer=layer,

@@ -33,11 +33,18 @@ class NeuronTable:
         rows = []
         for group in range(metadata.num_row_groups):
             found = [metadata.row_group(group).column(column).statistics for column in columns]
-            rows.append([bound for statistics in found for bound in (statistics.min, statistics.max)])
+            # An empty group, of a shard without text, has no bounds: none that any neuron is within.
+            rows.append(
+                [bound for s in found for bound in ((1, 0) if s is None or not s.has_min_max else (s.min, s.max))]
+            )
         return np.array(rows, np.int64).reshape(-1, 4)
 
     def rows(self, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
         """All rows, those of a layer, or of one neuron; raises FileError."""
+        return self.table(layer, neuron).to_pandas()
+
+    def table(self, layer: int | None = None, neuron: int | None = None) -> pa.Table:
+        """:meth:`rows` as Arrow has them, which is quicker where a few rows are wanted."""
         low, high, first, last = self.bounds.T
         there = np.ones(len(low), bool)
         if layer is not None:
@@ -51,4 +58,4 @@ class NeuronTable:
         for name, value in (("layer", layer), ("neuron", neuron)):
             if value is not None:
                 table = table.filter(pc.equal(table[name], value))
-        return table.to_pandas()
+        return table

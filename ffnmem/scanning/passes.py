@@ -58,7 +58,7 @@ class Scanner:
         return list(range(index, len(self.sequences.units), count))
 
     def planner(self) -> Planner:
-        return Planner(self.state, self.sample, self.model.special_token_ids)
+        return Planner(self.state, self.sample, frozenset(self.state.settings.special))
 
     # -- the pass ------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ..errors import FfnmemError, InputError, MissingExtraError, WorkerError
+from ..errors import FfnmemError, MissingExtraError, WorkerError
 from .state import ScanState
 from .state_file import StateFile, save_state
-from .workers import TRIES, ShardTask, Together, run_shard
+from .workers import TRIES, ShardTask, Together, mistake, run_shard
 
 POLL_SECONDS = 0.5
 
@@ -31,12 +31,12 @@ class ShardActor:
     def __init__(self) -> None:
         self.done = 0
 
-    def run(self, task: ShardTask) -> tuple[str, str | None]:
-        """The path of the shard's state, or what the user did wrong."""
+    def run(self, task: ShardTask) -> tuple[str, tuple[str, str] | None]:
+        """The path of the shard's state, or what the user did wrong: the error's class and message."""
         try:
             return run_shard(task, self.note), None
         except FfnmemError as error:
-            return "", str(error)
+            return "", (type(error).__name__, str(error))
 
     def note(self, _phase: str, done: int, _total: int) -> None:
         self.done = done
@@ -71,8 +71,8 @@ def run_on_ray(tasks: list[ShardTask], progress: Together) -> ScanState:
             paths = ray.get(joined) + (paths[-1:] if len(paths) % 2 else [])
         return StateFile(Path(paths[0])).state()
     except ray.exceptions.RayError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise WorkerError(f"a Ray worker died {TRIES} times ({reason}); run the same scan again to go on") from None
+        reason = str(getattr(error, "cause", None) or error).strip().splitlines()[0]
+        raise WorkerError(f"a Ray worker failed ({reason}); run the same scan again to go on") from None
     finally:
         if ours:
             ray.shutdown()
@@ -80,21 +80,25 @@ def run_on_ray(tasks: list[ShardTask], progress: Together) -> ScanState:
 
 def scan_shards(ray: Any, tasks: list[ShardTask], progress: Together) -> list[str]:
     """One actor a shard, each restarted when it dies; the paths of their states, in the order of the tasks."""
+    gpus = int(tasks[0].device.startswith("cuda"))
     actor = ray.remote(ShardActor).options(
-        num_cpus=1, max_concurrency=2, max_restarts=TRIES - 1, max_task_retries=TRIES - 1
+        num_cpus=1, num_gpus=gpus, max_concurrency=2, max_restarts=TRIES - 1, max_task_retries=TRIES - 1
     )
     actors = [actor.remote() for _ in tasks]
     results = [a.run.remote(task) for a, task in zip(actors, tasks, strict=True)]
-    waiting = list(results)
-    while waiting:
-        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_SECONDS)
-        for index, a in enumerate(actors):
-            if results[index] in waiting:
-                ready, _ = ray.wait([a.progress.remote()], timeout=POLL_SECONDS)
-                if ready:
-                    progress(index, ray.get(ready[0]))
-    found = ray.get(results)
-    for _, mistake in found:
-        if mistake is not None:
-            raise InputError(mistake)
-    return [path for path, _ in found]
+    found: dict[int, str] = {}
+    while len(found) < len(tasks):
+        waiting = [result for index, result in enumerate(results) if index not in found]
+        ray.wait(waiting, num_returns=len(waiting), timeout=POLL_SECONDS)
+        for index, (a, result) in enumerate(zip(actors, results, strict=True)):
+            if index in found:
+                continue
+            if ray.wait([result], timeout=0)[0]:
+                path, said = ray.get(result)
+                if said is not None:
+                    raise mistake(*said)
+                found[index] = path
+                ray.kill(a)  # leaves its place to one that waits for it
+            elif ray.wait([asked := a.progress.remote()], timeout=POLL_SECONDS)[0]:
+                progress(index, ray.get(asked))
+    return [found[index] for index in range(len(tasks))]

@@ -8,12 +8,12 @@ from typing import Any
 
 from ..errors import check_choice, check_count
 from ..models import Model
-from .finishing import finish
+from .finishing import fast_tokenizer, finish
 from .jobs import check_shard, held, most_frequent, packed_corpus, prepare, start
 from .passes import CHECKPOINT_SECONDS, Report
 from .settings import BATCH_TOKENS, make_settings
 from .store import Store, open_store
-from .workers import ENGINES, scan_with_workers
+from .workers import ENGINES, check_shards, scan_with_workers
 from .writing import CORPUS
 
 FREQUENT = 128  # tokens whose mean coefficients are kept
@@ -60,7 +60,8 @@ def scan(
         frequent: most frequent tokens whose mean coefficients are kept.
         batch_tokens: of one forward pass, pads included; changes float rounding only.
         shard: (i, n): only every n-th unit of the corpus from the i-th, to be joined by :func:`merge`.
-        workers: processes that share the pass; each loads the model by its name. A worker that dies is started again
+        workers: processes that share the pass (in a script, below ``if __name__ == "__main__"``, as Python's
+            multiprocessing asks); each loads the model by its name. A worker that dies is started again
             where it was. The result is the same.
         engine: ``"local"`` processes of this machine, or ``"ray"``: actors of a Ray cluster whose machines see ``out``
             (``pip install 'ffnmem[ray]'``).
@@ -90,6 +91,7 @@ def scan(
         draws=draws,
         frequent=(),
     )
+    fast_tokenizer(model)  # refused now rather than after hours
     with held(prepare(out)) as folder:
         packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, report=report)
         settings = replace(settings, frequent=most_frequent(packed, model, frequent))
@@ -97,6 +99,7 @@ def scan(
         if job is not None:
             job.report, job.every = report, checkpoint_seconds
             if workers == 1 and engine == "local":
+                check_shards(folder, 0)
                 job.scan()
             else:
                 scan_with_workers(job, folder, workers, engine)

@@ -27,8 +27,10 @@ class ScanSettings:
         k: sequences kept at the top and at the bottom of each neuron.
         candidates: how many are tracked to find them: k, or 2k in bfloat16.
         sample: uniformly random sequences, the same for all neurons, from which quantile bands are drawn.
-        draws: uniformly random positions, the same for all neurons.
+        draws: random positions, the same for all neurons: at most one of a sequence, likelier the longer it is.
         frequent: ids of the most frequent tokens, whose mean coefficients are kept.
+        bos: the id in front of every sequence, or None.
+        special: ids that no statistic sees.
     """
 
     context: int
@@ -41,6 +43,8 @@ class ScanSettings:
     sample: int
     draws: int
     frequent: tuple[int, ...]
+    bos: int | None = None
+    special: tuple[int, ...] = ()
 
     @property
     def n_buckets(self) -> int:
@@ -53,12 +57,13 @@ class ScanSettings:
         return self.dtype != "float32"
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "frequent": list(self.frequent)}
+        return {**asdict(self), "frequent": list(self.frequent), "special": list(self.special)}
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> ScanSettings:
         return ScanSettings(
-            **{f.name: values[f.name] for f in fields(ScanSettings)} | {"frequent": tuple(values["frequent"])}
+            **{f.name: values[f.name] for f in fields(ScanSettings)}
+            | {"frequent": tuple(values["frequent"]), "special": tuple(values["special"])}
         )
 
     def differences(self, other: ScanSettings) -> list[str]:
@@ -106,4 +111,6 @@ def make_settings(
         sample=check_count("sample", sample),
         draws=check_count("draws", draws),
         frequent=frequent,
+        bos=model.bos_token_id if bos else None,
+        special=tuple(sorted(model.special_token_ids)),
     )

@@ -177,6 +177,13 @@ class ScanState:
             token_counts=np.zeros(len(settings.frequent), np.int64),
         )
 
+    def forget_exact(self) -> None:
+        """Let every candidate be run again: their lists are about to change."""
+        for layer in self.layers:
+            for side in ("high", "low"):
+                getattr(layer, f"{side}_exact").fill(np.nan)
+                getattr(layer, f"{side}_exact_at").fill(NOWHERE)
+
     def merged(self, other: ScanState) -> ScanState:
         """Both together; their units must be different ones (the caller checks that, and that the settings agree)."""
         return replace(

@@ -100,7 +100,7 @@ def layer_stats(state: ScanState, layer: int) -> pd.DataFrame:
         "max": bound(found.range[1]),
         "firing_rate": fired / share,
         "zero_share": zeros / share,
-        "dead": fired == 0,
+        "dead": (fired == 0) & (n > 0),
         **dict(zip(STATS[10:14], pre, strict=True)),
         "pre_min": bound(found.pre_range[0]),
         "pre_max": bound(found.pre_range[1]),

@@ -140,9 +140,13 @@ class Store:
 
     def table(self, name: str, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
         """Rows of one of the store's Parquet files: all, a layer's or a neuron's."""
+        return self.opened(name).rows(layer, neuron)
+
+    def opened(self, name: str) -> NeuronTable:
+        """One of the store's Parquet files, opened once."""
         if name not in self._tables:
             self._tables[name] = NeuronTable(self.folder / name)
-        return self._tables[name].rows(layer, neuron)
+        return self._tables[name]
 
     # -- questions -----------------------------------------------------------------------------------------------
 
@@ -203,7 +207,7 @@ class Store:
             check_choice("kind", name, EXAMPLE_KINDS)
         if k is not None:
             check_count("k", k)
-        extremes = self.table(EXAMPLES, layer, neuron)
+        extremes = self.opened(EXAMPLES).table(layer, neuron).to_pydict()
         return example_frame(self.view(layer), self.settings, (layer, neuron), extremes, kinds, k, bands)
 
     def with_contexts(self, frame: pd.DataFrame, windows: Sequence[Window]) -> pd.DataFrame:

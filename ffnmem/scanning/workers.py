@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import shutil
+import sys
 from dataclasses import dataclass
+from functools import reduce
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..corpus import open_packed
+from ..corpus import open_packed, tokenizer_hash
 from ..errors import FfnmemError, FileError, InputError, WorkerError
 from ..models.loading import load
 from .jobs import start
 from .passes import Report, Scanner
 from .reduction import available_cores
 from .settings import ScanSettings
-from .state import ScanState
 from .state_file import Progress, StateFile
-from .writing import CORPUS, STATE
+from .writing import CORPUS, SHARDS, STATE
 
 ENGINES = ("local", "ray")
-SHARDS = "shards"
 TRIES = 3  # of each shard
 
 
@@ -59,14 +59,16 @@ def run_shard(task: ShardTask, report: Report | None = None) -> str:
     torch.set_num_threads(task.threads)
     settings = ScanSettings.from_dict(task.settings)
     model = load(task.model, dtype=task.dtype, device=task.device, prepend_bos=settings.prepend_bos)
-    if model.fingerprint != task.fingerprint:
+    packed = open_packed(Path(task.folder) / CORPUS)
+    found = (model.fingerprint, tokenizer_hash(model), tuple(sorted(model.special_token_ids)))
+    if found != (task.fingerprint, packed.tokenizer_hash, settings.special):
         raise InputError(
-            f"workers load {task.model} by its name and find {model.fingerprint}, not the "
-            f"{task.fingerprint} to be scanned: "
-            "save the changed model to a folder and load it from there, or use one worker"
+            f"workers load {task.model} by its name and find {model.fingerprint}, not the {task.fingerprint} to be "
+            "scanned, or another tokenizer: save the changed model to a folder and load it from there, or use one "
+            "worker"
         )
     task.path.mkdir(parents=True, exist_ok=True)
-    job = start(model, open_packed(Path(task.folder) / CORPUS), settings, task.path, task.shard)
+    job = start(model, packed, settings, task.path, task.shard)
     assert job is not None  # a shard has no manifest, so it never counts as a finished store
     job.report, job.every = report, task.every
     job.scan()
@@ -82,9 +84,7 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
     if len(job.state.done) or job.progress.batch:
         raise FileError(f"{folder} holds a scan that was begun by one process: finish it without workers, or remove it")
     count = min(workers, len(job.sequences.units))
-    for other in (folder / SHARDS).glob("*-of-*"):
-        if not other.name.endswith(f"-of-{count}"):
-            shutil.rmtree(other)  # of another number of workers
+    check_shards(folder, count)
     tasks = [
         ShardTask(
             model=job.model.name,
@@ -107,10 +107,18 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
         state = run_on_ray(tasks, progress)
     else:
         run_locally(tasks, progress)
-        state = merged([StateFile(task.path / STATE).state() for task in tasks])
+        state = reduce(lambda a, b: a.merged(b), (StateFile(task.path / STATE).state() for task in tasks))
     job.state, job.progress = state, Progress()
     job.checkpoint()
     shutil.rmtree(folder / SHARDS)
+
+
+def check_shards(folder: Path, count: int) -> None:
+    """Raise FileError if other workers than ``count`` (0 for none) have begun the scan: their work would be lost."""
+    begun = {int(path.parent.name.rpartition("-")[2]) for path in (folder / SHARDS).glob(f"*-of-*/{STATE}")} - {count}
+    if begun:
+        number = begun.pop()
+        raise FileError(f"{folder} holds a scan that {number} workers have begun: finish it with {number} workers")
 
 
 class Together:
@@ -125,45 +133,33 @@ class Together:
             self.report("scan", sum(self.done), self.total)
 
 
-def merged(states: list[ScanState]) -> ScanState:
-    """Neighbours first, then pairs of pairs: every state is copied log n times, not n times."""
-    while len(states) > 1:
-        states = [a.merged(b) for a, b in zip(states[::2], states[1::2], strict=False)] + (
-            [states[-1]] if len(states) % 2 else []
-        )
-    return states[0]
-
-
 def run_locally(tasks: list[ShardTask], progress: Together) -> None:
     """All shards, each in a process; one that dies is started again, TRIES times in all."""
     context = multiprocessing.get_context("spawn")
-    messages: Any = context.Queue()
     tries = [0] * len(tasks)
-    running: dict[int, Any] = {}
+    running: dict[int, tuple[Any, Any]] = {}
 
     def begin(index: int) -> None:
         tries[index] += 1
-        running[index] = context.Process(target=worker, args=(tasks[index], index, messages), daemon=True)
-        running[index].start()
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=worker, args=(tasks[index], theirs), daemon=True)
+        process.start()
+        theirs.close()
+        running[index] = process, ours
 
     try:
         for index in range(len(tasks)):
             begin(index)
         while running:
-            for index, value in received(messages):
-                if isinstance(value, str):
-                    raise InputError(value)
-                progress(index, value)
-            for index, process in list(running.items()):
-                if process.is_alive():
+            wait([pipe for _, pipe in running.values()], timeout=1.0)
+            for index, (process, pipe) in list(running.items()):
+                if listen(index, pipe, progress):
                     continue
                 process.join()
+                pipe.close()
                 del running[index]
                 if process.exitcode == 0:
                     continue
-                for _, value in received(messages):
-                    if isinstance(value, str):
-                        raise InputError(value)
                 if tries[index] == TRIES:
                     raise WorkerError(
                         f"the worker of shard {index} died {TRIES} times (exit status {process.exitcode}); "
@@ -171,33 +167,44 @@ def run_locally(tasks: list[ShardTask], progress: Together) -> None:
                     )
                 begin(index)
     finally:
-        for process in running.values():
+        for process, pipe in running.values():
             process.kill()
             process.join()
+            pipe.close()
 
 
-def received(messages: Any) -> list[tuple[int, int | str]]:
-    """What workers said in the last moments: (shard, tokens done), or (shard, what is wrong)."""
-    found = []
+def listen(index: int, pipe: Any, progress: Together) -> bool:
+    """Take in what a worker has said; False once it has hung up. Raises what a worker calls its user's mistake."""
     try:
-        found.append(messages.get(timeout=0.2))
-        while True:
-            found.append(messages.get_nowait())
-    except queue.Empty:
-        return found
+        while pipe.poll():
+            said = pipe.recv()
+            if isinstance(said, tuple):
+                raise mistake(*said)
+            progress(index, said)
+    except (EOFError, OSError) as error:
+        if isinstance(error, FfnmemError):
+            raise
+        return False
+    return True
 
 
-def worker(task: ShardTask, index: int, messages: Any) -> None:
+def mistake(kind: str, message: str) -> FfnmemError:
+    """An error of another process, as the class that it was there."""
+    found = getattr(sys.modules[FfnmemError.__module__], kind, None)
+    return found(message) if isinstance(found, type) and issubclass(found, FfnmemError) else InputError(message)
+
+
+def worker(task: ShardTask, pipe: Any) -> None:
     """A worker process: a user's mistake is told to the parent; it ends by itself when the parent is gone."""
     parent = os.getppid()
 
     def tell(_phase: str, done: int, _total: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
-        messages.put((index, done))
+        pipe.send(done)
 
     try:
         run_shard(task, tell)
     except FfnmemError as error:
-        messages.put((index, str(error)))
+        pipe.send((type(error).__name__, str(error)))
         raise SystemExit(1) from None

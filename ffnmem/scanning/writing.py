@@ -18,6 +18,7 @@ from .statistics import final_extremes, layer_stats
 STATE = "state.safetensors"
 EXAMPLES, STATS, VALUES, TOKENIZER = "examples.parquet", "stats.parquet", "values.parquet", "tokenizer.json"
 CORPUS = "corpus"
+SHARDS = "shards"  # of workers, while they run
 GROUP = 256  # neurons a Parquet row group: reading one neuron reads one group
 KINDS = {"top": "high", "bottom": "low"}
 

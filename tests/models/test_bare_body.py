@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -193,3 +194,14 @@ def test_the_fused_gelu_is_the_same_function(tiny: fm.Model) -> None:
     assert allclose(fused(x), expected, 1e-12)
     assert not any(type(m).__name__ in ("NewGELUActivation", "FastGELUActivation") for m in network.modules())
     assert bare_body.fuse_gelu(network) is None
+
+
+def test_that_a_bridge_which_computes_otherwise_is_refused(tiny_hf: Any, tokenizer: Any) -> None:
+    """The bare layers would be scanned in place of what the bridge runs."""
+    from ffnmem.models.bare_body import check_same
+
+    model = fm.load(tiny_hf, tokenizer=tokenizer)
+    check_same(model)
+    model.bridge.enable_compatibility_mode()
+    with refuses(UnsupportedModelError, ValueError, "compatibility mode", "layer 0"):
+        check_same(fm.load(model.bridge))

@@ -21,7 +21,7 @@ MARK = "FFNMEM_TEST_MARK"
 class Mortal(ray_engine.ShardActor):
     """Dies when it first hears of progress in shard 1."""
 
-    def run(self, task: ShardTask) -> tuple[str, str | None]:
+    def run(self, task: ShardTask) -> tuple[str, tuple[str, str] | None]:
         self.index = task.shard[0]
         return super().run(task)
 

@@ -129,7 +129,9 @@ def kept() -> pd.DataFrame:
 
 def test_example_frame(view: LayerView) -> None:
     """Kinds in the order asked for, each with its own limit, types that do not change with what is there."""
-    frame = example_frame(view, settings(), (0, 1), kept(), ["random", "bottom", "top", "quantile"], None, BANDS)
+    frame = example_frame(
+        view, settings(), (0, 1), kept().to_dict("list"), ["random", "bottom", "top", "quantile"], None, BANDS
+    )
     assert list(frame.columns) == list(COLUMNS)
     assert list(dict.fromkeys(frame["kind"])) == ["random", "bottom", "top", "quantile"]
     assert frame["kind"].value_counts().to_dict() == {"quantile": 30, "top": 3, "bottom": 3, "random": 2}
@@ -137,9 +139,9 @@ def test_example_frame(view: LayerView) -> None:
     assert frame.loc[frame["kind"] == "bottom", "activation"].tolist() == [-3.0, -2.0, -1.0]
     others = frame[frame["kind"] != "quantile"]
     assert others[["band_low", "band_high"]].isna().all(axis=None)
-    fewer = example_frame(view, settings(), (0, 1), kept(), ["top", "quantile"], 2, (0.0, 1.0))
+    fewer = example_frame(view, settings(), (0, 1), kept().to_dict("list"), ["top", "quantile"], 2, (0.0, 1.0))
     assert fewer["kind"].tolist() == ["top"] * 2 + ["quantile"] * 4
-    more = example_frame(view, settings(), (0, 1), kept(), ["top"], 99, BANDS)
+    more = example_frame(view, settings(), (0, 1), kept().to_dict("list"), ["top"], 99, BANDS)
     assert len(more) == 3
-    nothing = example_frame(view, settings(), (0, 1), kept().iloc[:0], ["top"], None, BANDS)
+    nothing = example_frame(view, settings(), (0, 1), kept().iloc[:0].to_dict("list"), ["top"], None, BANDS)
     assert nothing.dtypes.drop(["kind", "extreme"]).equals(frame.dtypes.drop(["kind", "extreme"]))

@@ -96,3 +96,30 @@ def test_that_what_does_not_belong_together_is_refused(
     with refuses(FileError, OSError, "one of the stores"):
         fm.merge(shards, shards[0].folder)
     assert not (tmp_path / "never").exists()
+
+
+def test_that_a_merge_replaces_nothing(scans: tuple[fm.Store, list[fm.Store]], tmp_path: Path) -> None:
+    whole, shards = scans
+    before = digests(whole.folder)
+    with refuses(FileError, OSError, "exists already"):
+        fm.merge(shards, whole.folder)
+    assert digests(whole.folder) == before
+    (tmp_path / "empty").mkdir()
+    (tmp_path / ".empty.merging").mkdir()  # of a merge that was killed
+    (tmp_path / ".empty.merging" / "state.safetensors").write_text("half")
+    assert digests(fm.merge(shards, tmp_path / "empty").folder) == before
+
+
+def test_that_an_empty_shard_answers_with_nothing(tiny: fm.Model, tmp_path: Path) -> None:
+    empty = fm.scan(tiny, texts(30), tmp_path / "empty", shard=(1, 2), **SMALL)
+    assert empty.examples(0, 0).empty
+    assert empty.neuron(0, 0).stats["count"] == 0
+    assert not empty.stats()["dead"].any()
+
+
+def test_that_names_of_the_model_do_not_decide_by_order(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    named = fm.load(str(tiny_folder))
+    a = fm.scan(tiny, CORPUS, tmp_path / "a", shard=(0, 2), **SMALL)
+    b = fm.scan(named, CORPUS, tmp_path / "b", shard=(1, 2), **SMALL)
+    one, other = fm.merge([a, b], tmp_path / "ab"), fm.merge([b, a], tmp_path / "ba")
+    assert digests(one.folder) == digests(other.folder)

@@ -205,3 +205,48 @@ def test_that_a_scan_killed_at_random_moments_ends_in_the_same_bytes(
     assert killed.get("scanning", 0) >= 5, killed
     whole = fm.scan(fm.load(str(tiny_folder)), corpus, tmp_path / "whole", dtype=dtype, batch_tokens=256, **SMALL)
     assert digests(tmp_path / "killed") == digests(whole.folder)
+
+
+def test_that_a_mistyped_folder_does_not_cost_the_store_its_text(
+    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+) -> None:
+    before = digests(store.folder)
+    packed = fm.pack(corpus[:5], tiny, tmp_path / "packed")
+    for source in (corpus[:5], packed, iter(corpus[:5])):
+        with refuses(FileError, OSError, "another scan", "corpus"):
+            fm.scan(tiny, source, store.folder, **SMALL)
+    assert fm.scan(tiny, iter(corpus), store.folder, **SMALL).complete  # the same text, from a source of one use
+    assert digests(store.folder) == before
+
+
+def test_that_another_shard_after_half_a_rescore_starts_it_anew(
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffnmem.corpus.sequences.UNIT", 20)
+    options = {"dtype": "bfloat16", **SMALL}
+    whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
+    keep, ran = passes.Wanted.keep, []
+
+    def stop(self: passes.Wanted, *arguments: Any) -> None:
+        ran.append(1)
+        if len(ran) == 20:
+            raise KeyboardInterrupt
+        keep(self, *arguments)
+
+    monkeypatch.setattr(passes.Wanted, "keep", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fm.scan(tiny, texts(60), tmp_path / "again", shard=(0, 2), checkpoint_seconds=0.0, **options)
+    again = fm.scan(tiny, texts(60), tmp_path / "again", **options)
+    assert digests(again.folder) == digests(whole.folder)
+
+
+def test_that_special_tokens_are_part_of_a_scan(
+    tiny_hf: Any, tokenizer: Any, corpus: list[str], store: fm.Store
+) -> None:
+    import copy
+
+    other = copy.deepcopy(tokenizer)
+    other.add_special_tokens({"additional_special_tokens": [" Paris"]})
+    model = fm.load(tiny_hf, tokenizer=other)
+    with refuses(FileError, OSError, "another"):
+        fm.scan(model, corpus, store.folder, **SMALL)

@@ -80,7 +80,7 @@ def test_round_trip_through_json() -> None:
 def test_differences_name_every_field() -> None:
     """Two scans that cannot be merged would be, or the message would not say why."""
     one = settings()
-    other: dict[str, Any] = {"prepend_bos": False, "dtype": "bfloat16", "frequent": (1,)}
+    other: dict[str, Any] = {"prepend_bos": False, "dtype": "bfloat16", "frequent": (1,), "bos": 7, "special": (7,)}
     for field in dataclasses.fields(ScanSettings):
         value = other.get(field.name, getattr(one, field.name))
         changed = dataclasses.replace(one, **{field.name: value if field.name in other else value + 1})

@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ffnmem as fm
 from ffnmem.errors import FileError, InputError, WorkerError
 from ffnmem.scanning import workers
 from ffnmem.scanning.state_file import StateFile
-from ffnmem.scanning.writing import STATE
+from ffnmem.scanning.writing import SHARDS, STATE
 from tests.helpers import refuses
 from tests.scanning.corpora import SMALL, digests, texts
 
@@ -57,7 +56,7 @@ def test_that_two_workers_one_of_them_killed_give_the_bytes_of_one_process(
     killer.join()
     assert killed
     assert digests(store.folder) == digests(whole.folder)
-    assert not (store.folder / workers.SHARDS).exists()
+    assert not (store.folder / SHARDS).exists()
     scanned = [done for phase, done, _ in told if phase == "scan"]
     assert scanned
     assert max(scanned) <= next(total for phase, _, total in told if phase == "scan")
@@ -92,7 +91,7 @@ def in_this_process(tasks: list[workers.ShardTask], progress: workers.Together) 
         workers.run_shard(task, lambda _phase, done, _total, index=index: progress(index, done))
 
 
-def test_that_shards_of_another_number_of_workers_are_begun_anew(
+def test_that_a_scan_begun_by_workers_is_finished_by_as_many(
     named: fm.Model, whole: fm.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(tasks: list[workers.ShardTask], progress: workers.Together) -> None:
@@ -102,10 +101,13 @@ def test_that_shards_of_another_number_of_workers_are_begun_anew(
     monkeypatch.setattr(workers, "run_locally", stop)
     with pytest.raises(KeyboardInterrupt):
         fm.scan(named, CORPUS, tmp_path / "out", workers=2, **SMALL)
-    left = tmp_path / "out" / workers.SHARDS / "0-of-2" / STATE
+    left = tmp_path / "out" / SHARDS / "0-of-2" / STATE
     assert StateFile(left).progress.shard == (0, 2)
     monkeypatch.setattr(workers, "run_locally", in_this_process)
-    store = fm.scan(named, CORPUS, tmp_path / "out", workers=3, **SMALL)
+    for count in (1, 3):
+        with refuses(FileError, OSError, "2 workers have begun"):
+            fm.scan(named, CORPUS, tmp_path / "out", workers=count, **SMALL)
+    store = fm.scan(named, CORPUS, tmp_path / "out", workers=2, **SMALL)
     assert digests(store.folder) == digests(whole.folder)
 
 
@@ -134,13 +136,7 @@ def test_that_shards_and_workers_and_begun_scans_exclude_each_other(
         fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, workers=2, **SMALL)
 
 
-def test_that_a_tree_of_merges_equals_a_chain(named: fm.Model, tmp_path: Path) -> None:
-    states = []
-    for index in range(3):
-        store = fm.scan(named, CORPUS, tmp_path / str(index), shard=(index, 3), **SMALL)
-        states.append(store.state.state())
-    tree = workers.merged(list(states))
-    chain = states[2].merged(states[0]).merged(states[1])
-    assert np.array_equal(tree.layers[1].sums, chain.layers[1].sums)
-    assert np.array_equal(tree.layers[0].high_at, chain.layers[0].high_at)
-    assert tree.done.tolist() == [0, 1, 2]
+def test_that_a_workers_mistake_is_the_class_that_it_was() -> None:
+    assert type(workers.mistake("FileError", "gone")) is FileError
+    assert str(workers.mistake("FileError", "gone")) == "gone"
+    assert type(workers.mistake("path", "odd")) is InputError
