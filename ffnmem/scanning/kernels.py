@@ -13,8 +13,8 @@ import numpy as np
 
 from .bins import BINS, OFFSET, SIDE
 
-WIDTH = 512  # neurons a block: eight float64 accumulators of them fit a first-level cache
-HIST_WIDTH = 256
+WIDTH = 1536  # neurons a block: its float64 accumulators fit a second-level cache, and its rows few pages
+HIST_WIDTH = 1536
 # Every kernel is marked no_type_check: a run-time checker's wrapper around it would be compiled in its place.
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
