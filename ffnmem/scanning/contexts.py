@@ -43,15 +43,21 @@ class Contexts:
 
     def strings(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """The text of each token on its own; bytes that are no character by themselves show as ``�``."""
-        return [self.tokenizer.decode([int(i)], skip_special_tokens=False) for i in ids]
+        return list(self.tokenizer.decode_batch([[int(i)] for i in ids], skip_special_tokens=False))
 
     def window(self, sequence: int, position: int, width: int) -> Window:
         """At most ``width`` tokens before a position of a sequence and after it, and that token. BOS is left out."""
-        ids = self.sequences.sequence_tokens(sequence)
-        first, last = max(self.sequences.lead, position - width), min(len(ids), position + width + 1)
-        return Window(
-            tuple(self.strings(ids[first:last])),
-            position - first,
-            first > self.sequences.lead,
-            last < len(ids),
-        )
+        (found,) = self.windows([(sequence, position)], width)
+        return found
+
+    def windows(self, places: Iterable[tuple[int, int]], width: int) -> list[Window]:
+        """:meth:`window` of many places, each different token decoded once."""
+        cut: list[tuple[list[int], int, bool, bool]] = []
+        lead = self.sequences.lead
+        for sequence, position in places:
+            ids = self.sequences.sequence_tokens(sequence)
+            first, last = max(lead, position - width), min(len(ids), position + width + 1)
+            cut.append((ids[first:last].tolist(), position - first, first > lead, last < len(ids)))
+        different = sorted({i for ids, *_ in cut for i in ids})
+        text = dict(zip(different, self.strings(different), strict=True))
+        return [Window(tuple(text[i] for i in ids), at, before, after) for ids, at, before, after in cut]

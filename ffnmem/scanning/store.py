@@ -26,6 +26,7 @@ from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 if TYPE_CHECKING:
     from .neuron import Neuron
 
+LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
 EXAMPLE_KINDS = ("top", "bottom", "quantile", "random")
 
 
@@ -133,7 +134,7 @@ class Store:
     def view(self, layer: int) -> LayerView:
         """One layer's arrays, read when first asked for; a few layers are kept."""
         if layer not in self._layers:
-            while len(self._layers) >= 4:
+            while len(self._layers) >= LAYERS_KEPT:
                 self._layers.pop(next(iter(self._layers)))
             self._layers[layer] = LayerView(self.state, layer)
         return self._layers[layer]
@@ -219,8 +220,8 @@ class Store:
 
     def windows(self, examples: pd.DataFrame, width: int) -> list[Window]:
         """The tokens around each row of examples, ``width`` on each side."""
-        places = zip(examples["sequence"], examples["position"], strict=True)
-        return [self.contexts.window(int(sequence), int(position), width) for sequence, position in places]
+        places = zip(examples["sequence"].tolist(), examples["position"].tolist(), strict=True)
+        return self.contexts.windows(places, width)
 
     def histogram(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
         """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
