@@ -16,12 +16,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..errors import HookError, UnsupportedModelError
+from ..errors import HookError, UnsupportedModelError, listed
 from ..hooks import listening
 from .layout import inner
 from .model import Model
 
 OnLayer = Callable[[int, Float[Tensor, "tokens d_mlp"], Float[Tensor, "tokens d_mlp"]], None]
+OnInput = Callable[[int, Float[Tensor, "rows pos d_model"]], None]
 
 
 class Enough(Exception):
@@ -49,11 +50,20 @@ class BareBody:
         fuse_gelu(self.network)
         self.body: Any = self.network.base_model
 
-    def run(self, tokens: Int[Tensor, "rows pos"], on_layer: OnLayer) -> None:
+    def run(
+        self,
+        tokens: Int[Tensor, "rows pos"],
+        on_layer: OnLayer | None = None,
+        *,
+        on_input: OnInput | None = None,
+        until: int | None = None,
+    ) -> None:
         """One pass over right-padded rows; ``on_layer(layer, pre, coefficients)`` is told of each layer at once.
 
-        Both are ``[rows·pos, d_mlp]`` in the pass's dtype. Raises HookError if a layer did not run.
+        Both are ``[rows·pos, d_mlp]`` in the pass's dtype. ``on_input(layer, x)`` is told what each FFN reads.
+        ``until`` is the last layer to run. Raises HookError if a layer did not run.
         """
+        last = self.n_layers - 1 if until is None else until
         before: dict[int, Tensor] = {}
         seen = 0
         handles = []
@@ -62,15 +72,21 @@ class BareBody:
             nonlocal seen
             seen += 1
             pre = before.pop(layer)
-            on_layer(layer, pre.reshape(-1, pre.shape[-1]), coefficients.reshape(-1, coefficients.shape[-1]))
-            if layer == self.n_layers - 1:
+            if on_layer is not None:
+                on_layer(layer, pre.reshape(-1, pre.shape[-1]), coefficients.reshape(-1, coefficients.shape[-1]))
+            if layer == last:
                 raise Enough
 
+        def read(layer: int, x: Tensor) -> None:
+            if on_input is not None:
+                on_input(layer, x.reshape(*tokens.shape, x.shape[-1]))  # OPT flattens batch and position
+
         for layer, (project_in, project_out) in enumerate(self.projections):
-            handles.append(
-                project_in.register_forward_hook(lambda _m, _a, out, layer=layer: before.__setitem__(layer, out))
-            )
-            handles.append(project_out.register_forward_pre_hook(lambda _m, args, layer=layer: receive(layer, args[0])))
+            handles += [
+                project_in.register_forward_pre_hook(lambda _m, args, layer=layer: read(layer, args[0])),
+                project_in.register_forward_hook(lambda _m, _a, out, layer=layer: before.__setitem__(layer, out)),
+                project_out.register_forward_pre_hook(lambda _m, args, layer=layer: receive(layer, args[0])),
+            ]
         try:
             with torch.inference_mode():
                 self.body(input_ids=tokens, use_cache=False)
@@ -79,18 +95,25 @@ class BareBody:
         finally:
             for handle in handles:
                 handle.remove()
-        if seen != self.n_layers:
-            raise HookError(f"{seen} of {self.n_layers} FFN layers ran in this pass")
+        if seen != last + 1:
+            raise HookError(f"{seen} of {last + 1} FFN layers ran in this pass")
 
 
-def twin(model: Model, dtype: torch.dtype) -> tuple[nn.Module, str]:
-    """A plain Hugging Face model around a bridge's weights, and the attention that it uses."""
+def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
+    """A plain Hugging Face model around a bridge's weights, and the attention that it uses.
+
+    Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here.
+    """
+    if model.interventions:
+        raise UnsupportedModelError(
+            f"{model.name} is under an intervention ({listed(model.interventions, 3)}), which its layers by themselves "
+            "would not show: leave the block of intervene first"
+        )
     original = model.bridge.original_model
     config = copy.deepcopy(original.config)
-    attention = "sdpa"
     with torch.device("meta"):
         try:
-            network = type(original)._from_config(config, attn_implementation="sdpa")
+            network = type(original)._from_config(config, attn_implementation=attention)
         except (ValueError, ImportError):  # how Hugging Face says that an architecture has no sdpa
             attention = "eager"
             network = type(original)._from_config(config, attn_implementation="eager")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import InputError, check_index
@@ -102,10 +102,10 @@ class Model:
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def body(self, tokens: Int[Tensor, "batch pos"]) -> None:
-        """Run every layer and the final norm, without the unembedding; hooks see what passes."""
+    def body(self, tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None) -> None:
+        """Run every layer and the final norm, without the unembedding; hooks see what passes; mask: False at pads."""
         with torch.no_grad():
-            self.layout.body(input_ids=tokens, use_cache=False)
+            self.layout.body(input_ids=tokens, attention_mask=mask, use_cache=False)
 
     def logits_of(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
         """Logits of outputs of the final norm."""
@@ -189,7 +189,15 @@ class Model:
             self._fingerprint = (state, digest.hexdigest()[:12])
         return self._fingerprint[1]
 
+    @property
+    def interventions(self) -> tuple[str, ...]:
+        """What :func:`ffnmem.intervene` changes at this moment, in words; empty outside its blocks."""
+        hooks = [hook for ffn in self.ffn for hook in ffn.project_out._forward_pre_hooks.values()]
+        return tuple(dict.fromkeys(str(hook.intervention) for hook in hooks if hasattr(hook, "intervention")))
+
     def provenance(self, prepend_bos: bool | None = None, **settings: Any) -> Provenance:
+        if self.interventions:
+            settings["interventions"] = "; ".join(self.interventions)
         return Provenance(
             model=self.name,
             fingerprint=self.fingerprint,

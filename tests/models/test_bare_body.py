@@ -205,3 +205,35 @@ def test_that_a_bridge_which_computes_otherwise_is_refused(tiny_hf: Any, tokeniz
     model.bridge.enable_compatibility_mode()
     with refuses(UnsupportedModelError, ValueError, "compatibility mode", "layer 0"):
         check_same(fm.load(model.bridge))
+
+
+def test_what_each_ffn_reads(pair: Pair) -> None:
+    """Pads aside, the capture's own inputs, told with rows and positions, before the coefficients."""
+    body, tokens = BareBody(pair.model), batch(pair.model)
+    inputs: dict[int, torch.Tensor] = {}
+    body.run(tokens, on_input=lambda layer, x: inputs.__setitem__(layer, x.clone()))
+    assert list(inputs) == [0, 1]
+    for row, length in enumerate(LENGTHS):
+        capture = fm.capture(pair.model, tokens[row, :length])
+        for layer, x in inputs.items():
+            assert allclose(x[row, :length], capture.ffn_in[layer][0], 2e-5)
+    assert hook_count(body.network) == 0
+
+
+def test_until_a_layer(tiny: fm.Model) -> None:
+    """Those above it must not run, and those below are told of as ever."""
+    body = BareBody(tiny)
+    ran, told = [], []
+    body.body.h[1].register_forward_pre_hook(lambda _m, _a: ran.append(1))
+    whole = run(BareBody(tiny), batch(tiny))
+    found: Found = {}
+    body.run(
+        batch(tiny),
+        lambda layer, pre, m: found.__setitem__(layer, (pre.double(), m.double())),
+        on_input=lambda layer, x: told.append(layer),
+        until=0,
+    )
+    assert (ran, told, list(found)) == ([], [0], [0])
+    assert torch.equal(found[0][1], whole[0][1])
+    with refuses(HookError, RuntimeError, "2 of 3 FFN layers"):
+        body.run(batch(tiny), until=2)

@@ -1,0 +1,201 @@
+"""``ffnmem plant``: a model whose memories were written by hand, with the truth about them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+import ffnmem as fm
+
+from ..errors import InputError
+from .guard import Command
+from .options import Function, output_options, text
+from .output import print_csv, print_json
+from .tables import console, labelled, plain_table, user_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..planted import Planted
+
+KINDS = ("meanings", "roles", "facts")  # as in ffnmem.planted, which is too slow to import for a manual
+
+# Option, its type, its help without the default, and per kind the parameter of the library and its default.
+OPTIONS: tuple[tuple[str, type, str, dict[str, tuple[str, Any]]], ...] = (
+    ("--features", int, "Concepts, each a set of words.", {"meanings": ("n_features", 128)}),
+    ("--superposition", float, "Features per dimension that they share.", {"meanings": ("superposition", 1.5)}),
+    (
+        "--words",
+        int,
+        "Words of a concept (meanings) or in all (roles).",
+        {"meanings": ("words", 8), "roles": ("n_words", 1000)},
+    ),
+    ("--neurons", int, "Per layer.", {"meanings": ("neurons", 192), "roles": ("neurons", 256)}),
+    ("--per-role", int, "Neurons of each role in a layer.", {"roles": ("per_role", 12)}),
+    ("--layers", int, "How many.", {"meanings": ("n_layers", 2), "roles": ("n_layers", 3)}),
+    (
+        "--tokens",
+        int,
+        "Length of the corpus, about.",
+        {"meanings": ("n_tokens", 60_000), "roles": ("n_tokens", 60_000)},
+    ),
+    (
+        "--site",
+        str,
+        "Where facts are recalled: early (at the subject's last token), late (at the last token) or both (half each).",
+        {"facts": ("site", "early")},
+    ),
+    ("--subjects", int, "Each with one fact a relation.", {"facts": ("n_subjects", 40)}),
+    ("--relations", int, "Facts of each subject.", {"facts": ("n_relations", 3)}),
+    ("--objects", int, "Different targets of a relation.", {"facts": ("n_objects", 8)}),
+    ("--none", int, "Neurons without a role beside those of the facts.", {"facts": ("n_none", 40)}),
+    (
+        "--noise",
+        float,
+        "On words (meanings), keys and values (roles) or all weights (facts), relative to their size.",
+        {"meanings": ("noise", 0.7), "roles": ("noise", 0.3), "facts": ("noise", 0.05)},
+    ),
+)
+SUMMED = {"meanings": ("verdict", "meanings"), "roles": ("role",), "facts": ("role", "position")}
+"""The columns of the truth that the summary counts by."""
+
+
+def kind_options(command: Function) -> Function:
+    """The options that some kinds take, in the order of OPTIONS."""
+    for name, kind, what, takers in reversed(OPTIONS):
+        same = len(takers) == len(KINDS) or len({default for _, default in takers.values()}) == 1
+        values = [f"{default:g}" if kind is not str else default for _, default in takers.values()]
+        default = values[0] if len(set(values)) == 1 else ", ".join(map(" ".join, zip(takers, values, strict=True)))
+        whose = "" if same and len(takers) == len(KINDS) else f"  [{', '.join(takers)}]"
+        option: Callable[[Function], Function] = click.option(
+            name,
+            parameter(name),
+            type=text if kind is str else kind,
+            metavar={int: "N", float: "X", str: "SITE"}[kind],
+            help=f"{what}{whose}  [default: {default}]",
+        )
+        command = option(command)
+    return command
+
+
+def parameter(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+@click.command(cls=Command, short_help="Make a model whose memories were written by hand, with the truth about them.")
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.option("--out", type=text, required=True, metavar="FOLDER", help="A new folder for the model and its truth.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="SEED", help="Of everything random.")
+@kind_options
+@output_options
+def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
+    """Write a GPT-2 whose memories are known into FOLDER, to see what a method makes of it. KIND is one of
+
+    \b
+      meanings  neurons of one concept, of 2, 3, 4 or 8, and dead ones
+      roles     prediction, suppression, partition, entropy, position,
+                token-frequency and token-detector neurons, and dead ones
+      facts     subjects, relations and targets, one neuron a fact
+
+    FOLDER gets the model in Hugging Face layout, which every command takes as --model FOLDER, and truth.csv (a row a
+    neuron), corpus.txt (text that exercises it), facts.jsonl (with KIND facts) and planted.json (the settings).
+
+    \b
+    Examples
+      ffnmem plant facts --out planted --site late --seed 1
+      ffnmem plant meanings --out planted --features 32 --neurons 48 --json
+
+    --csv has one row for each sort of neurons in each layer: layer, what the truth says of it, neurons. --json has
+    these and all else.
+    """
+    from ..planted.planted import check_new_folder
+
+    parameters = chosen(kind, given)
+    check_new_folder(out)  # before any work is done for nothing
+    with Console(stderr=True).status(Text(f"planting {kind}", style="dim")):
+        planted = fm.plant(kind, seed=seed, **parameters)
+        recalled = planted.recalled()
+        planted.save(out)
+    counts = planted.truth.groupby(["layer", *SUMMED[kind]], sort=True).size().rename("neurons").reset_index()
+    if form == "csv":
+        print_csv(list(counts.columns), counts.to_dict("records"))
+    elif form == "json":
+        print_json({**summary(planted, recalled, out), "counts": counts.to_dict("records")})
+    else:
+        print_summary(planted, recalled, out)
+
+
+def chosen(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The library's parameters for the options given; raises InputError for one that the kind does not take."""
+    found = {}
+    for name, _, _, takers in OPTIONS:
+        value = given[parameter(name)]
+        if value is None:
+            continue
+        if kind not in takers:
+            own = ", ".join(option for option, _, _, of in OPTIONS if kind in of)
+            raise InputError(f"{name} is for {' and '.join(takers)}: plant {kind} takes {own}")
+        found[takers[kind][0]] = value
+    return found
+
+
+def summary(planted: Planted, recalled: list[bool], out: str) -> dict[str, Any]:
+    """What was planted and where it lies."""
+    model = planted.model
+    return {
+        "kind": planted.kind,
+        "settings": dict(planted.settings),
+        "folder": out,
+        "fingerprint": model.fingerprint,
+        "n_layers": model.n_layers,
+        "d_model": model.d_model,
+        "d_mlp": model.d_mlp,
+        "vocabulary": model.d_vocab,
+        "texts": len(planted.texts),
+        "facts": len(planted.facts),
+        "recalled": sum(recalled),
+    }
+
+
+def print_summary(planted: Planted, recalled: list[bool], out: str) -> None:
+    model, printer = planted.model, console()
+    printer.print(counts_table(planted))
+    printer.print()
+    sizes = f"{model.n_layers} layers, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
+    lines = {"model": Text(sizes), "corpus": Text(f"{len(planted.texts):,} documents in corpus.txt")}
+    if planted.facts:
+        lines["facts"] = Text(f"{len(planted.facts):,} in facts.jsonl, {sum(recalled):,} of them recalled")
+    lines["truth"] = Text(f"{len(planted.truth):,} neurons in truth.csv")
+    lines["settings"] = Text(", ".join(f"{name} {value}" for name, value in planted.settings.items()))
+    lines["folder"] = user_text(out)
+    command, words = ("attribute", planted.facts[0].text) if planted.facts else ("decompose", beginning(planted))
+    lines["try"] = user_text(f'ffnmem {command} "{words}" --model {shlex.quote(out)}')
+    printer.print(labelled(lines))
+
+
+def beginning(planted: Planted) -> str:
+    """The first words of the corpus."""
+    return " ".join(planted.texts[0].split()[:5])
+
+
+def counts_table(planted: Planted) -> Table:
+    """How many neurons of each sort there are in each layer."""
+    columns = list(SUMMED[planted.kind])
+    layers = range(planted.model.n_layers)
+    counts = planted.truth.groupby([*columns, "layer"], sort=False).size()
+    order = {key: i for i, key in enumerate(sorted({index[:-1] for index in counts.index}, key=in_order))}
+    table = plain_table(*columns, *(f"layer {layer}" for layer in layers), left=columns, title="neurons planted")
+    for key in order:
+        row = [int(counts.get((*key, layer), 0)) for layer in layers]
+        table.add_row(*(user_text(str(part)) for part in key), *(f"{count:,}" if count else "–" for count in row))
+    return table
+
+
+def in_order(key: tuple[Any, ...]) -> tuple[bool, bool, tuple[str, ...]]:
+    """By name, the dead and those without a role last; numbers as such."""
+    return key[0] == "none", key[0] == "dead", tuple(f"{part:>6}" for part in map(str, key))

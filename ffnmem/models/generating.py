@@ -1,0 +1,53 @@
+"""Continuations of a prompt, by Hugging Face's own generation with its cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..errors import InputError, check_count
+from .model import Model
+
+
+def generate(
+    model: Model, tokens: Sequence[int], new: int, *, temperature: float | None = None, seed: int = 0
+) -> list[int]:
+    """Up to ``new`` token ids after a prompt; fewer where the model ends its text. Hooks on the model act.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        tokens: the prompt's ids.
+        new: how many.
+        temperature: None takes the likeliest token each time; a number samples, with the logits divided by it.
+        seed: of the sampling; torch's own random state stays as it is.
+
+    Raises:
+        InputError: more than the model reads, an empty prompt, or a temperature that is not above 0.
+    """
+    check_count("new", new)
+    check_count("seed", seed, least=0)
+    if not tokens:
+        raise InputError("the prompt is empty: give at least one token")
+    if len(tokens) + new > model.n_ctx:
+        raise InputError(
+            f"{len(tokens)} tokens and {new} new ones are more than {model.name} reads, {model.n_ctx}: "
+            f"generate at most {max(model.n_ctx - len(tokens), 0)}"
+        )
+    if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
+        raise InputError(f"temperature must be a number above 0, not {temperature!r}")
+    ids = torch.tensor([list(tokens)], device=model.device)
+    how = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature, "top_k": 0}
+    end = model.tokenizer.eos_token_id
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []), torch.no_grad():
+        torch.manual_seed(seed)
+        found = model.bridge.original_model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=new,
+            pad_token_id=end if end is not None else (model.bos_token_id or 0),
+            use_cache=True,
+            **how,
+        )
+    return [int(i) for i in found[0, len(tokens) :]]

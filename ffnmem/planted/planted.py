@@ -1,0 +1,174 @@
+"""``Planted``: a model whose memories were written by hand, with the truth about them and a corpus that uses them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pandas as pd
+import torch
+
+from .._version import __version__
+from ..errors import FfnmemError, FileError
+from ..facts import Fact, load_facts, write_facts
+from ..files import write_whole
+from ..models import Model, load
+from ..models.loading import quiet
+
+TRUTH, CORPUS, FACTS, CARD = "truth.csv", "corpus.txt", "facts.jsonl", "planted.json"
+TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}
+"""What a column of the truth holds, by the letter of its NumPy kind; a file of text would not say so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """A planted model. Made by :func:`ffnmem.plant` or, from its folder, by :func:`ffnmem.load_planted`.
+
+    Attributes:
+        kind: what was planted.
+        model: a GPT-2 like any other.
+        truth: one row a neuron: layer, neuron, and what it was made for.
+        texts: a corpus that exercises it, one document each.
+        facts: those that it was made to recall, if it was made for facts.
+        settings: all parameters, the seed among them; the same settings give the same weights.
+        pristine: the Hugging Face model as it was built; ``model`` is a copy of it behind a bridge.
+    """
+
+    kind: str
+    model: Model
+    truth: pd.DataFrame
+    texts: tuple[str, ...]
+    settings: Mapping[str, Any]
+    facts: tuple[Fact, ...] = ()
+    pristine: Any = field(default=None, repr=False)
+
+    @property
+    def seed(self) -> int:
+        """What everything random came from."""
+        return int(self.settings["seed"])
+
+    def recalled(self) -> list[bool]:
+        """For each of the facts: whether the model's top token after its prompt is the true target."""
+        found: list[bool] = []
+        for start in range(0, len(self.facts), 64):
+            facts = self.facts[start : start + 64]
+            prompts = [self.model.tokenize(fact.text, prepend_bos=True) for fact in facts]
+            ends = [len(prompt) - 1 for prompt in prompts]
+            rows = [prompt + [0] * (max(ends) + 1 - len(prompt)) for prompt in prompts]
+            with torch.no_grad():
+                logits = self.pristine(torch.tensor(rows), use_cache=False).logits
+            best = logits[torch.arange(len(rows)), torch.tensor(ends)].argmax(-1).tolist()
+            found += [top == self.model.token_id(f" {fact.target_true}") for top, fact in zip(best, facts, strict=True)]
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model in Hugging Face layout, its truth, its corpus and its facts; ``--model FOLDER`` takes it.
+
+        The folder appears whole or not at all. Raises FileError if it holds something already or cannot be made.
+        """
+        path = check_new_folder(folder)
+        with appearing(path) as place, quiet():
+            self.pristine.save_pretrained(place)
+            self.model.tokenizer.save_pretrained(place)
+            write_whole(place / TRUTH, self.truth.to_csv(index=False))
+            # Blank lines separate the documents of a text file.
+            write_whole(place / CORPUS, "\n\n".join(self.texts) + "\n")
+            if self.facts:
+                write_facts(self.facts, place / FACTS)
+            card = {
+                "kind": self.kind,
+                "settings": dict(self.settings),
+                "columns": {str(name): TYPES[kind.kind] for name, kind in self.truth.dtypes.items()},
+                "ffnmem": __version__,
+            }
+            write_whole(place / CARD, json.dumps(card, indent=1) + "\n")
+        return path
+
+    def __repr__(self) -> str:
+        words = sum(text.count(" ") + 1 for text in self.texts)
+        return f"Planted({self.kind!r}, seed {self.seed}: {self.model!r}, {len(self.texts)} texts of {words} words)"
+
+
+def behind_bridge(hf: Any, tokenizer: Any, name: str) -> Model:
+    """The built model as a Model, loaded like any other."""
+    hf.config._name_or_path = name
+    return load(hf, tokenizer=tokenizer)
+
+
+def load_planted(folder: str | Path) -> Planted:
+    """A planted model with its truth, its corpus and its facts, from the folder that :meth:`Planted.save` wrote.
+
+    Raises FileError if a file of it is missing or broken; a ModelError where the model itself cannot be loaded.
+    """
+    path = Path(folder).expanduser()
+    if not (path / CARD).is_file():
+        raise FileError(f"{folder} holds no planted model: it has no {CARD}, which ffnmem plant writes")
+    try:
+        card = json.loads((path / CARD).read_text("utf-8"))
+        kind, settings, columns = str(card["kind"]), dict(card["settings"]), dict(card["columns"])
+        int(settings["seed"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path / CARD} is broken ({type(error).__name__}: {error})") from None
+    truth = read_truth(path / TRUTH, columns)
+    try:
+        texts = tuple((path / CORPUS).read_text("utf-8").removesuffix("\n").split("\n\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path / CORPUS}: cannot be read as UTF-8 text ({error})") from None
+    facts = tuple(load_facts(path / FACTS)) if kind == "facts" or (path / FACTS).exists() else ()
+    model = load(path)
+    with quiet():
+        import transformers
+
+        pristine = transformers.GPT2LMHeadModel.from_pretrained(path).eval()
+    return Planted(kind, model, truth, texts, settings, facts, pristine)
+
+
+def read_truth(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
+    """The table of the truth with its columns' types; what is empty stays an empty text. Raises FileError."""
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if list(frame.columns) != list(columns):
+            raise ValueError(f"columns {list(frame.columns)} instead of {list(columns)}")
+        for name, kind in columns.items():
+            if kind == "flag":
+                frame[name] = frame[name].map({"True": True, "False": False}).astype(bool)
+            elif kind != "text":
+                frame[name] = pd.to_numeric(frame[name]).astype("int64" if kind == "whole" else "float64")
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise FileError(f"{path} cannot be read as the truth of a planted model ({error})") from None
+    return frame
+
+
+def check_new_folder(folder: str | Path) -> Path:
+    """The path of a folder to make; raises FileError where something lies there already or nothing can be made."""
+    path = Path(folder).expanduser()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileError(f"{folder} is there already and not empty: name a new folder")
+    if not path.parent.is_dir():
+        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
+    return path
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path``, renamed to it when the block ends well and removed when it fails."""
+    temporary: Path | None = None
+    try:
+        target = path.resolve()
+        temporary = Path(mkdtemp(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent))
+        (temporary / "whole").mkdir()  # with the rights of an ordinary folder, which a temporary one has not
+        yield temporary / "whole"
+        (temporary / "whole").replace(target)
+    except FfnmemError:
+        raise
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)

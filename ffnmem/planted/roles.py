@@ -1,0 +1,373 @@
+"""Planted roles: neurons that predict, suppress, split the vocabulary, set the entropy, tell positions or tokens.
+
+A role that shows in what a neuron writes has a value of its kind and a key that fires for no clear reason; a role that
+shows in when it fires has a key of its kind and a value that says nothing clear. So each neuron has one role, and its
+input–output cosine besides. Nothing is taken from the rules that find roles; only sizes are chosen so that the
+published thresholds, made for GPT-2, can tell roles from chance: a random value's cosines with the vocabulary have the
+variance 1/d_model, which must lie well below the .005 of a partition neuron, and be so small that two or three tokens
+among a thousand make the kurtosis of a prediction neuron, above 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..errors import InputError, check_count
+from .lexicon import WAVES, Lexicon, draw_lexicon, even_rows
+from .planted import Planted, behind_bridge
+from .skeleton import (
+    SPECIAL,
+    build_tokenizer,
+    empty_gpt2,
+    ffn_inputs,
+    solve_keys,
+    write_embeddings,
+    write_ffn,
+    write_head,
+)
+
+ROLES = ("prediction", "suppression", "partition", "entropy", "position", "frequency", "detector", "dead", "none")
+TURNED = ("prediction", "suppression", "partition", "frequency", "dead", "none")  # whose key may lie along ± the value
+CONTEXT = 64
+D_MODEL = 384  # 1/384 = .0026
+HEADS = 4
+UNREAD = D_MODEL // 64  # as many near-null directions of W_U as Stolfo et al. count in GPT-2 small, for its width
+FEWEST = 2 * D_MODEL  # words: with fewer, W_U has a near-null space that nobody planted
+MOST = 2000  # words: with more, two tokens are too few for a kurtosis above 10
+POSITION = 0.3  # the size of a position embedding beside a word's, which is 1
+ATTENTION = 0.2  # the size of what attention adds, about
+SMALL, LARGE = (0.03, 0.05), (0.15, 0.2)  # lengths of values, of entropy neurons'
+ALONG = (0.65, 0.95)  # cosine of key and value of strengthening neurons, before noise
+RATES = (0.1, 0.5)  # of words, for which a neuron without a role of its key fires
+SEEN = 25  # times at least that a detector's tokens occur in the text
+GAINS = (2.0, 3.0)  # pre-activation of detectors and position neurons where they fire, and below 0 elsewhere
+FALSE = 0.9995  # of the text that is not a detector's, below where it fires
+MARGIN, REDRAWS = 0.5, 20  # of the pre-activation, between a detector's words and the rest; draws of noise to get it
+ROUNDS = 8  # times that each word occurs in what keys are solved on
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """What a neuron is made for: its role, the words, attribute or positions of it, its key's cosine with its value,
+    and the pre-activation that is ``gain`` where a detector or position neuron fires and −``gain`` elsewhere."""
+
+    role: str
+    words: tuple[int, ...] = ()
+    which: int = 0
+    sign: int = 1
+    span: tuple[int, int] = (0, 0)
+    cosine: float = 0.0
+    gain: float = 0.0
+
+    @property
+    def io(self) -> str:
+        return "none" if self.cosine == 0 else "strengthening" if self.cosine > 0 else "weakening"
+
+
+def plant_roles(
+    *,
+    seed: int = 0,
+    n_layers: int = 3,
+    neurons: int = 256,
+    per_role: int = 12,
+    noise: float = 0.3,
+    n_words: int = 1000,
+    n_tokens: int = 60_000,
+) -> Planted:
+    """A model of neurons with known roles, 384 wide.
+
+    Args:
+        seed: of everything.
+        n_layers: how many; all hold every role, but entropy neurons are in the last one only.
+        neurons: per layer. per_role: how many of them have each role, strengthen and weaken; the rest has none.
+        noise: on keys and values, Gaussian, its length against theirs; drawn again (up to 20 times) for a detector that
+            it would leave unable to tell its tokens.
+        n_words: of the vocabulary, 768 to 2000. n_tokens: about how long the corpus is; words' frequencies follow
+            Zipf's law.
+
+    Returns:
+        A :class:`Planted` whose truth has layer, neuron, role (prediction, suppression, partition, entropy, position,
+        frequency, detector, dead, none), io (strengthening, weakening, none) and detail: the tokens, letters,
+        direction or positions of the role.
+
+    Raises: InputError.
+    """
+    check_count("seed", seed, least=0)
+    for name, value in (("n_layers", n_layers), ("neurons", neurons), ("per_role", per_role)):
+        check_count(name, value)
+    if not FEWEST <= check_count("n_words", n_words) <= MOST:
+        raise InputError(f"n_words must be from {FEWEST} to {MOST}, not {n_words}")
+    check_count("n_tokens", n_tokens, least=20 * n_words)
+    if not noise >= 0:
+        raise InputError(f"noise must be at least 0, not {noise}")
+    if neurons < per_role * len(ROLES):
+        raise InputError(
+            f"neurons must be at least {per_role * len(ROLES)}, {per_role} a role and as many without, not {neurons}"
+        )
+    rng = np.random.default_rng([seed, 2])
+    lexicon = draw_lexicon(rng, n_words=n_words, n_tokens=n_tokens, d_model=D_MODEL, unread=UNREAD, longest=CONTEXT - 1)
+    tokenizer = build_tokenizer(lexicon.words)
+    hf = empty_gpt2(len(tokenizer), n_layers=n_layers, d_model=D_MODEL, d_mlp=neurons, n_ctx=CONTEXT, n_heads=HEADS)
+    write_embeddings(hf, lexicon.embeddings, waves(lexicon))
+    sample = even_rows(rng, n_words, ROUNDS, CONTEXT - 1)
+    planned = []
+    for layer in range(n_layers):
+        planned.append(plan_layer(rng, neurons, per_role, lexicon, last=layer == n_layers - 1))
+        mix_positions(hf, layer, rng)
+        write_layer(hf, layer, planned[-1], lexicon, sample, noise, rng)
+    settings = {
+        "seed": seed, "n_layers": n_layers, "neurons": neurons, "per_role": per_role, "noise": noise,
+        "n_words": n_words, "n_tokens": n_tokens,
+    }  # fmt: skip
+    return Planted(
+        kind="roles",
+        model=behind_bridge(hf, tokenizer, f"planted-roles-{seed}"),
+        truth=truth(planned, lexicon),
+        texts=lexicon.texts,
+        settings=settings,
+        pristine=hf,
+    )
+
+
+def waves(lexicon: Lexicon) -> Float[Tensor, "n_ctx d_model"]:
+    """Position embeddings: slow cosines, on directions that words use less than others, as in trained models."""
+    n = len(lexicon.waves)
+    at = (torch.arange(CONTEXT, dtype=torch.float64) + 0.5) / CONTEXT
+    angles = torch.outer(at, torch.arange(1, n + 1, dtype=torch.float64)) * torch.pi
+    return POSITION * (2 / n) ** 0.5 * angles.cos() @ lexicon.waves
+
+
+def mix_positions(hf: Any, layer: int, rng: np.random.Generator) -> None:
+    """Random attention heads: a little of the words before, in random directions, as the keys above have to bear."""
+    width = D_MODEL // HEADS
+    for head in range(HEADS):
+        query, key, value = (torch.tensor(rng.standard_normal((D_MODEL, width))) / D_MODEL**0.5 for _ in range(3))
+        out = torch.tensor(rng.standard_normal((width, D_MODEL))) * ATTENTION / D_MODEL
+        write_head(hf, layer, query=query, key=key, value=value, out=out, head=head)
+
+
+# -- the plan --------------------------------------------------------------------------------------------------------
+
+
+def plan_layer(rng: np.random.Generator, neurons: int, per_role: int, lexicon: Lexicon, *, last: bool) -> list[Neuron]:
+    """What each neuron of a layer is for, in random order."""
+    roles = [role for role in ROLES[:-1] if last or role != "entropy"] * per_role
+    roles += ["none"] * (neurons - len(roles))
+    planned = [plan_neuron(rng, roles[i], n, lexicon) for n, i in enumerate(rng.permutation(neurons))]
+    turned = rng.permutation([i for i, neuron in enumerate(planned) if neuron.role in TURNED])
+    for n, i in enumerate(turned[: 2 * per_role]):
+        planned[i] = replace(planned[i], cosine=float(rng.uniform(*ALONG)) * (-1) ** n)
+    return planned
+
+
+def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -> Neuron:
+    """The words, the attribute, the direction or the positions of a role."""
+    sign = (-1) ** n
+    if role in ("prediction", "suppression"):
+        words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False)
+        return Neuron(role, words=tuple(int(w) for w in words), sign=1 if role == "prediction" else -1)
+    if role == "detector":
+        common = np.flatnonzero(lexicon.counts >= SEEN)
+        words = rng.choice(common, int(rng.integers(1, 6)), replace=False)
+        return Neuron(role, words=tuple(int(w) for w in words), gain=float(rng.uniform(*GAINS)))
+    if role == "partition":
+        return Neuron(role, which=int(rng.integers(len(lexicon.splits))), sign=sign)
+    if role == "entropy":
+        return Neuron(role, which=int(rng.integers(len(lexicon.unread))), sign=sign)
+    if role == "position":
+        length, start = int(rng.integers(14, 33)), int(rng.integers(-6, 36))
+        span = (max(start, 1), min(start + length, CONTEXT - 1))
+        return Neuron(role, span=span, gain=float(rng.uniform(*GAINS)))
+    return Neuron(role, sign=sign)
+
+
+# -- weights ---------------------------------------------------------------------------------------------------------
+
+
+def write_layer(
+    hf: Any,
+    layer: int,
+    planned: Sequence[Neuron],
+    lexicon: Lexicon,
+    sample: Int[Tensor, "rows pos"],
+    noise: float,
+    rng: np.random.Generator,
+) -> None:
+    """One layer's keys, biases and values, solved on what it reads with the layers below in place, then made noisy."""
+    x, words = ffn_inputs(hf, layer, sample)[:, 1:], sample[:, 1:] - len(SPECIAL)
+    values = torch.stack([value_of(neuron, lexicon, rng) for neuron in planned])
+    clean = draw_keys(planned, values, x, words, rng)
+    x, words = x.flatten(0, 1), words.flatten()
+    keys = noisy_keys(planned, clean, x, words, noise, rng)
+    bias = draw_biases(planned, keys, x, words, rng)
+    lengths = [rng.uniform(*(LARGE if neuron.role == "entropy" else SMALL)) for neuron in planned]
+    write_ffn(hf, layer, keys, bias, with_noise(torch.tensor(lengths)[:, None] * values, noise, rng))
+
+
+def with_noise(
+    rows: Float[Tensor, "rows d_model"], noise: float, rng: np.random.Generator
+) -> Float[Tensor, "rows d_model"]:
+    return rows + noise * rows.norm(dim=-1, keepdim=True) * random_rows(len(rows), rng)
+
+
+def random_rows(count: int, rng: np.random.Generator) -> Float[Tensor, "count d_model"]:
+    """Vectors of length 1 in all directions that a norm does not remove."""
+    found = torch.tensor(rng.standard_normal((count, D_MODEL)))
+    found -= found.mean(-1, keepdim=True)
+    return found / found.norm(dim=-1, keepdim=True)
+
+
+def value_of(neuron: Neuron, lexicon: Lexicon, rng: np.random.Generator) -> Float[Tensor, " d_model"]:
+    """The direction that a neuron writes."""
+    if neuron.role in ("prediction", "suppression"):
+        # Of what tells the words from others; what they share with half of the vocabulary would move that too.
+        found = lexicon.own[[len(SPECIAL) + word for word in neuron.words]].sum(0)
+    elif neuron.role == "partition":
+        found = lexicon.attributes[neuron.which]
+    elif neuron.role == "entropy":
+        found = lexicon.unread[neuron.which]
+    elif neuron.role == "frequency":
+        found = lexicon.frequency
+    else:
+        found = random_rows(1, rng)[0]
+    return neuron.sign * found / found.norm()
+
+
+def draw_keys(
+    planned: Sequence[Neuron],
+    values: Float[Tensor, "d_mlp d_model"],
+    x: Float[Tensor, "rows pos d_model"],
+    words: Int[Tensor, "rows pos"],
+    rng: np.random.Generator,
+) -> Float[Tensor, "d_mlp d_model"]:
+    """Keys of detectors and position neurons are solved for; others are random, at their cosine with the value."""
+    cosine = torch.tensor([[neuron.cosine] for neuron in planned])
+    aside = random_rows(len(planned), rng)
+    aside -= (aside * values).sum(-1, keepdim=True) * values
+    keys = cosine * values + (1 - cosine**2).sqrt() * aside / aside.norm(dim=-1, keepdim=True)
+    keys *= torch.tensor(rng.uniform(0.7, 1.5, (len(planned), 1)))  # inputs have the length √d_model
+    told = told_apart(x)
+    keys -= keys @ told.T @ told
+    spread = x.flatten(0, 1) - x.flatten(0, 1).mean(0)
+    scatter = spread.T @ spread / len(spread)
+    places = torch.arange(words.shape[1]).expand(len(words), -1)
+    for role, groups, count in (
+        ("detector", words, int(words.max()) + 1),
+        ("position", places, words.shape[1]),
+    ):
+        chosen = [i for i, neuron in enumerate(planned) if neuron.role == role]
+        targets = torch.zeros(count, len(chosen), dtype=torch.float64)
+        for column, i in enumerate(chosen):
+            first, end = planned[i].span
+            targets[list(planned[i].words) if role == "detector" else slice(first - 1, end), column] = (
+                2 * planned[i].gain
+            )
+        means = means_by(spread, groups.flatten(), count)
+        keys[chosen] = solve_keys(means, scatter, targets)
+    return keys
+
+
+def told_apart(x: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, "n d_model"]:
+    """The directions by which inputs at different positions differ on average, orthonormal.
+
+    A key that reads them tells positions, so one that is not planted to must not.
+    """
+    means = x.mean(0)
+    return torch.linalg.svd(means - means.mean(0), full_matrices=False)[2][:WAVES]
+
+
+def means_by(x: Float[Tensor, "n d_model"], groups: Int[Tensor, " n"], count: int) -> Float[Tensor, "groups d_model"]:
+    sums = torch.zeros(count, x.shape[1], dtype=x.dtype).index_add_(0, groups, x)
+    return sums / torch.bincount(groups, minlength=count)[:, None]
+
+
+def noisy_keys(
+    planned: Sequence[Neuron],
+    clean: Float[Tensor, "d_mlp d_model"],
+    x: Float[Tensor, "n d_model"],
+    words: Int[Tensor, " n"],
+    noise: float,
+    rng: np.random.Generator,
+) -> Float[Tensor, "d_mlp d_model"]:
+    """Keys with noise, drawn again for detectors that it leaves unable to tell their words: they would be none."""
+    keys = with_noise(clean, noise, rng)
+    left = [i for i, neuron in enumerate(planned) if neuron.role == "detector"]
+    for _ in range(REDRAWS):
+        raw = x @ keys[left].T
+        ends = [weakest_and_rest(planned[i], raw[:, column], words) for column, i in enumerate(left)]
+        left = [i for i, (weakest, rest) in zip(left, ends, strict=True) if weakest - rest < MARGIN]
+        if not left:
+            break
+        keys[left] = with_noise(clean[left], noise, rng)
+    return keys
+
+
+def weakest_and_rest(
+    neuron: Neuron, raw: Float[Tensor, " n"], words: Int[Tensor, " n"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Where a detector's weakest word is at its weakest, and where ``FALSE`` of all else is below."""
+    own = torch.isin(words, torch.tensor(neuron.words))
+    return raw[own].min(), raw[~own].quantile(FALSE)
+
+
+def draw_biases(
+    planned: Sequence[Neuron],
+    keys: Float[Tensor, "d_mlp d_model"],
+    x: Float[Tensor, "n d_model"],
+    words: Int[Tensor, " n"],
+    rng: np.random.Generator,
+) -> Float[Tensor, " d_mlp"]:
+    """Where neurons begin to fire: half-way from a detector's weakest word to the rest, half-way up a position neuron's
+    span, at a quantile of the words for others, and nowhere for the dead."""
+    mean, raw = keys @ x.mean(0), x @ keys.T
+    pre = raw.sort(dim=0).values
+    found = torch.empty(len(planned), dtype=torch.float64)
+    for i, neuron in enumerate(planned):
+        silent = round((1 - rng.uniform(*RATES)) * (len(x) - 1))
+        if neuron.role == "dead":
+            found[i] = -1.5 * D_MODEL**0.5 * keys[i].norm()  # no input of length √d_model can lift it above 0
+        elif neuron.role == "detector":
+            found[i] = -torch.stack(weakest_and_rest(neuron, raw[:, i], words)).mean()
+        elif neuron.role == "position":
+            found[i] = -neuron.gain - mean[i]
+        else:
+            found[i] = -pre[silent, i]
+    return found
+
+
+# -- the truth -------------------------------------------------------------------------------------------------------
+
+
+def truth(planned: Sequence[Sequence[Neuron]], lexicon: Lexicon) -> pd.DataFrame:
+    """One row a neuron."""
+    return pd.DataFrame(
+        [
+            {"layer": layer, "neuron": i, "role": neuron.role, "io": neuron.io, "detail": detail(neuron, lexicon)}
+            for layer, neurons in enumerate(planned)
+            for i, neuron in enumerate(neurons)
+        ]
+    )
+
+
+def detail(neuron: Neuron, lexicon: Lexicon) -> str:
+    """The tokens, letters, direction or positions of a role, in words."""
+    up = neuron.sign > 0
+    if neuron.words:
+        return ", ".join(lexicon.words[word] for word in neuron.words)
+    if neuron.role == "partition":
+        return f"{lexicon.splits[neuron.which]} {'up' if up else 'down'}"
+    if neuron.role == "entropy":
+        return f"unread direction {neuron.which}"
+    if neuron.role == "frequency":
+        return f"frequent tokens {'up' if up else 'down'}"
+    if neuron.role == "position":
+        return f"positions {neuron.span[0]} to {neuron.span[1]}"
+    return ""

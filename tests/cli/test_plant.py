@@ -1,0 +1,137 @@
+"""``ffnmem plant``: a folder that every command takes, a summary of the truth, and one line where it cannot be."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.plant import KINDS, OPTIONS
+from ffnmem.planted import KINDS as LIBRARY_KINDS
+from ffnmem.planted.planting import defaults
+from tests.cli.running import data, mistake, run, table
+
+SMALL = {
+    "meanings": ("--features", 12, "--neurons", 16, "--tokens", 2000, "--words", 3, "--layers", 1),
+    "roles": ("--neurons", 54, "--per-role", 6, "--words", 768, "--tokens", 15_360, "--layers", 1),
+    "facts": ("--subjects", 8, "--relations", 2, "--objects", 2, "--none", 3, "--site", "late"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("planted") / "facts"
+    run("plant", "facts", "--out", place, "--seed", 2, *SMALL["facts"])
+    return place
+
+
+# -- the same as the library -------------------------------------------------------------------------------------------
+
+
+def test_options_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert tuple(LIBRARY_KINDS) == KINDS
+    for kind in KINDS:
+        told = dict(takers[kind] for _, _, _, takers in OPTIONS if kind in takers)
+        assert {**told, "seed": 0} == defaults(kind)
+        for _, type_, _, takers in OPTIONS:
+            if kind in takers:
+                assert isinstance(takers[kind][1], type_)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind(kind: str, tmp_path: Path) -> None:
+    found = data("plant", kind, "--out", tmp_path / "planted", "--seed", 3, *SMALL[kind])
+    planted = fm.load_planted(tmp_path / "planted")
+    assert (found["kind"], found["settings"]) == (kind, dict(planted.settings))
+    assert planted.seed == 3
+    assert found["fingerprint"] == planted.model.fingerprint
+    assert (found["texts"], found["facts"]) == (len(planted.texts), len(planted.facts))
+    by = {"meanings": "verdict", "roles": "role", "facts": "role"}[kind]
+    counts: Counter[tuple[int, str]] = Counter()
+    for row in found["counts"]:
+        counts[row["layer"], row[by]] += row["neurons"]
+    assert counts == Counter(zip(planted.truth.layer, planted.truth[by], strict=True))
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_table(tmp_path: Path, width: int) -> None:
+    out = table("plant", "facts", "--out", tmp_path / "p", *SMALL["facts"], width=width)
+    lines = out.splitlines()
+    assert lines[0].strip() == "neurons planted"
+    rows = {line.split()[0]: line.split() for line in lines if line.strip()}
+    assert rows["fact"] == ["fact", "last", "–", "–", "16"]
+    assert rows["subject"] == ["subject", "subject", "last", "8", "–", "–"]
+    assert rows["none"] == ["none", "11", "19", "3"]
+    assert "16 in facts.jsonl, 16 of them recalled" in out
+    assert "ffnmem attribute" in out
+
+
+def test_csv_counts_neurons(tmp_path: Path) -> None:
+    result = run("plant", "facts", "--out", tmp_path / "p", "--csv", *SMALL["facts"])
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0]) == ["layer", "role", "position", "neurons"]
+    assert sum(int(row["neurons"]) for row in rows) == 3 * 19
+    assert not result.stderr
+
+
+# -- every command takes it --------------------------------------------------------------------------------------------
+
+
+def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
+    fact = fm.load_facts(folder / "facts.jsonl")[0]
+    truth = fm.load_planted(folder).truth
+    row = truth[(truth.subject == fact.subject) & (truth.target == fact.target_true)].iloc[0]
+    found = data("attribute", fact.text, "--model", folder)
+    assert found["targets"] == [f" {fact.target_true}"]
+    assert [found["neurons"][0][name] for name in ("layer", "neuron")] == [row.layer, row.neuron]
+    first = data("decompose", fact.text, "--model", folder, "--layer", 2)["neurons"][0]
+    assert first["neuron"] == row.neuron
+    assert len(data("facts", folder / "facts.jsonl")) == 16
+    store = tmp_path / "store"
+    run("scan", folder / "corpus.txt", "--model", folder, "--out", store)
+    assert data("neuron", f"2.{row.neuron}", "--store", store)
+    run("report", fact.text, "--model", folder, "--out", tmp_path / "r.html")
+    assert fact.target_true in (tmp_path / "r.html").read_text("utf-8")
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (("fact",), ("KIND", "fact", "meanings", "roles", "facts")),
+        (("facts", "--neurons", 3), ("--neurons", "meanings and roles", "--subjects")),
+        (("roles", "--site", "late"), ("--site", "facts", "--per-role")),
+        (("facts", "--site", "middle"), ("middle", "early", "late", "both")),
+        (("facts", "--noise", "-1"), ("noise", "-1")),
+        (("facts", "--noise", "nan"), ("noise", "nan")),
+        (("facts", "--seed", "-1"), ("seed", "-1")),
+        (("facts", "--subjects", "x"), ("--subjects", "x")),
+        (("meanings", "--neurons", 0), ("neurons", "0")),
+        (("facts", "--objects", 100), ("n_objects", "20", "100")),
+    ],
+    ids=str,
+)
+def test_mistakes(args: tuple[object, ...], named: tuple[str, ...], tmp_path: Path) -> None:
+    mistake("plant", *args, "--out", tmp_path / "p", named=named)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_asked_for_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffnmem.planted.planting.plant", lambda *_, **__: pytest.fail("it worked first"))
+    (tmp_path / "mine").write_text("mine", "utf-8")
+    mistake("plant", "facts", "--out", tmp_path, named=(tmp_path, "not empty"))
+    mistake("plant", "facts", "--out", tmp_path / "mine", named=("mine",))
+    mistake("plant", "facts", "--out", tmp_path / "a" / "b", named=("no folder",))
+    mistake("plant", "facts", named=("--out",))
+    assert json.dumps([path.name for path in tmp_path.iterdir()]) == '["mine"]'

@@ -1,0 +1,139 @@
+"""A planted model on disk: whole or not at all, an ordinary model to load, and the same truth again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import FfnmemError, FileError
+from ffnmem.planted import Planted
+from tests.helpers import refuses
+from tests.planted.test_planting import SMALL
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def planted(request: pytest.FixtureRequest) -> Planted:
+    return fm.plant(request.param, seed=5, **SMALL[request.param])
+
+
+@pytest.fixture(scope="module")
+def known() -> Planted:
+    return fm.plant("facts", seed=5, **SMALL["facts"])
+
+
+def test_there_and_back(planted: Planted, tmp_path: Path) -> None:
+    """Not one number or word of the truth is another one, and the weights are the same."""
+    folder = planted.save(tmp_path / "planted")
+    back = fm.load_planted(folder)
+    assert back.model.fingerprint == planted.model.fingerprint == fm.load(folder).fingerprint
+    pd.testing.assert_frame_equal(back.truth, planted.truth)
+    assert (back.kind, back.seed, back.texts, back.facts) == (planted.kind, 5, planted.texts, planted.facts)
+    assert back.settings == dict(planted.settings)
+    assert back.recalled() == planted.recalled()
+    assert [path.name for path in tmp_path.iterdir()] == ["planted"]
+    again = back.save(tmp_path / "again")
+    for name in ("truth.csv", "corpus.txt", "planted.json"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_folder_is_an_ordinary_one(known: Planted, tmp_path: Path) -> None:
+    """Texts read the same from the folder, its facts are facts, and its corpus has as many documents as texts."""
+    folder = known.save(tmp_path / "planted")
+    model = fm.load(folder)
+    for text in known.texts[:5]:
+        assert model.tokenize(text) == known.model.tokenize(text)
+    assert fm.load_facts(folder / "facts.jsonl") == list(known.facts)
+    assert [document.text for document in fm.open_corpus(folder / "corpus.txt")] == list(known.texts)
+    store = fm.scan(model, str(folder / "corpus.txt"), tmp_path / "store")
+    assert store.manifest["corpus"]["documents"] == len(known.texts)
+
+
+def test_saving_leaves_the_model_as_it_was(known: Planted, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = known.model.fingerprint
+    known.save(tmp_path / "one")
+    known.save(tmp_path / "two")
+    assert known.model.fingerprint == before
+    assert all(known.recalled())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_empty_folder_is_filled_and_a_full_one_is_not(known: Planted, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    known.save(tmp_path / "empty")
+    for place in ("empty", "file"):
+        (tmp_path / "file").write_text("mine", "utf-8")
+        with refuses(FileError, OSError, place, "not empty"):
+            known.save(tmp_path / place)
+    with refuses(FileError, OSError, "no folder", "missing"):
+        known.save(tmp_path / "missing" / "planted")
+    assert (tmp_path / "file").read_text("utf-8") == "mine"
+
+
+def test_a_failure_leaves_nothing(known: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a folder would load and lack its truth."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ffnmem.planted.planted.write_whole", full)
+    with refuses(FileError, OSError, "planted", "No space left"):
+        known.save(tmp_path / "planted")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_planted_folder_is_refused(known: Planted, tiny_folder: Path, tmp_path: Path) -> None:
+    for place in (tiny_folder, tmp_path / "missing"):
+        with refuses(FileError, OSError, "planted.json", str(place)):
+            fm.load_planted(place)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("planted.json", "{", ("planted.json", "broken")),
+        ("planted.json", '{"kind": "facts", "settings": {}, "columns": {}}', ("planted.json", "seed")),
+        ("truth.csv", "layer,neuron\n0,1\n", ("truth.csv", "columns")),
+        ("truth.csv", None, ("truth.csv",)),
+        ("corpus.txt", None, ("corpus.txt",)),
+        ("facts.jsonl", None, ("facts.jsonl",)),
+        ("facts.jsonl", "{}", ("facts.jsonl", "line 1")),
+        ("model.safetensors", None, ()),
+    ],
+)
+def test_a_broken_folder_is_refused(
+    known: Planted, tmp_path: Path, file: str, content: str | None, named: tuple[str, ...]
+) -> None:
+    folder = known.save(tmp_path / "planted")
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(content, "utf-8")
+    with pytest.raises(FfnmemError) as caught:
+        fm.load_planted(folder)
+    assert all(name in str(caught.value) for name in named)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truth_with_letters_for_numbers_is_refused(known: Planted, tmp_path: Path) -> None:
+    folder = known.save(tmp_path / "planted")
+    text = (folder / "truth.csv").read_text("utf-8")
+    (folder / "truth.csv").write_text(text.replace("\n0,0,", "\nzero,0,"), "utf-8")
+    with refuses(FileError, OSError, "truth.csv", "zero"):
+        fm.load_planted(folder)
+
+
+def test_repr_says_what_it_is(known: Planted) -> None:
+    assert repr(known).startswith("Planted('facts', seed 5: Model('planted-facts-early-5'")
+    assert "pristine" not in repr(known)
+
+
+def test_the_card_names_the_settings(known: Planted, tmp_path: Path) -> None:
+    card = json.loads((known.save(tmp_path / "planted") / "planted.json").read_text("utf-8"))
+    assert card["settings"] == dict(known.settings)
+    assert (card["kind"], card["ffnmem"]) == ("facts", fm.__version__)
+    assert card["columns"]["layer"] == "whole"

@@ -1,0 +1,266 @@
+"""Planted roles hold by their definition, on weights and on text, for several seeds; and the toolkit finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from ffnmem.errors import InputError
+from ffnmem.planted import Planted
+from ffnmem.planted.roles import CONTEXT, D_MODEL, ROLES, plant_roles
+from ffnmem.planted.skeleton import SPECIAL, ffn_inputs
+from ffnmem.scanning import scan
+from ffnmem.semantics.roles import roles
+from tests.helpers import refuses
+
+SIZES = {"n_layers": 2, "neurons": 72, "per_role": 6, "n_words": 768, "n_tokens": 16_000}
+RANDOM = 1 / D_MODEL  # the variance of a random direction's cosines
+NAMES = {"frequency": "token-frequency", "detector": "token-detector"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A planted model with what its weights and its text say, computed here by the definitions."""
+
+    planted: Planted
+    frame: pd.DataFrame
+    cosines: np.ndarray
+    logits: np.ndarray
+    fires: np.ndarray
+    tokens: np.ndarray
+    positions: np.ndarray
+
+    def of(self, role: str) -> pd.DataFrame:
+        return self.frame[self.frame.role == role]
+
+    def ids(self, detail: str) -> list[int]:
+        """The token ids of words listed in a detail."""
+        return self.planted.model.tokenizer(" ".join(detail.split(", ")), add_special_tokens=False)["input_ids"]
+
+
+def measure(planted: Planted) -> Measured:
+    model = planted.model
+    unembedding = model.unembedding.detach().double()
+    values = torch.cat([model.ffn[layer].values for layer in range(model.n_layers)]).detach().double()
+    logits = (values @ unembedding.T)[:, len(SPECIAL) :]
+    cosines = logits / values.norm(dim=-1, keepdim=True) / unembedding.norm(dim=-1)[len(SPECIAL) :]
+    texts = [[0, *row] for row in model.tokenizer(list(planted.texts), add_special_tokens=False)["input_ids"]]
+    tokens = torch.tensor([row + [0] * (CONTEXT - len(row)) for row in texts])
+    content = tokens != 0
+    fires, io = [], []
+    for layer in range(model.n_layers):
+        ffn = model.ffn[layer]
+        keys = ffn.keys.detach().double()
+        assert ffn.key_bias is not None
+        fires.append(ffn_inputs(planted.pristine, layer, tokens)[content] @ keys.T + ffn.key_bias.detach().double() > 0)
+        io.append(torch.cosine_similarity(keys, ffn.values.detach().double()))
+    frame = planted.truth.assign(io_cosine=torch.cat(io).numpy(), norm=values.norm(dim=-1).numpy())
+    return Measured(
+        planted,
+        frame,
+        cosines.numpy(),
+        logits.numpy(),
+        torch.cat(fires, dim=1).numpy(),
+        tokens[content].numpy(),
+        torch.arange(CONTEXT).expand_as(tokens)[content].numpy(),
+    )
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def measured(request: pytest.FixtureRequest) -> Measured:
+    return measure(plant_roles(seed=request.param, **SIZES))
+
+
+def information(fires: np.ndarray, positions: np.ndarray) -> float:
+    """I(fires; position) in nats, its bias taken off."""
+    table = np.array([np.bincount(positions[fires == side], minlength=CONTEXT)[1:] for side in (False, True)])
+    joint = table / table.sum()
+    independent = joint.sum(0) * joint.sum(1, keepdims=True)
+    plain = np.sum(joint * np.log(np.where(joint > 0, joint, 1) / np.where(joint > 0, independent, 1)))
+    return float(plain - (joint.shape[1] - 1) / (2 * table.sum()))
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_truth_has_a_row_for_every_neuron(measured: Measured) -> None:
+    truth = measured.planted.truth
+    assert list(truth.columns) == ["layer", "neuron", "role", "io", "detail"]
+    assert truth[["layer", "neuron"]].to_numpy().tolist() == [[i, j] for i in range(2) for j in range(72)]
+    counts = pd.crosstab(truth.role, truth.layer)
+    for role in ROLES[:-1]:
+        assert counts.loc[role].tolist() == [0 if role == "entropy" else 6, 6]
+    for io in ("strengthening", "weakening"):
+        assert (truth.io == io).groupby(truth.layer).sum().tolist() == [6, 6]
+    named = ["prediction", "suppression", "partition", "entropy", "position", "frequency", "detector"]
+    assert sorted(truth.role[truth.detail != ""].unique()) == sorted(named)
+
+
+def test_the_model_is_an_ordinary_gpt2(measured: Measured) -> None:
+    model = measured.planted.model
+    assert (model.n_layers, model.d_model, model.d_mlp) == (2, D_MODEL, 72)
+    assert set(" ".join(measured.planted.texts).split()) <= {
+        word.strip() for word in model.token_strings(range(len(SPECIAL), 770))
+    }
+
+
+# -- what values write -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("role", "sign"), [("prediction", 1), ("suppression", -1)])
+def test_predicted_and_suppressed_tokens_stand_out(measured: Measured, role: str, sign: int) -> None:
+    for i, row in measured.of(role).iterrows():
+        own = sorted(measured.ids(row.detail))
+        extreme = np.argsort(-sign * measured.cosines[i], kind="stable")[: len(own)] + len(SPECIAL)
+        assert sorted(extreme.tolist()) == own
+        assert stats.kurtosis(measured.cosines[i]) > 10
+        assert sign * stats.skew(measured.cosines[i]) > 0
+
+
+def test_other_values_have_no_peaks(measured: Measured) -> None:
+    others = measured.frame.index[~measured.frame.role.isin(["prediction", "suppression"])]
+    assert stats.kurtosis(measured.cosines[others], axis=1).max() < 3
+
+
+def test_partition_neurons_split_the_vocabulary_by_the_letter_they_name(measured: Measured) -> None:
+    """Far beyond .005 (and 5 times what is random), with nearly every word on the side that its letter says."""
+    words = [word.strip() for word in measured.planted.model.token_strings(range(len(SPECIAL), 770))]
+    for i, row in measured.of("partition").iterrows():
+        place, _, *letters, way = row.detail.split()
+        expected = np.array([1 if word[int(place[0]) - 1] in letters else -1 for word in words])
+        sides = np.sign(measured.cosines[i]) * (1 if way == "up" else -1)
+        assert (sides == expected).mean() > 0.95
+        assert measured.cosines[i].var() > max(0.005, 5.12 * RANDOM)
+    others = measured.frame.index[measured.frame.role != "partition"]
+    assert measured.cosines[others].var(axis=1).max() < 0.005
+
+
+def test_entropy_neurons_lower_all_logits_alike(measured: Measured) -> None:
+    """Large, in the last layer, and without a logit of their own: through the norm they only scale what is there."""
+    found = measured.of("entropy")
+    assert set(found.layer) == {1}
+    usual = np.median(measured.frame.norm)
+    final = torch.randn(64, D_MODEL, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    unembedding = measured.planted.model.unembedding.detach().double()
+    values = measured.planted.model.ffn[1].values.detach().double()
+    for i, row in found.iterrows():
+        assert row.norm > 2.5 * usual
+        assert measured.cosines[i].var() < 0.2 * RANDOM
+        value = values[row.neuron]
+        before, after = (
+            torch.nn.functional.layer_norm(x, (D_MODEL,)) @ unembedding.T
+            for x in (final, final + 40 * value / row.norm)
+        )
+        assert before.log_softmax(-1).exp().pow(2).sum() > after.log_softmax(-1).exp().pow(2).sum()
+        assert np.corrcoef(before.flatten(), after.flatten())[0, 1] > 0.85
+
+
+def test_frequency_neurons_move_logits_along_log_frequency(measured: Measured) -> None:
+    words = " ".join(measured.planted.texts).split()
+    counts = pd.Series(words).value_counts()
+    names = [word.strip() for word in measured.planted.model.token_strings(range(len(SPECIAL), 770))]
+    frequency = np.log1p(counts.reindex(names, fill_value=0))
+    for i, row in measured.of("frequency").iterrows():
+        sign = 1 if row.detail == "frequent tokens up" else -1
+        assert sign * np.corrcoef(measured.logits[i], frequency)[0, 1] > 0.9
+    for i in measured.of("none").index:
+        assert abs(np.corrcoef(measured.logits[i], frequency)[0, 1]) < 0.4
+
+
+# -- when neurons fire -------------------------------------------------------------------------------------------------
+
+
+def test_detectors_fire_for_their_tokens_and_nothing_else(measured: Measured) -> None:
+    """Each for nearly all occurrences, and nearly nothing else; a few may be worn away by the noise."""
+    good = []
+    for i, row in measured.of("detector").iterrows():
+        own = np.isin(measured.tokens, measured.ids(row.detail))
+        assert 1 <= len(measured.ids(row.detail)) <= 5
+        fires = measured.fires[:, i]
+        good.append(fires[own].mean() > 0.95 and own[fires].mean() > 0.95)
+        assert fires[own].mean() > 0.6
+    assert np.mean(good) >= 0.75
+
+
+def test_the_dead_never_fire_and_the_others_do(measured: Measured) -> None:
+    dead = (measured.frame.role == "dead").to_numpy()
+    assert not measured.fires[:, dead].any()
+    assert measured.fires[:, ~dead].any(0).all()
+
+
+def test_only_position_neurons_tell_positions(measured: Measured) -> None:
+    """Their firings carry more than .05 nats about the position, and most are where they should be; others' carry
+    less."""
+    for i, row in measured.frame.iterrows():
+        fires = measured.fires[:, i]
+        if row.role == "position":
+            first, last = (int(word) for word in row.detail.removeprefix("positions ").split(" to "))
+            inside = (measured.positions >= first) & (measured.positions <= last)
+            assert information(fires, measured.positions) > 0.05
+            assert fires[inside].mean() > 2 * fires[~inside].mean()
+        else:
+            assert information(fires, measured.positions) < 0.05
+
+
+def test_keys_lie_along_values_where_they_should(measured: Measured) -> None:
+    for io, low, high in (("strengthening", 0.5, 1), ("weakening", -1, -0.5), ("none", -0.25, 0.25)):
+        assert measured.frame.io_cosine[measured.frame.io == io].between(low, high).all()
+
+
+# -- noise, seeds, refusals, and the rules -----------------------------------------------------------------------------
+
+
+def test_without_noise_directions_are_exact() -> None:
+    found = measure(plant_roles(seed=2, noise=0.0, **SIZES))
+    for role, bar in (("entropy", 0.05), ("none", 2.0)):
+        assert found.cosines[found.of(role).index].var(axis=1).max() < bar * RANDOM
+    split = found.of("partition").index
+    assert np.allclose(np.abs(found.cosines[split]).std(1) / np.abs(found.cosines[split]).mean(1), 0, atol=0.05)
+
+
+def test_the_same_seed_gives_the_same_weights_and_noise_and_seed_others() -> None:
+    one, two = (plant_roles(seed=5, **SIZES) for _ in range(2))
+    assert one.model.fingerprint == two.model.fingerprint
+    pd.testing.assert_frame_equal(one.truth, two.truth)
+    assert one.texts == two.texts
+    assert plant_roles(seed=5, noise=0.1, **SIZES).model.fingerprint != one.model.fingerprint
+    assert plant_roles(seed=6, **SIZES).model.fingerprint != one.model.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"n_words": 500}, ("n_words", "768", "500")),
+        ({"n_words": 3000}, ("n_words", "2000", "3000")),
+        ({"n_tokens": 100}, ("n_tokens", "100")),
+        ({"noise": -1.0}, ("noise", "-1")),
+        ({"neurons": 20}, ("neurons", "54", "20")),
+        ({"per_role": 0}, ("per_role", "0")),
+        ({"seed": -1}, ("seed", "-1")),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, Any], named: tuple[str, ...]) -> None:
+    with refuses(InputError, ValueError, *named):
+        plant_roles(**{**SIZES, **wrong})
+
+
+def test_the_published_rules_find_the_planted_roles(tmp_path: Path) -> None:
+    """Precision and recall of each role are at least 0.9, as are those of the input–output cosine."""
+    planted = plant_roles(seed=3, **SIZES)
+    store = scan(planted.model, list(planted.texts), tmp_path / "store")
+    both = planted.truth.merge(roles(planted.model, store), on=["layer", "neuron"], suffixes=("", "_found"))
+    for role in ROLES[:-1]:
+        name = NAMES.get(role, role)
+        true, found = both.role == role, both["is_" + name.replace("-", "_")]
+        assert (true & found).sum() >= 0.9 * found.sum(), role
+        assert (true & found).sum() >= 0.9 * true.sum(), role
+    for io in ("strengthening", "weakening"):
+        true, found = both.io == io, both["is_" + io]
+        assert (true & found).sum() >= 0.9 * max(true.sum(), found.sum()), io
