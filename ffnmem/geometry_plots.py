@@ -1,0 +1,139 @@
+"""matplotlib pictures of the geometry of memories, by layer.
+
+As in :mod:`ffnmem.plots`: each takes ``ax=None``, draws on it or on a new figure, and returns the Axes. Keys are blue
+and values green in every one of them, and what random vectors give is grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from .errors import check_choice
+from .plots import ATTENTION, FFN, MOST_TICKS, axes_for, ink, titled
+from .semantics.geometry import Geometry
+
+COLOURS = {"key": FFN, "value": "#009E73"}
+NAMES = {"key": "keys", "value": "values"}
+OFFSET = {"key": -0.2, "value": 0.2}
+WIDTH = 0.3
+
+
+def plot_geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = None) -> Axes:
+    """One aspect of the geometry of keys and values, by layer, beside what random vectors give.
+
+    Args:
+        geometry: from :func:`ffnmem.geometry`.
+        what: ``"interference"``: the absolute cosine of pairs of neurons, a bar from its median to its 99.9% quantile
+            and a dot at its maximum; in grey the same of random rows as anisotropic as the layer's, a dotted line at
+            the 99.9% quantile of random directions. ``"capacity"``: the share of a dimension that a neuron has to
+            itself, 5% to 95% of neurons light, 25% to 75% dark, a line at the median, a grey one at that of random
+            rows. ``"io"``: the cosine of a neuron's key and value likewise, in grey 2.5% to 97.5% of mismatched
+            pairs. ``"rank"``: effective ranks; dotted, those of random rows.
+        ax: where to draw; default a new figure.
+
+    Returns:
+        The Axes.
+
+    Raises:
+        InputError: an unknown ``what``.
+    """
+    check_choice("what", what, DRAWS)
+    ax = axes_for(ax, (7, 3.8))
+    rows = geometry.layers
+    title = DRAWS[what](rows, ax, geometry)
+    every = 1 + len(rows) // MOST_TICKS
+    ax.set_xticks(range(0, len(rows), every), [str(layer) for layer in rows["layer"][::every]])
+    ax.set_xlim(-0.6, len(rows) - 0.4)
+    ax.set_xlabel("layer")
+    return titled(ax, f"{title}, by layer")
+
+
+def draw_interference(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
+    places = np.arange(len(rows))
+    for side, offset in OFFSET.items():
+        for prefix, shift, colour, label in (
+            ("cosine", -0.07, COLOURS[side], NAMES[side]),
+            ("matched", 0.09, ATTENTION, "random rows, as anisotropic" if side == "value" else None),
+        ):
+            low, high = (rows[f"{side}_{prefix}_{name}"] for name in ("q50", "q999"))
+            ax.bar(places + offset + shift, high - low, 0.15, bottom=low, color=colour, label=label)
+            largest = rows[f"{side}_{prefix}_max"].abs()
+            ax.plot(places + offset + shift, largest, linestyle="none", marker="o", markersize=3.5, color=colour)
+    ax.axhline(
+        float(rows["key_isotropic_q999"].max()),
+        color=ink(),
+        linewidth=1,
+        linestyle=":",
+        label="99.9% of random directions",
+    )
+    ax.set_ylim(0, 1.02)
+    ax.set_ylabel("|cosine| of pairs: median to 99.9%, maximum")
+    ax.legend(frameon=False, loc="upper right", ncols=2, fontsize="small")
+    return f"How much memories of {geometry.provenance.model} overlap in pairs"
+
+
+def draw_capacity(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
+    places = np.arange(len(rows))
+    for side, offset in OFFSET.items():
+        spread(ax, places + offset, rows, f"{side}_capacity", COLOURS[side], NAMES[side])
+        null = rows[f"{side}_isotropic_capacity_q50"]
+        ends = (places + offset - WIDTH / 2 - 0.03, places + offset + WIDTH / 2 + 0.03)
+        ax.hlines(null, *ends, color=ATTENTION, linewidth=2, label="random rows" if side == "value" else "")
+    ax.set_ylim(bottom=0)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.set_ylabel("share of a dimension")
+    ax.legend(frameon=False, loc="best", fontsize="small")
+    return f"Capacity of the neurons of {geometry.provenance.model}"
+
+
+def draw_io(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
+    places = np.arange(len(rows))
+    low, high = rows["io_null_low"], rows["io_null_high"]
+    ax.bar(places, high - low, 0.84, bottom=low, color=ATTENTION, label="95% of mismatched pairs")
+    spread(ax, places, rows, "io", COLOURS["key"], "neurons")
+    ax.axhline(0, color=ink(), linewidth=0.8)
+    for threshold in (geometry.strengthening, geometry.weakening):
+        ax.axhline(threshold, color=ink(), linewidth=0.8, linestyle=":")
+    largest = max(0.7, *(abs(rows[f"io_{name}"]).max() for name in ("q5", "q95")))
+    ax.set_ylim(-1.1 * largest, 1.1 * largest)
+    ax.set_ylabel("cosine of key and value")
+    ax.legend(frameon=False, loc="best", fontsize="small")
+    return f"Input–output cosine of the neurons of {geometry.provenance.model}"
+
+
+def draw_rank(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
+    places = np.arange(len(rows))
+    for side, colour in COLOURS.items():
+        for measure, marker in (("entropy", "o"), ("participation", "s"), ("stable", "^")):
+            label = f"{NAMES[side]}: {measure}"
+            ax.plot(places, rows[f"{side}_{measure}_rank"], color=colour, marker=marker, markersize=4, label=label)
+            null = rows[f"{side}_isotropic_{measure}_rank"]
+            known = side == "value" and measure == "stable"
+            ax.plot(places, null, color=ink(), linewidth=0.8, linestyle=":", label="random rows" if known else None)
+    ax.axhline(geometry.d_model - 1, color=ATTENTION, linewidth=1.4, label="dimensions")
+    ax.set_ylim(0, 1.05 * (geometry.d_model - 1))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylabel("effective rank")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
+    return f"Effective rank of keys and values of {geometry.provenance.model}"
+
+
+def spread(ax: Axes, places: np.ndarray, rows: pd.DataFrame, prefix: str, colour: str, label: str) -> None:
+    """Quantiles over neurons: 5% to 95% light, 25% to 75% dark, a line at the median."""
+    low, first, median, third, high = (rows[f"{prefix}_{name}"] for name in ("q5", "q25", "q50", "q75", "q95"))
+    ax.bar(places, high - low, WIDTH, bottom=low, color=colour, alpha=0.35)
+    ax.bar(places, third - first, WIDTH, bottom=first, color=colour, label=label)
+    ax.hlines(median, places - WIDTH / 2, places + WIDTH / 2, color=ink(), linewidth=2)
+
+
+DRAWS: dict[str, Callable[[pd.DataFrame, Axes, Geometry], str]] = {
+    "interference": draw_interference,
+    "capacity": draw_capacity,
+    "io": draw_io,
+    "rank": draw_rank,
+}

@@ -1,0 +1,1 @@
+"""What memories stand for: the geometry of keys and values, roles, polysemanticity."""

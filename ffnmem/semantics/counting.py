@@ -1,0 +1,254 @@
+"""When neurons fire, by position and by token: counts from one reading, and what follows from them.
+
+A neuron fires at a token where its coefficient is above 0 (of GELU and ReLU: where its pre-activation is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int32, Int64
+from scipy import special, stats
+from torch import Tensor
+
+from ..errors import InputError
+from ..models import Model
+from ..scanning.passes import Report
+from ..scanning.reduction import Workers
+from ..scanning.store import Store
+from .kernels import count_active
+from .reading import SEQUENCES, Page, Reading, choose, read
+
+MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not looked at
+SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
+
+
+class ActiveCounts:
+    """How often each neuron fired in each group of tokens.
+
+    Args:
+        groups: the group of each content token of a page, from 0; −1 for none.
+        n_groups: how many there are.
+        sizes: d_mlp of every layer counted.
+    """
+
+    def __init__(self, groups: Callable[[Page], Int64[np.ndarray, " n"]], n_groups: int, sizes: dict[int, int]) -> None:
+        self.groups = groups
+        self.seen = np.zeros(n_groups, np.int64)
+        self.counts = {layer: np.zeros((n_groups, size), np.int32) for layer, size in sizes.items()}
+        self.first = min(sizes)
+        self.workers = Workers()
+
+    def add(
+        self, page: Page, layer: int, pre: Float[Tensor, "cells d_mlp"], coefficients: Float[Tensor, "cells d_mlp"]
+    ) -> None:
+        """Count one layer of a page."""
+        if layer not in self.counts:
+            return
+        group = self.groups(page)
+        inside = group >= 0
+        if layer == self.first:
+            self.seen += np.bincount(group[inside], minlength=len(self.seen))
+        pairs = np.stack([page.places[inside], group[inside]], axis=1)
+        table, counts = coefficients.to("cpu", torch.float32).contiguous().numpy(), self.counts[layer]
+        self.workers(lambda start, stop: count_active(table, pairs, start, stop, counts), table.shape[1])
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self.workers.close()
+
+
+@dataclass(frozen=True, eq=False)
+class FiringCounts:
+    """How often neurons fired, from one reading of text. Made by :func:`count_firings`.
+
+    Attributes:
+        reading: which sequences.
+        positions: content tokens at each position. at_position: by layer, those at which each neuron fired.
+        types: ids of the tokens looked at, most frequent first. type_counts: how often each occurs.
+        at_type: by layer, how often each neuron fired at each of these.
+        least_count: every content token at least that frequent in the reading is among ``types``.
+    """
+
+    reading: Reading
+    positions: Int64[np.ndarray, " context"]
+    at_position: dict[int, Int32[np.ndarray, "context d_mlp"]]
+    types: Int64[np.ndarray, " types"]
+    type_counts: Int64[np.ndarray, " types"]
+    at_type: dict[int, Int32[np.ndarray, "types d_mlp"]]
+    least_count: int
+
+    @property
+    def layers(self) -> list[int]:
+        return sorted(self.at_position)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.positions.sum())
+
+    def fired(self, layer: int) -> Int64[np.ndarray, " d_mlp"]:
+        """At how many tokens each neuron fired."""
+        return self.at_position[layer].sum(axis=0, dtype=np.int64)
+
+
+def count_firings(
+    model: Model,
+    store: Store,
+    layers: Sequence[int] | None = None,
+    *,
+    n_sequences: int | None = SEQUENCES,
+    seed: int = 0,
+    memory: int = MEMORY,
+    progress: Report | None = None,
+) -> FiringCounts:
+    """Count firings by position and by token in a sample of a store's text.
+
+    Memory stays flat: only the most frequent tokens are counted by themselves, as many as fit into ``memory``; the
+    counts of these are exact.
+
+    Args:
+        model: of the store. layers: which; default all.
+        n_sequences: how many sequences to read; None for all. seed: of their choice.
+        memory: bytes for the counts by token.
+        progress: told ("text", sequences done, in all).
+
+    Raises:
+        InputError: another model than the store's; a sample without content.
+    """
+    store.check_model(model)
+    reading = choose(store, n_sequences, seed)
+    wanted = list(range(model.n_layers)) if layers is None else sorted(layers)
+    sizes = {layer: model.ffn[layer].d_mlp for layer in wanted}
+    counts = reading.token_counts
+    if not counts.any():
+        raise InputError("the sequences to read hold no content but special tokens: read more of them")
+    types, least = frequent(counts, max(1, memory // (4 * sum(sizes.values()))))
+    slots = np.full(len(counts), -1, np.int64)
+    slots[types] = np.arange(len(types))
+    by_position = ActiveCounts(lambda page: page.positions, store.settings.context, sizes)
+    by_type = ActiveCounts(lambda page: slots[page.tokens], len(types), sizes)
+    try:
+        read(model, reading, (by_position, by_type), progress)
+    finally:
+        by_position.close()
+        by_type.close()
+    return FiringCounts(reading, by_position.seen, by_position.counts, types, counts[types], by_type.counts, least)
+
+
+def frequent(counts: Int64[np.ndarray, " vocab"], room: int) -> tuple[Int64[np.ndarray, " types"], int]:
+    """The ids that occur, most frequent first, ties by id, at most ``room`` of them; and the count from which on no id
+    is missing.
+    """
+    order = np.argsort(-counts, kind="stable")
+    order = order[: int((counts > 0).sum())]
+    least = 1 if room >= len(order) else int(counts[order[room]]) + 1
+    return order[:room].astype(np.int64), least
+
+
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PositionInformation:
+    """Mutual information between firing and position.
+
+    Attributes:
+        information: nats, less its bias; not below 0.
+        p: of a G test of independence, for tokens that are independent of each other; within a sequence they are not
+            quite, so it is too small where firing lasts.
+    """
+
+    information: Float64[np.ndarray, " d_mlp"]
+    p: Float64[np.ndarray, " d_mlp"]
+
+
+def position_information(
+    active: Int32[np.ndarray, "context d_mlp"], seen: Int64[np.ndarray, " context"]
+) -> PositionInformation:
+    """I(fires; position) = Σₚ p(pos) KL(Bernoulli(f(pos)) ‖ Bernoulli(f)), f(pos) the firing rate at a position.
+
+    The paper's texts all have full length, so its p(pos) is 1/T; here positions count as often as they occur. A finite
+    sample has information even without any dependence, (positions − 1)/2N on average, which is taken off.
+
+    Args:
+        active: how often each neuron fired at each position. seen: how many tokens each position has.
+
+    Source: Voita et al. 2023 (2309.04827), §5.1 and appendix B.1; the bias, Miller 1955.
+    """
+    used = seen > 0
+    n = seen[used][:, None].astype(np.float64)
+    total = float(n.sum())
+    rate = active[used] / n
+    mean = active[used].sum(axis=0) / total
+    divergence = special.rel_entr(rate, mean) + special.rel_entr(1 - rate, 1 - mean)
+    plain = (n * divergence).sum(axis=0) / total
+    freedom = int(used.sum()) - 1
+    varies = (mean > 0) & (mean < 1) & (freedom > 0)
+    information = np.where(varies, np.maximum(plain - freedom / (2 * total), 0.0), 0.0)
+    p = np.where(varies, stats.chi2.sf(2 * total * plain, max(freedom, 1)), 1.0)
+    return PositionInformation(information, p)
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """Which tokens make a layer's neurons fire.
+
+    Attributes:
+        covering: the fewest tokens that make up ``coverage`` of a neuron's firings; NaN where no number of the tokens
+            looked at does, and where it never fired.
+        covered: how many tokens fire it nearly every time. share: which part of its firings they make up; NaN where it
+            never fired.
+        detects: whether it is a token detector.
+        triggers: of each detector by its index, the ids of its covered tokens, most firings first.
+    """
+
+    covering: Float64[np.ndarray, " d_mlp"]
+    covered: Int64[np.ndarray, " d_mlp"]
+    share: Float64[np.ndarray, " d_mlp"]
+    detects: Bool[np.ndarray, " d_mlp"]
+    triggers: dict[int, list[int]]
+
+
+def token_detection(
+    counts: FiringCounts, layer: int, *, types: int = 5, coverage: float = 0.95, min_count: int = 10
+) -> Detection:
+    """Token detectors: neurons that fire if, and only if, the token is one of a few.
+
+    (1) At most ``types`` tokens make up at least ``coverage`` of the neuron's firings; (2) a token is covered if the
+    neuron fires at no less than ``coverage`` of its occurrences; (3) the covered tokens make up at least ``coverage``
+    of its firings. Only tokens in ``counts.types`` that occur ``min_count`` times or more can be covered; firings at
+    others count against the neuron.
+
+    Args:
+        counts: from :func:`count_firings`. layer: one that was read.
+        types, coverage: the paper's 5 and 95%.
+        min_count: of a rarer token one cannot tell how often it makes a neuron fire.
+
+    Source: Voita et al. 2023 (2309.04827), §4.1 and §4.2.
+    """
+    active, fired = counts.at_type[layer], counts.fired(layer)
+    covering = np.full(len(fired), np.nan)
+    for start in range(0, len(fired), SORTED):
+        part = slice(start, start + SORTED)
+        made_up = np.cumsum(-np.sort(-active[:, part], axis=0), axis=0, dtype=np.int64)
+        enough = made_up >= coverage * fired[part]
+        reached = enough.any(axis=0) & (fired[part] > 0)
+        covering[part] = np.where(reached, 1.0 + enough.argmax(axis=0), np.nan)
+    known = counts.type_counts[:, None] >= min_count
+    covers = known & (active >= coverage * counts.type_counts[:, None])
+    share = np.full(len(fired), np.nan)
+    alive = fired > 0
+    share[alive] = np.where(covers, active, 0).sum(axis=0, dtype=np.int64)[alive] / fired[alive]
+    detects = alive & (covering <= types) & (share >= coverage)
+    triggers = {}
+    for neuron in np.flatnonzero(detects).tolist():
+        slots = np.flatnonzero(covers[:, neuron])
+        order = slots[np.argsort(-active[slots, neuron], kind="stable")]
+        triggers[neuron] = counts.types[order].tolist()
+    return Detection(covering, covers.sum(axis=0, dtype=np.int64), share, detects, triggers)

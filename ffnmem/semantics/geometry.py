@@ -1,0 +1,243 @@
+"""``geometry``: how crowded the keys and values of each layer are, read from the weights alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from ..captures import choose_layers
+from ..errors import InputError, check_count
+from ..models import Model
+from ..provenance import Provenance
+from . import capacity, interference
+from .alignment import NO_ALIGNMENT, SPREAD, Alignment, alignment, mismatched
+from .duplicates import Duplicates, Progress, find_duplicates
+from .folding import SIDES, cosines, memory_rows, unit_rows
+from .interference import QUANTILES, Overlap
+
+THRESHOLD = 0.9
+LIMIT = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
+
+    Attributes:
+        layers: one row a layer. neurons: one row a neuron.
+        duplicates: near-duplicate neurons, the best pairs of each kind; None if not asked for.
+        duplicate_counts: how many such pairs there are in all, by pair of layers; None likewise.
+        d_model: the width of the residual stream; memories have one dimension fewer.
+        strengthening, weakening: the thresholds of the input–output cosine.
+        threshold: that of duplicates.
+        provenance: model, numeric type and settings.
+    """
+
+    layers: pd.DataFrame
+    neurons: pd.DataFrame
+    duplicates: pd.DataFrame | None
+    duplicate_counts: pd.DataFrame | None
+    d_model: int
+    strengthening: float
+    weakening: float
+    threshold: float | None
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows by layer."""
+        return self.layers.copy()
+
+    def duplicate_total(self, by: str) -> int:
+        """How many near-duplicate pairs of a kind ("key", "value", "both") there are; 0 if they were not sought."""
+        counts = self.duplicate_counts
+        return 0 if counts is None else int(counts.loc[counts["by"] == by, "pairs"].sum())
+
+    def __repr__(self) -> str:
+        sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
+        return f"Geometry({self.provenance.model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought})"
+
+    def _repr_html_(self) -> str:
+        from ..reports.geometry import geometry_html
+
+        return geometry_html(self)
+
+
+def geometry(
+    model: Model,
+    *,
+    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    strengthening: float = 0.5,
+    weakening: float = -0.5,
+    threshold: float | None = THRESHOLD,
+    limit: int = LIMIT,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Geometry:
+    """How keys and values share their space: overlap, effective rank, capacity, input–output cosine, duplicates.
+
+    All of it is read from weights, no text. Weight overlap is a proxy for superposition: which memories fire together,
+    and so disturb each other, only activations can say. Keys are taken as neurons read them, with the gain of the norm
+    in front folded in, and values as norms above read them; of both the component along (1, …, 1), which those norms
+    remove, is left out. They have d = d_model − 1 dimensions then.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        layers: one or several; default all.
+        strengthening, weakening: an input–output cosine above or below counts as such.
+        threshold: cosine above which two neurons are near-duplicates, between 0 and 1; None does not seek any.
+        limit: pairs kept of each kind of near-duplicates.
+        seed: of the random vectors of the nulls, which also depend on layer and side alone.
+        progress: called with "geometry" or "duplicates", layers (or pairs of layers) done, and all of them.
+
+    Returns:
+        A :class:`Geometry`. Its ``layers`` have layer, neurons, and with ``key_`` and ``value_`` in front of each:
+        ``cosine_mean``, ``cosine_rms``, ``cosine_q50``, ``_q90``, ``_q99``, ``_q999`` (of the absolute cosine of
+        distinct neurons), ``cosine_max`` (with its sign), ``max_neuron``, ``max_other``; the same numbers as
+        ``isotropic_…`` for random directions (closed form) and ``matched_…`` for random rows as anisotropic as the
+        layer's own; ``entropy_rank``, ``participation_rank``, ``stable_rank``, and ``isotropic_…`` of random rows of
+        the same lengths; ``capacity_sum``, ``capacity_mean``, ``capacity_q5`` to ``_q95`` and ``isotropic_capacity_…``;
+        ``features``, ``features_per_neuron``, ``features_per_dimension``; ``zero`` (neurons of length 0, left out).
+        And of the input–output cosine: ``io_mean``, ``io_q5`` to ``io_q95``, ``io_null_low``, ``io_null_high`` (2.5%
+        and 97.5% of keys with values of other neurons), ``io_beyond`` (share outside; 5% by chance),
+        ``io_strengthening``, ``io_weakening`` (shares).
+        Its ``neurons`` have layer, neuron, io_cosine, and of key and value ``norm``, ``capacity``, ``interference``
+        (rms cosine with the layer's other neurons).
+
+    Raises:
+        OutOfRangeError: no such layer. InputError: a threshold out of range, or a limit below 1.
+
+    Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4.
+    """
+    chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
+    check_cosine("strengthening", strengthening, -1.0)
+    check_cosine("weakening", weakening, -1.0)
+    if threshold is not None:
+        check_cosine("threshold", threshold, 0.0)
+    check_count("limit", limit)
+    check_count("seed", seed, 0)
+    rows, neurons = [], []
+    for done, layer in enumerate(chosen, start=1):
+        row, frame = measure_layer(model, layer, seed, strengthening, weakening)
+        rows.append(row)
+        neurons.append(frame)
+        if progress is not None:
+            progress("geometry", done, len(chosen))
+    found: Duplicates | None = None
+    if threshold is not None:
+        found = find_duplicates(
+            lambda side, layer: unit_rows(memory_rows(model, layer, side).float()), chosen, threshold, limit, progress
+        )
+    return Geometry(
+        layers=pd.DataFrame(rows),
+        neurons=pd.concat(neurons, ignore_index=True),
+        duplicates=None if found is None else found.pairs,
+        duplicate_counts=None if found is None else found.counts,
+        d_model=model.d_model,
+        strengthening=float(strengthening),
+        weakening=float(weakening),
+        threshold=None if threshold is None else float(threshold),
+        provenance=model.provenance(
+            seed=seed, strengthening=strengthening, weakening=weakening, threshold=threshold, limit=limit
+        ),
+    )
+
+
+def check_cosine(name: str, value: float, low: float) -> None:
+    """Raise InputError unless ``low`` < value < 1."""
+    if not low < value < 1.0:
+        raise InputError(f"{name} must be between {low:g} and 1, not {value!r}")
+
+
+def measure_layer(
+    model: Model, layer: int, seed: int, strengthening: float, weakening: float
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One layer's row, and its neurons' rows."""
+    vectors = {side: memory_rows(model, layer, side) for side in SIDES}
+    own = cosines(vectors["key"], vectors["value"])
+    null = mismatched(vectors["key"].double(), vectors["value"].double(), [seed, layer])
+    row: dict[str, Any] = {"layer": layer, "neurons": len(own)}
+    columns: dict[str, Any] = {"layer": layer, "neuron": range(len(own)), "io_cosine": own.cpu().numpy()}
+    for place, side in enumerate(SIDES):
+        numbers, by_neuron = measure_side(vectors[side], [seed, layer, place])
+        row |= {f"{side}_{name}": number for name, number in numbers.items()}
+        columns |= {f"{side}_{name}": values for name, values in by_neuron.items()}
+    row |= {f"io_{name}": number for name, number in io_columns(alignment(own, null, strengthening, weakening)).items()}
+    return row, pd.DataFrame(columns)
+
+
+def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[str, Float64[np.ndarray, " rows"]]]:
+    """The numbers of a layer's keys or values, and those of each neuron; names without the side."""
+    lengths = rows.double().norm(dim=-1)
+    living = lengths.nonzero().squeeze(1)
+    n, d = len(living), rows.shape[1]
+    units = unit_rows(rows[living])
+    numbers: dict[str, Any] = {"zero": len(rows) - n}
+    alone = torch.full_like(lengths, torch.nan)
+    own = drawn = interference.NO_OVERLAP
+    if n > 1:
+        moments = interference.moments(units)
+        own = interference.overlap(units.float(), moments)
+        drawn = interference.overlap(interference.matched_units(moments, [*seed, 0]).to(units.device))
+        alone[living] = interference.row_interference(units, moments.second)
+    numbers |= overlap_columns("cosine", own)
+    neuron, other = (int(living[i]) if i >= 0 else -1 for i in own.pair)
+    numbers |= {"max_neuron": neuron, "max_other": other}
+    numbers |= overlap_columns("isotropic", interference.isotropic_overlap(d, n * (n - 1) // 2))
+    numbers |= overlap_columns("matched", drawn)
+    gram = capacity.gram(rows)
+    shares = capacity.capacities(rows, gram)
+    numbers |= space_columns("", gram, shares[living])
+    chance = torch.from_numpy(capacity.isotropic_rows(lengths[living].cpu().numpy(), d, [*seed, 1]))
+    chance_gram = capacity.gram(chance)
+    numbers |= space_columns("isotropic_", chance_gram, capacity.capacities(chance, chance_gram))
+    found = capacity.features(rows)
+    numbers |= {
+        "features": found.count,
+        "features_per_neuron": found.per_neuron,
+        "features_per_dimension": found.per_dimension,
+    }
+    by_neuron = {"norm": lengths, "capacity": shares, "interference": alone}
+    return numbers, {name: values.cpu().numpy() for name, values in by_neuron.items()}
+
+
+def overlap_columns(prefix: str, found: Overlap) -> dict[str, float]:
+    quantiles = {f"{prefix}_{quantile_name(q)}": value for q, value in zip(QUANTILES, found.quantiles, strict=True)}
+    return {f"{prefix}_mean": found.mean, f"{prefix}_rms": found.rms, **quantiles, f"{prefix}_max": found.maximum}
+
+
+def space_columns(prefix: str, gram: Float64[Tensor, "d d"], shares: Float64[Tensor, " living"]) -> dict[str, float]:
+    found = capacity.ranks(gram)
+    values = shares.cpu().numpy()
+    quantiles = np.quantile(values, SPREAD) if len(values) else np.full(len(SPREAD), np.nan)
+    return {
+        f"{prefix}entropy_rank": found.entropy,
+        f"{prefix}participation_rank": found.participation,
+        f"{prefix}stable_rank": found.stable,
+        f"{prefix}capacity_sum": float(values.sum()),
+        f"{prefix}capacity_mean": float(values.mean()) if len(values) else np.nan,
+        **{f"{prefix}capacity_{quantile_name(q)}": float(v) for q, v in zip(SPREAD, quantiles, strict=True)},
+    }
+
+
+def io_columns(found: Alignment = NO_ALIGNMENT) -> dict[str, float]:
+    return {
+        "mean": found.mean,
+        **{quantile_name(q): value for q, value in zip(SPREAD, found.quantiles, strict=True)},
+        "null_low": found.null_low,
+        "null_high": found.null_high,
+        "beyond": found.beyond,
+        "strengthening": found.strengthening,
+        "weakening": found.weakening,
+    }
+
+
+def quantile_name(quantile: float) -> str:
+    """q5, q50, q999: the digits of the percentage."""
+    return "q" + f"{100 * quantile:g}".replace(".", "")

@@ -1,0 +1,334 @@
+"""``meanings``: what one neuron fires at, meaning by meaning: examples, share, trigger tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float32, Int64
+
+from ..errors import check_choice, check_count
+from ..models import Model, load
+from ..scanning import Store
+from ..scanning.contexts import Window
+from ..scanning.state import position_of, sequence_of
+from ..token_text import visible
+from .alike import Alike, Draws, alike
+from .background import Background, read_backgrounds
+from .estimates import Estimate
+from .firing import SIGNS, Firing, firing
+from .inputs import Inputs, Report
+from .polysemanticity import DRAWS, content_counts, fires
+from .saved import read_one, settings_key
+from .trigger import trigger_tokens
+from .verdicts import RULE, Rule, verdicts
+
+MEASURES = ("meanings", "clusters", "ms", "trigger_tokens")
+PARTS = ("value", "low", "high", "null", "p")
+CONTEXT = 8
+TOKENS = 6  # trigger tokens of a meaning, joined for display
+
+
+@dataclass(frozen=True, eq=False)
+class Meanings:
+    """The meanings of one neuron, the one with the largest share of the activation first.
+
+    Attributes:
+        store: where it comes from.
+        layer, neuron, sign: which, and whether of its positive or negative coefficients.
+        verdict, why: as :func:`ffnmem.polysemanticity` has them.
+        estimates: one row a measure (meanings, clusters, ms, trigger_tokens): measure, value, low, high, null, p.
+        table: one row a meaning: meaning (0 is the largest), share (of the examples' activation), examples (how many),
+            strongest (the coefficient furthest from 0), tokens (trigger tokens, most activation first, for eyes).
+        examples: meaning, rank (1 is the strongest of its meaning), activation (the coefficient), sequence, position,
+            token, context.
+        windows: the tokens around each row of ``examples``.
+        triggers: by meaning, all its trigger tokens, most activation first.
+        similarity: ``[n, n]`` cosines of the whitened inputs of all examples, by meaning and then by strength; None
+            where the model was not there to read them.
+        provenance: plain values.
+    """
+
+    store: Store
+    layer: int
+    neuron: int
+    sign: str
+    verdict: str
+    why: str
+    estimates: pd.DataFrame
+    table: pd.DataFrame
+    examples: pd.DataFrame
+    windows: tuple[Window, ...]
+    triggers: tuple[tuple[str, ...], ...]
+    similarity: Float32[np.ndarray, "n n"] | None
+    provenance: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer}.{self.neuron}"
+
+    @property
+    def number(self) -> tuple[float, float, float]:
+        """The effective number of meanings, and the ends of its 95% interval; NaN below two examples."""
+        row = self.estimates.iloc[0]
+        return float(row["value"]), float(row["low"]), float(row["high"])
+
+    def of(self, meaning: int) -> list[int]:
+        """The rows of ``examples`` that are of a meaning."""
+        return [int(row) for row in np.flatnonzero(self.examples["meaning"].to_numpy() == meaning)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        rows = self.examples.to_dict("records")
+        return {
+            "layer": self.layer,
+            "neuron": self.neuron,
+            "sign": self.sign,
+            "verdict": self.verdict,
+            "why": self.why,
+            "estimates": self.estimates.to_dict("records"),
+            "meanings": [
+                {**row, "tokens": list(self.triggers[row["meaning"]])}
+                | {"contexts": [{k: v for k, v in rows[i].items() if k != "meaning"} for i in self.of(row["meaning"])]}
+                for row in self.table.to_dict("records")
+            ],
+            "provenance": self.provenance,
+        }
+
+    def _repr_html_(self) -> str:
+        from ..reports.meanings import meanings_html
+
+        return meanings_html(self)
+
+    def __repr__(self) -> str:
+        value, low, high = self.number
+        number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]" if np.isfinite(value) else ""
+        shares = [f"{row.share:.0%} {row.tokens}" for row in self.table.head(3).itertuples()]
+        return f"Meanings({self.name} of {self.store.model}: {'; '.join([self.verdict + number, *shares])})"
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """One neuron's examples, strongest first, sorted into meanings; ``numbers`` by the names of the table's columns."""
+
+    places: Int64[np.ndarray, " n"]
+    strengths: Float32[np.ndarray, " n"]
+    labels: Int64[np.ndarray, " n"]
+    numbers: dict[str, float]
+    verdict: str
+    why: str
+    provenance: dict[str, Any]
+    similarity: Float32[np.ndarray, "n n"] | None = None
+
+
+def meanings(
+    store: Store,
+    layer: SupportsIndex,
+    neuron: SupportsIndex,
+    model: Model | None = None,
+    *,
+    sign: str = "positive",
+    k: int | None = None,
+    context: int = CONTEXT,
+    seed: int | None = None,
+    draws: int | None = None,
+    rule: Rule | None = None,
+    progress: Report | None = None,
+) -> Meanings:
+    """What one neuron fires at, meaning by meaning.
+
+    If the store's folder keeps a table of :func:`ffnmem.polysemanticity`, this reads it there. Else the model reads the
+    neuron's examples again, all of them.
+
+    Args:
+        store: from :func:`ffnmem.scan`. layer, neuron: which.
+        model: the one scanned; then ``similarity`` is there in either case. Default: loaded by its name if needed.
+        sign: of its "positive" or "negative" coefficients.
+        k: examples to show of each meaning; default all (40 together at most).
+        context: tokens of context on each side.
+        seed, draws, rule: as :func:`ffnmem.polysemanticity` has them; default: those of what is kept. A table of others
+            is not used.
+        progress: called as ("read", done, total) in tokens.
+
+    Returns:
+        :class:`Meanings`; of a dead neuron, an empty one.
+
+    Raises:
+        OutOfRangeError: no such neuron. InputError: another model's store, an unknown sign, numbers out of range.
+        ModelError: the model is needed and cannot be loaded by its name.
+    """
+    index = store.index(layer, neuron)
+    check_choice("sign", sign, SIGNS)
+    width = check_count("context", context, least=0)
+    most = None if k is None else check_count("k", k)
+    if model is not None:
+        store.check_model(model)
+    wanted = asked_settings(store, seed, draws, rule)
+    found = kept(store, index, sign, model, wanted, progress)
+    if found is None:
+        own = rule or RULE
+        found = measured(store, index, model, sign, wanted.get("seed", 0), wanted.get("draws", DRAWS), own, progress)
+    return shown(store, index, sign, found, most, width)
+
+
+def asked_settings(store: Store, seed: int | None, draws: int | None, rule: Rule | None) -> dict[str, Any]:
+    """Those of :func:`ffnmem.semantics.saved.settings_key` that are given; raises InputError."""
+    wanted: dict[str, Any] = {}
+    if seed is not None:
+        wanted["seed"] = check_count("seed", seed, least=0)
+    if draws is not None:
+        wanted["draws"] = check_count("draws", draws, least=20)
+    if rule is not None:
+        wanted["rule"] = settings_key(store, seed=0, draws=DRAWS, budget=None, rule=rule, sign=SIGNS[0])["rule"]
+    return wanted
+
+
+def saved_meanings(store: Store, layer: int, neuron: int, *, k: int, context: int) -> tuple[Meanings, ...]:
+    """What is kept of a neuron, for each sign that is; layer and neuron are indices. No model is needed."""
+    rows = {sign: kept(store, (layer, neuron), sign, None, {}, None) for sign in SIGNS}
+    return tuple(
+        shown(store, (layer, neuron), sign, found, k, context) for sign, found in rows.items() if found is not None
+    )
+
+
+def kept(
+    store: Store,
+    index: tuple[int, int],
+    sign: str,
+    model: Model | None,
+    wanted: dict[str, Any],
+    progress: Report | None,
+) -> Found | None:
+    """From the table beside the store, if there is one of the settings wanted."""
+    row = read_one(store, *index, sign, wanted)
+    if row is None:
+        return None
+    places = np.array(row["places"], np.int64)
+    labels = np.array(row["meaning"], np.int64)
+    provenance = row["provenance"]
+    similarity = None
+    if model is not None and len(places):
+        background = read_backgrounds(store, model, provenance["polysemanticity"]["seed"], progress)[index[0]]
+        with Inputs(store, model, {index[0]: places}, progress) as inputs:
+            similarity = cosines(background, inputs, index[0], places, labels)
+    named = [name for measure in MEASURES for name in columns(measure)]
+    numbers = {name: np.nan if row[name] is None else float(row[name]) for name in named}
+    strengths = np.array(row["strengths"], np.float32)
+    return Found(places, strengths, labels, numbers, row["verdict"], row["why"], provenance, similarity)
+
+
+def measured(
+    store: Store,
+    index: tuple[int, int],
+    model: Model | None,
+    sign: str,
+    seed: int,
+    draws: int,
+    rule: Rule,
+    progress: Report | None,
+) -> Found:
+    """From the text, which the model reads again at the neuron's examples; a dead neuron needs no model."""
+    layer, neuron = index
+    found = firing(store, layer, np.array([neuron]), sign)
+    n = int(found.counts[0])
+    places, labels, similarity = found.places[0, :n], np.empty(0, np.int64), None
+    unknown = np.full(1, np.nan)
+    estimates = dict.fromkeys(MEASURES, Estimate(*[unknown] * 5))
+    if n:
+        model = load(store.model) if model is None else model
+        background = read_backgrounds(store, model, seed, progress)[layer]
+        with Inputs(store, model, {layer: places}, progress) as inputs:
+            compared = compare_one(model, found, inputs, background, seed, draws)
+            labels = compared.labels[0, :n]
+            similarity = cosines(background, inputs, layer, places, labels)
+        tokens = np.zeros(found.places.shape, np.int64)
+        tokens[0, :n] = store.sequences.tokens_at(sequence_of(places), position_of(places))
+        weights = np.where(found.places >= 0, found.strengths, np.nan)
+        triggers = trigger_tokens(tokens, weights, content_counts(store), seed=seed, draws=draws)
+        estimates = {**compared.estimates, "trigger_tokens": triggers}
+    verdict, why = verdicts(fires(store, found, sign), found.counts, estimates["meanings"], rule)
+    parts = [estimates[name].columns(name) for name in MEASURES]
+    numbers = {name: float(value[0]) for part in parts for name, value in part.items()}
+    key = settings_key(store, seed=seed, draws=draws, budget=None, rule=rule, sign=sign)
+    provenance = {**store.provenance, "polysemanticity": key}
+    strengths = found.strengths[0, :n].astype(np.float32)
+    return Found(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance, similarity)
+
+
+def compare_one(model: Model, found: Firing, inputs: Inputs, background: Background, seed: int, draws: int) -> Alike:
+    ffn = model.ffn[found.layer]
+    keys = (ffn.keys if ffn.gates is None else ffn.gates)[found.neurons].detach().float().cpu().numpy()
+    random = Draws(draws, seed, len(background.units))
+    return alike(found, lambda places: inputs.at(found.layer, places), keys, background, random)
+
+
+def cosines(
+    background: Background,
+    inputs: Inputs,
+    layer: int,
+    places: Int64[np.ndarray, " n"],
+    labels: Int64[np.ndarray, " n"],
+) -> Float32[np.ndarray, "n n"]:
+    """Of the whitened inputs at the places, meaning by meaning."""
+    units = background.unit(inputs.at(layer, places))[np.argsort(labels, kind="stable")]
+    return np.asarray(units @ units.T)
+
+
+def columns(measure: str) -> list[str]:
+    """Of the table that is kept, those of a measure."""
+    return [measure if part == "value" else f"{measure}_{part}" for part in PARTS]
+
+
+def shown(store: Store, index: tuple[int, int], sign: str, found: Found, k: int | None, context: int) -> Meanings:
+    """The tables and texts of what was found."""
+    order = np.argsort(found.labels, kind="stable")
+    places, labels = found.places[order], found.labels[order]
+    strengths = found.strengths[order].astype(np.float64)
+    sequences, positions = sequence_of(places), position_of(places)
+    tokens = store.contexts.strings(store.sequences.tokens_at(sequences, positions).tolist() if len(places) else [])
+    starts = np.searchsorted(labels, labels)
+    ranks = np.arange(len(labels)) - starts + 1
+    listed = np.flatnonzero(ranks <= (len(ranks) if k is None else k))
+    windows = store.contexts.windows(zip(sequences[listed].tolist(), positions[listed].tolist(), strict=True), context)
+    activations = strengths * (1.0 if sign == "positive" else -1.0)
+    examples = pd.DataFrame(
+        {
+            "meaning": labels[listed],
+            "rank": ranks[listed],
+            "activation": activations[listed],
+            "sequence": sequences[listed],
+            "position": positions[listed].astype(np.int64),
+            "token": [window.tokens[window.at] for window in windows],
+            "context": [window.text for window in windows],
+        }
+    )
+    n_meanings = int(labels.max()) + 1 if len(labels) else 0
+    triggers = tuple(by_activation(tokens, np.where(labels == m, strengths, 0.0)) for m in range(n_meanings))
+    first = np.searchsorted(labels, np.arange(n_meanings))
+    counts = np.bincount(labels, minlength=n_meanings)
+    table = pd.DataFrame(
+        {
+            "meaning": np.arange(n_meanings),
+            "share": np.bincount(labels, weights=strengths, minlength=n_meanings) / max(strengths.sum(), 1e-300),
+            "examples": counts,
+            "strongest": activations[first],
+            "tokens": ["  ".join(visible(token, 24) for token in some[:TOKENS]) for some in triggers],
+        }
+    )
+    rows = [[measure, *(found.numbers[name] for name in columns(measure))] for measure in MEASURES]
+    return Meanings(
+        store=store, layer=index[0], neuron=index[1], sign=sign, verdict=found.verdict, why=found.why,
+        estimates=pd.DataFrame(rows, columns=["measure", *PARTS]), table=table, examples=examples,
+        windows=tuple(windows), triggers=triggers, similarity=found.similarity, provenance=found.provenance,
+    )  # fmt: skip
+
+
+def by_activation(tokens: list[str], weights: np.ndarray) -> tuple[str, ...]:
+    """The different tokens with weight, the one with most first; ties by the first example."""
+    total: dict[str, float] = {}
+    for token, weight in zip(tokens, weights.tolist(), strict=True):
+        if weight > 0:
+            total[token] = total.get(token, 0.0) + weight
+    return tuple(sorted(total, key=lambda token: -total[token]))

@@ -1,0 +1,229 @@
+"""``polysemanticity``: is a neuron one concept or many, by measures each with an interval and a null, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import SupportsIndex
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int64
+
+from ..errors import InputError, check_choice, check_count
+from ..models import Model, load
+from ..scanning import Store
+from ..scanning.state import position_of, sequence_of
+from ..scanning.writing import STATS
+from .alike import Alike, Draws, alike
+from .background import Background, read_backgrounds
+from .choosing import within_budget
+from .coherence import value_coherence
+from .estimates import Estimate
+from .firing import SIGNS, Firing, firing
+from .inputs import Inputs, Report
+from .sample_measures import Sample, sample_measures, token_sample
+from .saved import read_saved, settings_key, write_saved
+from .trigger import trigger_tokens
+from .verdicts import RULE, Rule, verdicts
+from .weights import key_estimates
+
+DRAWS = 200
+BUDGET = 300_000  # tokens read again, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What the measures of all layers share."""
+
+    store: Store
+    model: Model
+    sign: str
+    seed: int
+    draws: int
+    rule: Rule
+    backgrounds: tuple[Background, ...]
+    sample: Sample
+    counts: Int64[np.ndarray, " vocab"]
+
+
+def polysemanticity(
+    store: Store,
+    model: Model | None = None,
+    *,
+    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    sign: str = "positive",
+    seed: int = 0,
+    draws: int = DRAWS,
+    budget: int | None = BUDGET,
+    rule: Rule = RULE,
+    progress: Report | None = None,
+) -> pd.DataFrame:
+    """Measure, for every neuron, whether its examples are of one meaning or of several.
+
+    The examples are the sequences with its largest coefficients and random ones in which the coefficient reaches half
+    of its largest. The model reads them again for what the FFN was given there; whitened inputs whose cosine is above
+    that of unrelated ones (1.7 standard deviations) are grouped by average linkage. What was
+    found of all layers is kept in the store's folder, where the next call of the same settings, cards and reports find
+    it.
+
+    Args:
+        store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
+        layers: one or several; default all.
+        sign: "positive" or "negative" coefficients, or "both": then a neuron has a row for each.
+        seed: of every random step. draws: of bootstrap and null each.
+        budget: tokens to read again at most for examples, None for no limit; the store's random sequences, which all
+            neurons share, come on top. Where it does not reach, sequences are preferred that give the neurons with
+            fewest examples another; ``examples`` says how many each has. Fewer layers leave more for each.
+        rule: of the verdict.
+        progress: called as (phase, done, total) with the phases "read" (tokens) and "meanings" (neurons).
+
+    Returns:
+        One row a neuron: layer, neuron, sign, examples, and for each measure its value and ``_low``, ``_high`` (95%, by
+        a bootstrap over sequences), ``_null`` (its mean by chance) and ``_p`` (of something as notable by chance):
+
+        - ``meanings``: the effective number (exp of the entropy of activation shares) of groups of alike examples.
+        - ``clusters``: the same of Foote's: key ⊙ input, examples above .75 of the largest, connected components.
+        - ``ms``: mean cosine of whitened inputs weighted by activations; one meaning is near 1, unrelated inputs 0.
+        - ``trigger_tokens``: the effective number of token types.
+        - ``firing_rate``, ``kurtosis``; ``unigram``, ``previous``: the share of variance that the best token explains.
+        - ``coherence``: of the tokens that the value promotes (suppresses, for negative coefficients).
+        - ``capacity``, ``interference``: of the key.
+
+        Then verdict (monosemantic, polysemantic, unclear, dead) and why it is unclear.
+
+    Raises:
+        OutOfRangeError: no such layer. InputError: another model's store, or settings out of range. ModelError: the
+            model cannot be loaded by its name.
+
+    Source: METHODS of each: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 for unigrams,
+        Scherlis et al. 2022 for capacity; meanings and the verdict are ours, calibrated by ``ffnmem calibrate``.
+    """
+    check_choice("sign", sign, (*SIGNS, "both"))
+    chosen = chosen_layers(store, layers)
+    if sign == "both":
+        both = [
+            polysemanticity(
+                store, model, layers=chosen, sign=one, seed=seed, draws=draws, budget=budget, rule=rule,
+                progress=progress,
+            )
+            for one in SIGNS
+        ]  # fmt: skip
+        joined = pd.concat(both).sort_values(["layer", "neuron"], kind="stable", ignore_index=True)
+        provenance = both[0].attrs["provenance"]
+        settings = {**provenance["polysemanticity"], "sign": sign}
+        joined.attrs = {"provenance": {**provenance, "polysemanticity": settings}}
+        return joined
+    draws, seed = check_count("draws", draws, least=20), check_count("seed", seed, least=0)
+    budget = None if budget is None else check_count("budget", budget, least=1000)
+    if model is not None:
+        store.check_model(model)  # what is kept would be read back without it
+    key = settings_key(store, seed=seed, draws=draws, budget=budget, rule=rule, sign=sign)
+    whole = chosen == list(range(store.n_layers))
+    kept = read_saved(store, sign, key)
+    if kept is not None:
+        return kept if whole else kept[kept["layer"].isin(chosen)].reset_index(drop=True)
+    survey = begin(store, model, sign, seed, draws, rule, progress)
+    found = within_budget([firing(store, layer, sign=sign) for layer in chosen], budget)
+    frames, labels = measured(survey, found, progress)
+    table = pd.concat(frames, ignore_index=True)
+    table.attrs = {"provenance": {**store.provenance, "polysemanticity": key}}
+    if whole:
+        write_saved(store, sign, key, table, found, labels)
+    return table
+
+
+def chosen_layers(store: Store, layers: SupportsIndex | Iterable[SupportsIndex] | None) -> list[int]:
+    """Layers as ascending indices; raises OutOfRangeError, or InputError for none."""
+    if layers is None:
+        return list(range(store.n_layers))
+    several = layers if isinstance(layers, Iterable) else [layers]
+    found = sorted({store.layer(layer) for layer in several})
+    if not found:
+        raise InputError("layers names no layer: leave it out for all")
+    return found
+
+
+def begin(
+    store: Store, model: Model | None, sign: str, seed: int, draws: int, rule: Rule, progress: Report | None
+) -> Survey:
+    """Load what is missing and read the backgrounds."""
+    model = load(store.model) if model is None else model
+    backgrounds = read_backgrounds(store, model, seed, progress)
+    sample, counts = token_sample(store, seed=seed), content_counts(store)
+    counts = np.pad(counts, (0, max(model.d_vocab - len(counts), 0)))  # a vocabulary may be padded, as Pythia's is
+    return Survey(store, model, sign, seed, draws, rule, backgrounds, sample, counts)
+
+
+def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
+    """How often each token occurs in the store's corpus; special ones count as never."""
+    counts = store.corpus.token_counts.astype(np.int64)
+    counts[[token for token in store.settings.special if token < len(counts)]] = 0
+    return counts
+
+
+def measured(
+    survey: Survey, found: Sequence[Firing], progress: Report | None
+) -> tuple[list[pd.DataFrame], list[Int64[np.ndarray, "n most"]]]:
+    """The rows of each layer, and the meaning of each example."""
+    places = {f.layer: np.concatenate([f.places[f.places >= 0], survey.sample.places]) for f in found}
+    total, done = sum(len(f.neurons) for f in found), 0
+    frames, labels = [], []
+    with Inputs(survey.store, survey.model, places, progress) as inputs:
+        for one in found:
+            frame, own = layer_rows(survey, one, inputs)
+            frames.append(frame)
+            labels.append(own)
+            done += len(one.neurons)
+            if progress is not None:
+                progress("meanings", done, total)
+    return frames, labels
+
+
+def layer_rows(survey: Survey, found: Firing, inputs: Inputs) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
+    """All measures of one layer's neurons."""
+    layer, store, model = found.layer, survey.store, survey.model
+    compared = compare(survey, found, inputs)
+    sampled = sample_measures(
+        model, layer, survey.sample, inputs.at(layer, survey.sample.places), sign=survey.sign, seed=survey.seed,
+        draws=survey.draws,
+    )  # fmt: skip
+    coherence = value_coherence(model, layer, survey.counts, seed=survey.seed, draws=survey.draws)[survey.sign]
+    estimates: dict[str, Estimate] = {
+        **compared.estimates,
+        "trigger_tokens": triggers(survey, found),
+        **sampled.estimates,
+        "coherence": coherence,
+        **key_estimates(model, layer, survey.seed),
+    }
+    told, why = verdicts(fires(store, found, survey.sign), found.counts, estimates["meanings"], survey.rule)
+    columns = {"layer": layer, "neuron": found.neurons, "sign": survey.sign, "examples": found.counts}
+    for name, estimate in estimates.items():
+        columns |= estimate.columns(name)
+    return pd.DataFrame({**columns, "verdict": told, "why": why}), compared.labels
+
+
+def compare(survey: Survey, found: Firing, inputs: Inputs) -> Alike:
+    """How alike the examples of a layer's neurons are."""
+    ffn, background = survey.model.ffn[found.layer], survey.backgrounds[found.layer]
+    keys = (ffn.keys if ffn.gates is None else ffn.gates).detach().float().cpu().numpy()[found.neurons]
+    draws = Draws(survey.draws, survey.seed, len(background.units))
+    return alike(found, lambda places: inputs.at(found.layer, places), keys, background, draws)
+
+
+def triggers(survey: Survey, found: Firing) -> Estimate:
+    """The effective number of tokens at the examples."""
+    there = found.places >= 0
+    tokens = np.zeros(found.places.shape, np.int64)
+    places = found.places[there]
+    tokens[there] = survey.store.sequences.tokens_at(sequence_of(places), position_of(places))
+    weights = np.where(there, found.strengths, np.nan)
+    return trigger_tokens(tokens, weights, survey.counts, seed=survey.seed, draws=survey.draws)
+
+
+def fires(store: Store, found: Firing, sign: str) -> np.ndarray:
+    """Whether each neuron's coefficient was ever of the sign: for positive ones, the store's ``dead`` says so."""
+    if sign == "negative":
+        return np.asarray(found.extreme > 0)
+    dead = store.table(STATS, found.layer)["dead"].to_numpy()
+    return np.asarray(~dead[found.neurons].astype(bool))

@@ -1,0 +1,262 @@
+"""``roles``: what part each neuron plays, by the papers' rules, from its weights and from when it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError, check_count
+from ..models import Model
+from ..scanning.passes import Report
+from ..scanning.store import Store
+from .counting import FiringCounts, count_firings, position_information, token_detection
+from .folding import centred_values, io_cosines
+from .reading import SEQUENCES
+from .role_rules import NONE, ROLES, Role, Thresholds, assign
+from .unembedding import frequency_direction, null_space, read_unembedding, variance_null, written
+
+
+def roles(
+    model: Model,
+    store: Store | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    basis: str = "folded",
+    kurtosis: float = 10.0,
+    partition: float = 0.005,
+    null_share: float = 0.5,
+    null_dimension: int | None = None,
+    norm: float = 1.25,
+    variance: float = 0.75,
+    late: int = 1,
+    io: float = 0.5,
+    position: float = 0.05,
+    frequency: float = 0.5,
+    types: int = 5,
+    coverage: float = 0.95,
+    min_count: int = 10,
+    n_sequences: int | None = SEQUENCES,
+    seed: int = 0,
+    progress: Report | None = None,
+) -> pd.DataFrame:
+    """What part each neuron plays: one row a neuron, with every role that applies and the numbers that decide.
+
+    From weights alone (cos over the vocabulary between W_U and vᵢ, processed as the papers do it, see ``basis``):
+
+    - *prediction*, *suppression*: excess kurtosis above ``kurtosis``, with positive, negative skew.
+    - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance is
+      about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
+    - *entropy*: in the last ``late`` layers, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ above ``null_share`` (V₀: W_U's last ``null_dimension``
+      singular vectors, default d_model/64, the published 12 of GPT-2 small), ‖vᵢ‖ above ``norm`` times the layer's
+      median, variance below ``variance`` times it. The paper picks outliers by eye; these three numbers are ours.
+    - *strengthening*, *weakening*: cos(kᵢ, vᵢ) above ``io``, below −``io``.
+
+    With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all):
+
+    - *dead*: never fired in the whole scan.
+    - *position*: I(fires; position) above ``position`` nats, less its bias.
+    - *token-frequency*: \\|cos(W_U vᵢ, log-unigram)\\| above ``frequency`` (ours: the paper gives none), and above what
+      99.9% of random directions have. The distribution is the corpus's.
+    - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which it
+      fires ``coverage`` of the time; of tokens that the reading holds ``min_count`` times or more.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        store: a finished scan of the model; without it the text's roles and columns are absent.
+        layer: only this layer; default all.
+        basis: of the cosines: ``"folded"``: final gain folded into W_U, centred over d_model and vocabulary, values
+            centred; ``"raw"``: as they are. ρ and frequency are always taken folded.
+        seed: of the sequences read, and of the random directions.
+        progress: told ("weights", neurons done, in all) and ("text", sequences done, in all).
+
+    Returns:
+        layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
+        decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
+        cosine_skew, cosine_kurtosis, null_share, io_cosine; with a store also firing_rate (whole scan),
+        position_information, position_p, frequency_cosine, firings (of the reading), covering_types, covered_types,
+        trigger_share and triggers (tokens, of detectors). NaN where a value is zero. ``attrs``: thresholds as used,
+        settings, null_space, partition_null, frequency_null (what random directions have), provenance.
+
+    Raises:
+        OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
+
+    Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827).
+    """
+    thresholds = Thresholds(
+        kurtosis, partition, null_share, null_dimension, norm, variance, late, io, position, frequency, types, coverage,
+        min_count,
+    ).resolved(model.d_model)  # fmt: skip
+    layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
+    if store is not None:
+        store.check_model(model)
+    frame = weight_statistics(model, layers, basis, thresholds, store, seed, progress)
+    settings: dict[str, Any] = {"basis": basis, "layers": layers, "seed": seed}
+    about = dict(frame.attrs)
+    if store is not None:
+        firing = count_firings(model, store, layers, n_sequences=n_sequences, seed=seed, progress=progress)
+        settings |= reading_settings(store, firing)
+        frame = frame.join(firing_statistics(model, store, firing, thresholds))
+        frame.attrs = about  # which joining drops
+    frame = assign(frame, thresholds, model.n_layers)
+    provenance = model.provenance(**({} if store is None else {"corpus": store.manifest["corpus"]["hash"]}))
+    frame.attrs = {
+        "thresholds": asdict(thresholds),
+        "settings": settings,
+        **about,
+        "provenance": provenance.as_dict(),
+    }
+    return frame
+
+
+def reading_settings(store: Store, firing: FiringCounts) -> dict[str, Any]:
+    """What the statistics of the text depend on, for the record."""
+    return {
+        "prepend_bos": store.settings.prepend_bos,
+        "context": store.settings.context,
+        "sequences_read": len(firing.reading),
+        "sequences": store.sequences.n_sequences,
+        "tokens_read": firing.n_tokens,
+        "types_looked_at": len(firing.types),
+        "least_count": firing.least_count,
+    }
+
+
+def weight_statistics(
+    model: Model,
+    layers: Sequence[int],
+    basis: str,
+    thresholds: Thresholds,
+    store: Store | None = None,
+    seed: int = 0,
+    progress: Report | None = None,
+) -> pd.DataFrame:
+    """What weights say: one row a neuron; with a store the cosine with its log-unigram direction too.
+
+    ``attrs["null_space"]`` describes W_U's near-null space, ``attrs["partition_null"]`` and ``attrs["frequency_null"]``
+    the variances and cosines of random directions.
+    """
+    folded = read_unembedding(model)
+    unembedding = folded if basis == "folded" else read_unembedding(model, basis)
+    assert thresholds.null_dimension is not None
+    null = null_space(folded, thresholds.null_dimension)
+    frequency = None if store is None else frequency_direction(folded, content_counts(store), seed)
+    total, done, frames = sum(model.ffn[layer].d_mlp for layer in layers), 0, []
+    for layer in layers:
+        values, centred = written(model, layer, basis), centred_values(model, layer)
+        moments = unembedding.moments(values)
+        columns = {
+            "layer": np.full(len(values), layer),
+            "neuron": np.arange(len(values)),
+            "value_norm": values.double().norm(dim=-1).cpu().numpy(),
+            "cosine_mean": moments.mean,
+            "cosine_variance": moments.variance,
+            "cosine_skew": moments.skew,
+            "cosine_kurtosis": moments.kurtosis,
+            "null_share": null.share(centred),
+            "io_cosine": io_cosines(model, layer).cpu().numpy(),
+        }
+        if frequency is not None:
+            columns["frequency_cosine"] = frequency.cosines(centred)
+        frames.append(pd.DataFrame(columns))
+        done += len(values)
+        if progress is not None:
+            progress("weights", done, total)
+    frame = pd.concat(frames, ignore_index=True)
+    frame.attrs = {
+        "partition_null": variance_null(unembedding, seed),
+        "null_space": {
+            "dimension": thresholds.null_dimension,
+            "largest_singular_value": null.largest,
+            "median_singular_value": null.median,
+        },
+    }
+    if frequency is not None:
+        frame.attrs["frequency_null"] = frequency.null
+    return frame
+
+
+def content_counts(store: Store) -> np.ndarray:
+    """How often each token occurs in a store's corpus, special ones not counted."""
+    counts = store.corpus.token_counts.copy()
+    counts[[token for token in store.settings.special if token < len(counts)]] = 0
+    return counts
+
+
+def firing_statistics(model: Model, store: Store, firing: FiringCounts, thresholds: Thresholds) -> pd.DataFrame:
+    """What text says: one row a neuron of every layer that was read, in order."""
+    frames = []
+    for layer in firing.layers:
+        stats = store.stats(layer)
+        information = position_information(firing.at_position[layer], firing.positions)
+        detection = token_detection(
+            firing,
+            layer,
+            types=thresholds.types,
+            coverage=thresholds.coverage,
+            min_count=thresholds.min_count,
+        )
+        triggers: list[list[str]] = [[] for _ in range(len(stats))]
+        for neuron, ids in detection.triggers.items():
+            triggers[neuron] = model.token_strings(ids)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "firing_rate": stats["firing_rate"].to_numpy(),
+                    "dead": stats["dead"].to_numpy(),
+                    "position_information": information.information,
+                    "position_p": information.p,
+                    "firings": firing.fired(layer),
+                    "covering_types": detection.covering,
+                    "covered_types": detection.covered,
+                    "trigger_share": detection.share,
+                    "detects": detection.detects,
+                    "triggers": triggers,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+# -- reading the table -------------------------------------------------------------------------------------------------
+
+
+def known_roles(frame: pd.DataFrame) -> list[Role]:
+    """The roles that a table of :func:`roles` tells about, in order of precedence."""
+    return [role for role in ROLES if role.column in frame.columns]
+
+
+def role_counts(frame: pd.DataFrame, flags: bool = False) -> pd.DataFrame:
+    """How many neurons of each layer have each role: a row a layer, a column a role.
+
+    Args:
+        frame: of :func:`roles`.
+        flags: count every role that applies, instead of the primary one; then there is no column "none".
+    """
+    known = known_roles(frame)
+    by_layer = frame.groupby("layer")
+    if flags:
+        counts = by_layer[[role.column for role in known]].sum().astype(np.int64)
+        counts.columns = [role.name for role in known]
+        return counts.reset_index()
+    counts = by_layer["role"].value_counts().unstack(fill_value=0)
+    names = [*(role.name for role in known), NONE]
+    return counts.reindex(columns=names, fill_value=0).astype(np.int64).rename_axis(columns=None).reset_index()
+
+
+def strongest(frame: pd.DataFrame, role: str, top: int) -> pd.DataFrame:
+    """The neurons to which a role applies, the clearest cases of its statistic first; dead ones in order.
+
+    Raises InputError for a role that the table does not tell about.
+    """
+    known = {found.name: found for found in known_roles(frame)}
+    if role not in known:
+        need = any(found.name == role and found.needs_store for found in ROLES)
+        hint = ": it needs a store" if need else f": choose {' or '.join(repr(name) for name in known)}"
+        raise InputError(f"role {role!r} is not in this table{hint}")
+    rows = frame[frame[known[role].column]]
+    order = rows[known[role].statistic].abs().sort_values(ascending=False, kind="stable").index
+    return rows.loc[order].head(check_count("top", top))

@@ -1,0 +1,149 @@
+"""The geometry of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.semantics.folding import SIDES, cosines, folded_keys, io_cosines, memory_rows
+from ffnmem.semantics.geometry import Geometry, quantile_name
+from tests.helpers import allclose, refuses
+
+
+@pytest.fixture(scope="module")
+def found(tiny: fm.Model) -> Geometry:
+    return fm.geometry(tiny, threshold=0.6)
+
+
+def test_layers_and_neurons_agree_with_naive_formulas(tiny: fm.Model, found: Geometry) -> None:
+    """Columns of one side under the other's name, or of another layer."""
+    for layer in range(2):
+        row = found.layers.iloc[layer]
+        neurons = found.neurons[found.neurons["layer"] == layer]
+        assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
+        assert neurons["neuron"].tolist() == list(range(64))
+        assert allclose(neurons["io_cosine"], io_cosines(tiny, layer), 1e-6)
+        for side in SIDES:
+            rows = memory_rows(tiny, layer, side).double()
+            products = rows @ rows.T
+            lengths = rows.norm(dim=1)
+            capacity = products.diag() ** 2 / (products**2).sum(dim=1)
+            pairs = (products / lengths.outer(lengths)).numpy()[np.triu_indices(64, 1)]
+            assert allclose(neurons[f"{side}_norm"], lengths)
+            assert allclose(neurons[f"{side}_capacity"], capacity)
+            assert allclose(row[f"{side}_capacity_q50"], np.median(capacity))
+            assert allclose(row[f"{side}_capacity_sum"], capacity.sum())
+            assert allclose(row[f"{side}_cosine_mean"], pairs.mean())
+            assert allclose(row[f"{side}_cosine_rms"], np.sqrt((pairs**2).mean()))
+            assert allclose(abs(row[f"{side}_cosine_max"]), np.abs(pairs).max())
+            one, other = int(row[f"{side}_max_neuron"]), int(row[f"{side}_max_other"])
+            assert allclose(row[f"{side}_cosine_max"], cosines(rows[[one]], rows[[other]])[0])
+            assert allclose(
+                row[f"{side}_isotropic_rms"], 15**-0.5, 1e-12
+            )  # d_model 16, less the direction that norms remove
+            assert row[f"{side}_capacity_sum"] <= 15
+
+
+def test_random_weights_are_within_the_nulls(found: Geometry) -> None:
+    """Weights drawn at random have no geometry; a null off by a factor would give them one."""
+    for row in found.layers.to_dict("records"):
+        assert row["io_beyond"] == pytest.approx(0.05, abs=0.08)
+        for side in SIDES:
+            assert row[f"{side}_matched_rms"] == pytest.approx(row[f"{side}_cosine_rms"], rel=0.05)
+            assert row[f"{side}_matched_q99"] == pytest.approx(row[f"{side}_cosine_q99"], rel=0.15)
+        # Of 64 rows, drawn once each: seeds differ by 5%.
+        assert row["value_isotropic_capacity_q50"] == pytest.approx(row["value_capacity_q50"], rel=0.15)
+        assert row["value_isotropic_entropy_rank"] == pytest.approx(row["value_entropy_rank"], rel=0.03)
+
+
+def test_what_no_norm_lets_through_changes_nothing(make_tiny: Callable[..., fm.Model]) -> None:
+    """A constant added to values, or to keys once the gain is 1, which nothing reads."""
+    model = make_tiny()
+    before = fm.geometry(model, layers=0, threshold=None).layers
+    with torch.no_grad():
+        model.ffn[0].values.add_(2.0)
+    after = fm.geometry(model, layers=0, threshold=None).layers
+    pd.testing.assert_frame_equal(before, after, rtol=1e-4, atol=1e-5)
+
+
+def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
+    """Two neurons of two layers made alike, a dead one, one that weakens what it reads."""
+    model = make_tiny()
+    with torch.no_grad():
+        gains = [block.norm.original_component.weight for block in model.layout.blocks]
+        model.ffn[1].keys[3].copy_(model.ffn[0].keys[5] * gains[0] / gains[1])
+        model.ffn[1].values[3].copy_(model.ffn[0].values[5])
+        model.ffn[0].keys[9].zero_()
+        model.ffn[0].values[7].copy_(-folded_keys(model, 0)[7])
+    found = fm.geometry(model)
+    assert found.duplicates is not None
+    pairs = found.duplicates[["by", "layer", "neuron", "other_layer", "other_neuron"]].to_numpy().tolist()
+    assert pairs == [[by, 0, 5, 1, 3] for by in ("key", "value", "both")]
+    assert [found.duplicate_total(by) for by in ("key", "value", "both")] == [1, 1, 1]
+    assert found.layers["key_zero"].tolist() == [1, 0]
+    dead = found.neurons.loc[9]
+    assert (dead["key_norm"], dead["key_capacity"]) == (0.0, 0.0)
+    assert np.isnan(dead["key_interference"])
+    assert np.isnan(dead["io_cosine"])
+    assert np.isfinite(dead["value_interference"])
+    assert found.neurons.loc[7, "io_cosine"] == pytest.approx(-1.0, abs=1e-6)
+    assert found.layers.loc[0, "io_weakening"] >= 1 / 63
+    assert "1 duplicate pairs" in repr(found)
+
+
+def test_chosen_layers_are_as_among_all(tiny: fm.Model, found: Geometry) -> None:
+    """A null that depends on which other layers were asked for could not be repeated."""
+    alone = fm.geometry(tiny, layers=-1, threshold=None)
+    pd.testing.assert_frame_equal(alone.layers, found.layers.iloc[[1]].reset_index(drop=True))
+    assert (alone.duplicates, alone.duplicate_counts, alone.duplicate_total("key")) == (None, None, 0)
+    assert "duplicate" not in repr(alone)
+
+
+def test_seeds_move_only_what_is_drawn(tiny: fm.Model, found: Geometry) -> None:
+    other = fm.geometry(tiny, seed=1, threshold=None)
+    moved = {name for name in found.layers if not found.layers[name].equals(other.layers[name])}
+    drawn = ("key_matched_", "value_matched_", "key_isotropic_", "value_isotropic_", "io_null_", "io_beyond")
+    assert moved
+    assert all(name.startswith(drawn) for name in moved)
+    pd.testing.assert_frame_equal(found.neurons, other.neurons)
+
+
+def test_runs_on_every_architecture(architecture: fm.Model) -> None:
+    found = fm.geometry(architecture)
+    assert found.layers.drop(columns=["key_max_neuron"]).notna().all().all()
+    assert found.provenance.fingerprint == architecture.fingerprint
+
+
+def test_provenance_progress_and_frames(tiny: fm.Model) -> None:
+    steps: list[tuple[str, int, int]] = []
+    found = fm.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
+    settings = found.provenance.as_dict()
+    assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
+    assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
+    frame = found.to_frame()
+    frame["layer"] = 99
+    assert found.layers["layer"].tolist() == [0, 1]
+
+
+def test_mistakes(tiny: fm.Model) -> None:
+    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
+        fm.geometry(tiny, layers=[0, 2])
+    for threshold in (0.0, 1.0, float("nan")):
+        with refuses(InputError, ValueError, "threshold", "between 0 and 1"):
+            fm.geometry(tiny, threshold=threshold)
+    with refuses(InputError, ValueError, "strengthening", "between -1 and 1", "2"):
+        fm.geometry(tiny, strengthening=2)
+    with refuses(InputError, ValueError, "limit", "at least 1"):
+        fm.geometry(tiny, limit=0)
+    with refuses(InputError, ValueError, "seed", "at least 0"):
+        fm.geometry(tiny, seed=-1)
+
+
+def test_names_of_quantiles() -> None:
+    assert [quantile_name(q) for q in (0.05, 0.5, 0.99, 0.999)] == ["q5", "q50", "q99", "q999"]

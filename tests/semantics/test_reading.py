@@ -1,0 +1,101 @@
+"""A pass over a store's text: which tokens it shows, and that their coefficients are the model's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.corpus.batching import Batch
+from ffnmem.errors import InputError
+from ffnmem.scanning import Store
+from ffnmem.semantics.reading import Page, choose, page_of, read
+from tests.helpers import allclose, refuses
+
+
+class Keeper:
+    """Keeps every content token's coefficients by layer, sequence and position."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, int, int], np.ndarray] = {}
+        self.tokens: dict[tuple[int, int], int] = {}
+        self.pre: dict[tuple[int, int, int], np.ndarray] = {}
+
+    def add(self, page: Page, layer: int, pre: torch.Tensor, coefficients: torch.Tensor) -> None:
+        for place, token, position, sequence in zip(
+            page.places, page.tokens, page.positions, page.sequences, strict=True
+        ):
+            self.found[layer, int(sequence), int(position)] = coefficients[place].numpy().copy()
+            self.pre[layer, int(sequence), int(position)] = pre[place].numpy().copy()
+            self.tokens[int(sequence), int(position)] = int(token)
+
+
+@pytest.fixture(scope="module")
+def kept(tiny: fm.Model, tiny_store: Store) -> Keeper:
+    keeper = Keeper()
+    read(tiny, choose(tiny_store, None), (keeper,))
+    return keeper
+
+
+def test_all_content_and_nothing_else(kept: Keeper, tiny_store: Store) -> None:
+    """BOS counted as text would make every neuron a position neuron."""
+    assert len(kept.tokens) == tiny_store.n_tokens
+    for number in range(tiny_store.sequences.n_sequences):
+        ids = tiny_store.sequences.sequence_tokens(number)
+        expected = {(number, p): int(t) for p, t in enumerate(ids) if p > 0 and t not in tiny_store.settings.special}
+        assert {key: token for key, token in kept.tokens.items() if key[0] == number} == expected
+
+
+def test_coefficients_are_the_models(kept: Keeper, tiny: fm.Model, tiny_store: Store) -> None:
+    for number in (0, 7, tiny_store.sequences.n_sequences - 1):
+        ids = torch.from_numpy(tiny_store.sequences.sequence_tokens(number))
+        capture = fm.capture(tiny, ids.unsqueeze(0))
+        for layer in range(tiny.n_layers):
+            position = len(ids) - 1
+            assert allclose(kept.found[layer, number, position], capture.coefficients[layer][0, position], 1e-5)
+            assert allclose(kept.pre[layer, number, position], capture.pre[layer][0, position], 1e-5)
+
+
+def test_a_sample_is_part_of_the_whole(tiny: fm.Model, tiny_store: Store) -> None:
+    """Uniform, without repeats, the same for the same seed, and other for another."""
+    total = tiny_store.sequences.n_sequences
+    one, same, other = choose(tiny_store, 12, 3), choose(tiny_store, 12, 3), choose(tiny_store, 12, 4)
+    assert one.numbers.tolist() == same.numbers.tolist() != other.numbers.tolist()
+    assert len(set(one.numbers.tolist())) == len(one) == 12
+    assert sorted(one.numbers.tolist()) == one.numbers.tolist()
+    assert choose(tiny_store, 10 * total).numbers.tolist() == choose(tiny_store, None).numbers.tolist()
+    keeper = Keeper()
+    told: list[tuple[str, int, int]] = []
+    read(tiny, one, (keeper,), lambda *now: told.append(now))
+    assert {sequence for sequence, _ in keeper.tokens} == set(one.numbers.tolist())
+    assert told[-1] == ("text", 12, 12)
+    assert np.bincount(list(keeper.tokens.values()), minlength=len(one.token_counts)).tolist() == (
+        one.token_counts.tolist()
+    )
+
+
+def test_counts_of_all_are_the_corpus(tiny_store: Store) -> None:
+    counts = tiny_store.corpus.token_counts.copy()
+    counts[list(tiny_store.settings.special)] = 0
+    assert choose(tiny_store, None).token_counts.tolist() == counts.tolist()
+
+
+def test_page_masks_specials_inside_a_text() -> None:
+    tokens = np.array([[9, 5, 0, 6], [9, 7, 0, 0]])
+    page = page_of(Batch(tokens, np.array([4, 2]), np.array([4, 2])), 1, np.array([0]))
+    assert page.mask.tolist() == [False, True, False, True, False, True, False, False]
+    assert page.tokens.tolist() == [5, 6, 7]
+    assert page.positions.tolist() == [1, 3, 1]
+    assert page.sequences.tolist() == [4, 4, 2]
+
+
+def test_refusals(tiny: fm.Model, atlas: fm.Model, tiny_store: Store, make_tiny: Any) -> None:
+    with refuses(InputError, ValueError, "tiny", atlas.fingerprint, tiny.fingerprint):
+        read(atlas, choose(tiny_store), ())
+    with refuses(InputError, ValueError, "n_sequences", "0"):
+        choose(tiny_store, 0)
+    with refuses(InputError, ValueError, "seed", "-1"):
+        choose(tiny_store, 3, -1)
