@@ -1,0 +1,163 @@
+"""``intervene``: a model whose coefficients are other ones for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from ..errors import HookError, InputError, OutOfRangeError, check_whole, listed
+from ..models import Model
+from ..models.reading import Reader, Reading
+from .plan import Asked, LayerChange, Plan, make_plan
+
+
+def intervene(
+    model: Model,
+    interventions: Asked | Sequence[Asked],
+    *,
+    positions: SupportsIndex | Iterable[SupportsIndex] | None = None,
+) -> AbstractContextManager[None]:
+    """Change coefficients of chosen neurons in every forward pass inside a ``with`` block; none of it stays after it.
+
+    All that runs the model sees it: :func:`ffnmem.capture` (whose ``.coefficients`` are the changed ones), the bridge,
+    and generation by the bridge or by Hugging Face, with or without a cache. What runs the layers by themselves (a
+    scan, :func:`ffnmem.ablate`) refuses to run inside. Blocks nest; an inner one acts on what the outer one left.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        interventions: ``{(layer, neuron): what}``; a neuron of None is every neuron of that layer, and one named beside
+            its layer keeps its own. ``what`` is a number, which the coefficient becomes, or ``Set(v)``, ``Scale(f)``,
+            ``Add(v)``, ``Mean(source)``, ``Resample(source, seed)`` with a Store or a Capture as the source. A list of
+            such dicts has one for each row of the batch; an empty one leaves its row alone.
+        positions: where: None is every position, the beginning-of-sequence token's too, and every token generated.
+            Numbers count tokens of a row's own text from 0, pads left out, through what is generated; negative ones
+            from the end of the prompt, which is what a pass without a cache reads. Pads, known by the attention mask,
+            are never changed by numbered positions, and what happens at them reaches nothing else.
+
+    Raises:
+        InputError: nothing to do, a neuron named twice, no finite number, a source of another model, another number of
+            rows than a batch has. OutOfRangeError: no such layer, neuron or position; a position that no pass inside
+            the block reached is named at its end. HookError: a pass whose positions cannot be told.
+    """
+    plan = make_plan(model, interventions)
+    return intervening(model, plan, choose_positions(model, positions))
+
+
+def choose_positions(model: Model, positions: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int, ...] | None:
+    """Positions as whole numbers, each once, below the model's context; None for all."""
+    if positions is None:
+        return None
+    asked = list(positions) if isinstance(positions, Iterable) else [positions]
+    if not asked:
+        raise InputError("positions is empty: name at least one, or leave it out for all")
+    found = tuple(dict.fromkeys(check_whole("position", p) for p in asked))
+    for position in found:
+        if not -model.n_ctx <= position < model.n_ctx:
+            raise OutOfRangeError(
+                f"position {position} is out of range: {model.name} has positions 0 to {model.n_ctx - 1}"
+            )
+    return found
+
+
+@contextmanager
+def intervening(model: Model, plan: Plan, positions: tuple[int, ...] | None) -> Iterator[None]:
+    """The hooks of an intervention, gone after the block whatever happens in it."""
+    reader = Reader(model)
+    active = Active(model, plan, positions, reader)
+    with ExitStack() as stack:
+        stack.enter_context(reader.following())
+        for layer, change in plan.layers.items():
+            handle = model.ffn[layer].project_out.register_forward_pre_hook(CoefficientHook(active, change))
+            stack.callback(handle.remove)
+        yield
+    active.check_reached()
+
+
+class Active:
+    """An intervention while it acts."""
+
+    def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None, reader: Reader) -> None:
+        self.model, self.plan, self.positions, self.reader = model, plan, positions, reader
+        self.reached: set[int] = set()
+        self.longest = 0
+        self.known: tuple[Reading, Bool[Tensor, "batch pos"] | None] | None = None
+        self.random: dict[int, list[Float[np.ndarray, " n_ctx"]]] = {}
+
+    def __str__(self) -> str:
+        where = "" if self.positions is None else f" at position {listed(self.positions)}"
+        return self.plan.words + where
+
+    def cells(self, reading: Reading) -> Bool[Tensor, "batch pos"] | None:
+        """Which cells of a pass to change; worked out once for all layers. None is all."""
+        if self.known is None or self.known[0] is not reading:
+            batch = len(reading.positions)
+            if self.plan.rows not in (None, batch):
+                raise InputError(
+                    f"the batch has {batch} row{'s' * (batch > 1)}, but interventions were given for {self.plan.rows}"
+                )
+            self.known = (reading, None if self.positions is None else self.chosen(reading, self.positions))
+        return self.known[1]
+
+    def chosen(self, reading: Reading, positions: tuple[int, ...]) -> Bool[Tensor, "batch pos"]:
+        found = torch.zeros(reading.positions.shape, dtype=torch.bool, device=reading.positions.device)
+        self.longest = max(self.longest, int(reading.positions.max()) + 1)
+        for position in positions:
+            if position >= 0:
+                here = reading.positions == position
+            else:
+                if reading.lengths is None:
+                    raise HookError(
+                        f"position {position} counts from the prompt's end, but the pass that read the prompt ran "
+                        "before this block: name positions from 0"
+                    )
+                shortest = int(reading.lengths.min())
+                if shortest < -position:
+                    raise OutOfRangeError(f"position {position} is out of range: a prompt here has {shortest} tokens")
+                here = reading.positions == (reading.lengths + position).unsqueeze(-1)
+            if bool(here.any()):
+                self.reached.add(position)
+            found |= here
+        return found
+
+    def uniforms(self, seed: int) -> Float[Tensor, "batch pos"]:
+        """A random number in [0, 1) for each cell of the pass, a function of the seed, the row and the position."""
+        assert self.reader.current is not None
+        positions = self.reader.current.positions
+        rows = self.random.setdefault(seed, [])
+        for row in range(len(rows), len(positions)):
+            rows.append(np.random.default_rng([seed, row]).random(self.model.n_ctx))
+        table = torch.tensor(np.stack(rows[: len(positions)]), device=positions.device)
+        return table.gather(1, positions.clamp(0, self.model.n_ctx - 1))
+
+    def check_reached(self) -> None:
+        """Raise OutOfRangeError naming positions that no pass reached: nothing was changed there."""
+        missed = [p for p in self.positions or () if p not in self.reached]
+        if missed and self.reader.passes:
+            raise OutOfRangeError(
+                f"position {listed(missed)} was never reached: the longest text in the block had {self.longest} tokens"
+            )
+
+
+class CoefficientHook:
+    """Changes what a layer's down projection reads; ``intervention`` tells whoever looks."""
+
+    def __init__(self, intervention: Active, change: LayerChange) -> None:
+        self.intervention, self.change = intervention, change
+
+    def __call__(self, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        active, m = self.intervention, args[0]
+        reading = active.reader.current
+        if reading is None:
+            if active.positions is not None or not self.change.uniform:
+                raise HookError("an FFN ran outside a pass of its model, so its rows and positions cannot be told")
+            return (self.change.applied(m.reshape(1, -1, m.shape[-1])).reshape(m.shape), *args[1:])
+        batch, columns = reading.positions.shape
+        cells = active.cells(reading)
+        shaped = m.reshape(batch, columns, m.shape[-1])  # OPT flattens batch and position
+        return (self.change.applied(shaped, cells, active.uniforms).reshape(m.shape), *args[1:])

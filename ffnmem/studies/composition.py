@@ -1,0 +1,244 @@
+"""How memories compose into a layer's prediction, and how layers refine the model's, over random prefixes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float64, Int, Int64
+from torch import Tensor
+
+from ..models import Model
+from ..models.final_norm import at_least_float32
+from ..scanning import Store
+from ..scanning.passes import Report
+from .agreement import quantiles, unigram
+from .intervals import mean_interval, share_interval
+from .positions import Layer, Lens, Positions
+from .prefixes import Places, batches
+from .study import told
+from .updates import SHARES, needed_at_random, updates_needed
+
+CASES = ("residual", "agreement", "composition", "ffn")
+FREQUENT = 50  # the corpus's most frequent tokens, which stand for the paper's stop words
+SHORT = 5  # tokens: a prefix with fewer is short, as in the paper
+MEASURES = {"output": "by_output", "random": "by_random", "weight": "by_weight"}
+SPREAD = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """What every layer makes of every prefix.
+
+    Attributes:
+        active: memories with a coefficient above 0.
+        ffn, residual, out: the tokens that the FFN's output, the residual stream before it and after it predict.
+        final: the model's own prediction. probability: of ``final``, read off the residual stream before each FFN.
+        by_all: whether any value of the layer predicts what the FFN's output does; by_active: any active memory's.
+        by_chance: by layer, how often an active memory of one prefix predicts what the FFN's output does at another.
+        by_output, by_weight, by_random: sub-updates needed, see :func:`updates_needed` and :func:`needed_at_random`;
+            of some of the prefixes.
+        lengths: tokens of each prefix, BOS not counted.
+    """
+
+    active: Int64[np.ndarray, "n layers"]
+    ffn: Int64[np.ndarray, "n layers"]
+    residual: Int64[np.ndarray, "n layers"]
+    out: Int64[np.ndarray, "n layers"]
+    final: Int64[np.ndarray, " n"]
+    probability: Float64[np.ndarray, "n layers"]
+    by_all: Bool[np.ndarray, "n layers"]
+    by_active: Bool[np.ndarray, "n layers"]
+    by_chance: Float64[np.ndarray, " layers"]
+    by_output: Int64[np.ndarray, "some layers shares"]
+    by_weight: Int64[np.ndarray, "some layers shares"]
+    by_random: Int64[np.ndarray, "some layers shares"]
+    lengths: Int64[np.ndarray, " n"]
+
+
+def read_positions(
+    model: Model,
+    places: Places,
+    value_tokens: list[Int64[np.ndarray, " d_mlp"]],
+    *,
+    lead: int,
+    updates: int,
+    basis: str = "folded",
+    progress: Report | None = None,
+) -> Readings:
+    """Run the prefixes and read every layer at their last tokens.
+
+    Args:
+        value_tokens: per layer, the token that each value predicts, see :func:`predictions`.
+        lead: 1 if prefixes begin with BOS. updates: at how many of them, drawn evenly, sub-updates are counted.
+    """
+    n, layers = len(places), model.n_layers
+    whole = {name: np.zeros((n, layers), np.int64) for name in ("active", "ffn", "residual", "out")}
+    agrees = {name: np.zeros((n, layers), bool) for name in ("by_all", "by_active")}
+    final, probability = np.zeros(n, np.int64), np.zeros((n, layers))
+    counted = np.unique(np.linspace(0, n - 1, min(updates, n)).round().astype(np.int64))
+    place_of = np.full(n, -1, np.int64)
+    place_of[counted] = np.arange(len(counted))
+    needed = {
+        name: np.zeros((len(counted), layers, len(SHARES)), np.int64)
+        for name in ("by_output", "by_weight", "by_random")
+    }
+    reader, lens = Positions(model), Lens(model)
+    predicted = [Predicted(torch.from_numpy(ids).to(model.device)) for ids in value_tokens]
+    done = 0
+    for rows, tokens, ends in batches(places.prefixes, model.device):
+        found = reader.layers(tokens, ends)
+        answer = lens.top(found[-1].out)
+        final[rows] = answer.cpu().numpy()
+        some = place_of[rows] >= 0
+        for index, layer in enumerate(found):
+            before, mine = lens.top_and_probability(layer.residual, answer)
+            written = lens.top_written(layer.ffn, basis)
+            probability[rows, index] = mine.double().cpu().numpy()
+            for name, ids in (("residual", before), ("ffn", written), ("out", lens.top(layer.out))):
+                whole[name][rows, index] = ids.cpu().numpy()
+            whole["active"][rows, index] = (layer.coefficients > 0).sum(dim=-1).cpu().numpy()
+            for name, mask in zip(agrees, predicted[index].members(layer, written), strict=True):
+                agrees[name][rows, index] = mask.cpu().numpy()
+            if some.any():
+                m, v = layer.coefficients.cpu().numpy()[some], at_least_float32(model.ffn[index].values.detach())
+                counts = (*updates_needed(m, v.cpu().numpy()), needed_at_random(m, v.cpu().numpy()))
+                for kept, count in zip(needed.values(), counts, strict=True):
+                    kept[place_of[rows[some]], index] = count
+        done += len(rows)
+        told(progress, "positions", done, n)
+    lengths = np.array([len(ids) - lead for ids in places.prefixes], np.int64)
+    chances = zip(predicted, whole["ffn"].T, agrees["by_active"].T, strict=True)
+    by_chance = np.array([memories.by_chance(written, mask) for memories, written, mask in chances])
+    return Readings(
+        **whole, **agrees, **needed, final=final, probability=probability, by_chance=by_chance, lengths=lengths
+    )
+
+
+class Predicted:
+    """The tokens that one layer's values predict, and at how many positions so far an active memory predicts each."""
+
+    def __init__(self, tokens: Int[Tensor, " d_mlp"]) -> None:
+        self.tokens = tokens
+        self.distinct, self.which = torch.unique(tokens, return_inverse=True)
+        self.positions = torch.zeros_like(self.distinct)
+
+    def members(
+        self, layer: Layer, written: Int[Tensor, " rows"]
+    ) -> tuple[Bool[Tensor, " rows"], Bool[Tensor, " rows"]]:
+        """Whether any value, and whether any active memory's, predicts the token of each row; counts the rows' own."""
+        active = layer.coefficients > 0
+        hits = torch.zeros(len(active), len(self.distinct), device=active.device)
+        self.positions += (hits.scatter_add_(1, self.which.expand_as(active), active.float()) > 0).sum(dim=0)
+        same = self.tokens == written.unsqueeze(-1)
+        return same.any(dim=-1), (same & active).any(dim=-1)
+
+    def by_chance(self, written: Int64[np.ndarray, " n"], agreeing: Bool[np.ndarray, " n"]) -> float:
+        """How often an active memory of one position predicts what the layer does at another: over all ordered pairs
+        of the positions counted, of which ``agreeing`` agree with themselves; NaN of a single one."""
+        distinct, positions = self.distinct.cpu().numpy(), self.positions.cpu().numpy()
+        at = np.minimum(np.searchsorted(distinct, written), len(distinct) - 1)
+        pairs = int(positions[at][distinct[at] == written].sum()) - int(agreeing.sum())
+        n = len(written)
+        return pairs / (n * (n - 1)) if n > 1 else float("nan")
+
+
+def composition_table(
+    readings: Readings, value_tokens: list[Int64[np.ndarray, " d_mlp"]], store: Store, seed: int
+) -> pd.DataFrame:
+    """By layer: active memories, and how often the layer's prediction is none of its memories'.
+
+    Returns:
+        layer, positions; active (mean number of memories with m > 0) with low, high, active_share (of d_mlp) and its
+        quantiles over positions; zero_agreement (share of positions where no value of the layer predicts what the
+        FFN's output does) with low, high; zero_agreement_active (no *active* memory does) with low, high, and
+        zero_agreement_shuffled, the same by chance: the layer's prediction against the active memories of other
+        positions. Of the positions with agreement (any value), frequent_share, where the token is among the corpus's
+        50 most frequent, and short_share, where the prefix has fewer than 5 tokens; predicted (how many different
+        tokens the layer's values predict: the fewer, the rarer agreement can be).
+    """
+    frequent = np.argsort(-unigram(store), kind="stable")[:FREQUENT]
+    rows = []
+    for layer, tokens in enumerate(value_tokens):
+        width = len(tokens)
+        active = readings.active[:, layer]
+        mean, low, high = mean_interval(active.astype(np.float64), seed)
+        agrees = readings.by_all[:, layer]
+        row: dict[str, float] = {"layer": layer, "positions": len(active), "active": mean, "active_low": low}
+        row |= {"active_high": high, "active_share": mean / width}
+        for q, value in zip(SPREAD, quantiles(active / width, SPREAD), strict=True):
+            row[f"active_share_{100 * q:.0f}"] = value
+        for name, mask in (("zero_agreement", agrees), ("zero_agreement_active", readings.by_active[:, layer])):
+            share, low, high = share_interval(int((~mask).sum()), len(mask))
+            row |= {name: share, f"{name}_low": low, f"{name}_high": high}
+        row["zero_agreement_shuffled"] = 1 - float(readings.by_chance[layer])
+        row["frequent_share"] = mean_of(np.isin(readings.ffn[agrees, layer], frequent))
+        row["short_share"] = mean_of(readings.lengths[agrees] < SHORT)
+        row["predicted"] = len(np.unique(tokens))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def mean_of(mask: np.ndarray) -> float:
+    return float(mask.mean()) if len(mask) else float("nan")
+
+
+def cases(readings: Readings) -> dict[str, Bool[np.ndarray, "n layers"]]:
+    """Of which part the residual stream after each FFN takes its prediction: every position is one of the four.
+
+    residual: what stood there before; ffn: what the FFN wrote; agreement: both; composition: neither.
+    """
+    kept, wrote = readings.out == readings.residual, readings.out == readings.ffn
+    return {
+        "residual": kept & ~wrote,
+        "agreement": kept & wrote,
+        "composition": ~kept & ~wrote,
+        "ffn": ~kept & wrote,
+    }
+
+
+def refinement_table(readings: Readings, seed: int) -> pd.DataFrame:
+    """By layer: how near the residual stream before its FFN is to the model's answer, and what the FFN does to it.
+
+    Returns:
+        layer, positions; match (share where the residual's top token is the model's final one) with low, high;
+        probability (mean, of the final token, read off the residual) with low, high and quantiles; and the shares of
+        the four cases residual, agreement, composition, ffn.
+    """
+    rows = []
+    shares = cases(readings)
+    for layer in range(readings.out.shape[1]):
+        match = readings.residual[:, layer] == readings.final
+        share, low, high = share_interval(int(match.sum()), len(match))
+        row: dict[str, float] = {"layer": layer, "positions": len(match), "match": share, "match_low": low}
+        row["match_high"] = high
+        probability = readings.probability[:, layer]
+        mean, low, high = mean_interval(probability, seed)
+        row |= {"probability": mean, "probability_low": low, "probability_high": high}
+        for q, value in zip(SPREAD, quantiles(probability, SPREAD), strict=True):
+            row[f"probability_{100 * q:.0f}"] = value
+        rows.append(row | {name: mean_of(shares[name][:, layer]) for name in CASES})
+    return pd.DataFrame(rows)
+
+
+def update_table(readings: Readings, model: Model) -> pd.DataFrame:
+    """By layer, share and measure: how many of the largest sub-updates it takes, as quantiles over positions.
+
+    Returns:
+        layer, measure ("output": of 1 − ‖y − y_k‖²/‖y‖²; "random": of the same, taken in random order; or "weight": of
+        Σ|mᵢ|·‖vᵢ‖), share, positions, needed_5, needed_25, needed_50, needed_75, needed_95, and part (the median as a
+        share of the layer's neurons).
+    """
+    rows = []
+    for layer in range(model.n_layers):
+        for measure, name in MEASURES.items():
+            counts: Int64[np.ndarray, "some layers shares"] = getattr(readings, name)
+            for index, share in enumerate(SHARES):
+                mine = counts[:, layer, index]
+                spread = quantiles(mine, SPREAD)
+                row: dict[str, object] = {"layer": layer, "measure": measure, "share": share, "positions": len(mine)}
+                row |= {f"needed_{100 * q:.0f}": value for q, value in zip(SPREAD, spread, strict=True)}
+                rows.append(row | {"part": spread[2] / model.ffn[layer].d_mlp})
+    return pd.DataFrame(rows)

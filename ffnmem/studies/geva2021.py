@@ -1,0 +1,318 @@
+"""Geva et al. 2021: keys as patterns, values as predictions, layers as compositions; with the sub-updates of 2022."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from ..errors import InputError, check_choice, check_count
+from ..models import Model
+from ..scanning import Store
+from ..scanning.passes import Report
+from ..vocabulary import BASES
+from .agreement import CONFIDENT, Agreement, agreement_table, agreements, confident_table
+from .composition import FREQUENT, SHORT, composition_table, read_positions, refinement_table, update_table
+from .geva_plots import (
+    plot_active,
+    plot_agreement,
+    plot_cases,
+    plot_changes,
+    plot_match,
+    plot_probability,
+    plot_ranks,
+    plot_updates,
+    plot_zero_agreement,
+)
+from .intervals import CONFIDENCE, RESAMPLES
+from .prefixes import Places, random_places
+from .study import Figure, Study, Table
+from .triggers import LEAST, change_table, prefix_table, removal_trials
+
+PAPER = (
+    "Geva, Schuster, Berant and Levy 2021, Transformer Feed-Forward Layers Are Key-Value Memories (arXiv 2012.14913); "
+    "sub-updates after Geva, Caciularu, Wang and Goldberg 2022, Transformer Feed-Forward Layers Build Predictions by "
+    "Promoting Concepts in the Vocabulary Space (arXiv 2203.14680)"
+)
+PUBLISHED = {
+    "model": "Baevski and Auli 2019: 16 layers, d_model 1024, d_mlp 4096, ReLU, some 268,000 words",
+    "corpus": "WikiText-103: its training set for trigger examples, its validation set for composition",
+    "removal": "100 random keys a layer, top 50 trigger examples each (figure 3)",
+    "removal found": "without the last token −65% in layer 1 to −20% in layer 16; first and random −10% to −20%",
+    "agreement": "all keys; argmax of softmax(v·E) against the next token of the top trigger example (figure 4)",
+    "agreement found": "near 0 in layers 1–10, up to 3.5% above; a random token 0.0004%",
+    "confident values": "the 100 of the highest probability: 97 in layers 11–16, 46 agree with a top 50 trigger",
+    "positions": "4,000 random examples of the validation set (figures 7–11)",
+    "active memories": "10% to 50% of a layer's memories have a coefficient above 0 (figure 7)",
+    "zero agreement": "at least about 68% of examples in every layer (figure 8)",
+    "where memories agree": "60% predict a stop word, 43% have a prefix of fewer than 5 tokens",
+    "refinement found": "a third of the answers stand in the bottom layers, more and more from layer 10 on (figure 9)",
+    "basis": "v·E, without a final norm's gain (basis='raw' here)",
+}
+TOO_SMALL = "give a corpus with more text, or a longer context"
+SHOWN = 3  # prefixes a key in the table of prefixes
+
+
+def study(
+    model: Model,
+    store: Store,
+    *,
+    progress: Report | None = None,
+    seed: int = 0,
+    keys: int = 64,
+    prefixes: int = 25,
+    n_sequences: int = 4000,
+    updates: int = 1000,
+    basis: str = "folded",
+) -> Study:
+    """Geva et al.'s protocols on a model, over the text of a store.
+
+    Args:
+        model: from :func:`ffnmem.load`. store: a scan of it; its top examples are the keys' trigger prefixes.
+        progress: called as (phase, done, total).
+        seed: of the keys, the tokens removed and the positions.
+        keys: drawn in each layer for the removal of tokens. prefixes: the best of each, as many as the store has.
+        n_sequences: random ones of the corpus; composition is looked at at one random position of each.
+        updates: at so many of these positions sub-updates are counted.
+        basis: of the projections of values and FFN outputs, ``"folded"`` or ``"raw"`` (the paper's).
+
+    Returns:
+        A :class:`Study` with the tables ``summary``, ``changes``, ``prefixes``, ``agreement``, ``confident``,
+        ``composition``, ``refinement`` and ``updates``, and a figure for each of the paper's 3, 4, 5 and 7 to 11.
+
+    Raises:
+        InputError: another model's store, or settings that cannot be.
+    """
+    check_choice("basis", basis, BASES)
+    for name, value in (("keys", keys), ("prefixes", prefixes), ("n_sequences", n_sequences), ("updates", updates)):
+        check_count(name, value)
+    check_count("seed", seed, least=0)
+    store.check_model(model)
+    places = random_places(store, n_sequences, seed)
+    check_text(store, places, n_sequences)
+    trials = removal_trials(model, store, keys=keys, prefixes=prefixes, seed=seed, progress=progress)
+    if not any(len(trial.frame) for trial in trials):
+        raise InputError(
+            f"none of the keys drawn has a trigger prefix of {LEAST} tokens or more in {store.folder}: {TOO_SMALL}"
+        )
+    found = agreements(model, store, basis=basis, seed=seed, progress=progress)
+    if not any((agreement.following >= 0).any() for agreement in found):
+        raise InputError(f"no token follows the trigger prefix of any key in {store.folder}: {TOO_SMALL}")
+    tops = [agreement.values.token for agreement in found]
+    readings = read_positions(
+        model, places, tops, lead=store.sequences.lead, updates=updates, basis=basis, progress=progress
+    )
+    frames = {
+        "changes": change_table(trials, seed),
+        "prefixes": prefix_table(store, trials, SHOWN),
+        "agreement": agreement_table(found, store, model.d_vocab),
+        "confident": confident_table(found, model, store),
+        "composition": composition_table(readings, tops, store, seed),
+        "refinement": refinement_table(readings, seed),
+        "updates": update_table(readings, model),
+    }
+    return Study(
+        name="geva2021",
+        paper=PAPER,
+        tables=tables(frames, found),
+        figures=figures(frames),
+        settings={
+            "keys": keys,
+            "prefixes": prefixes,
+            "n_sequences": n_sequences,
+            "positions": len(places),
+            "updates": min(updates, len(places)),
+            "basis": basis,
+            "seed": seed,
+            **fixed(store),
+        },
+        provenance={**store.provenance, "basis": basis, "study_seed": seed},
+        published=PUBLISHED,
+    )
+
+
+def check_text(store: Store, places: Places, n_sequences: int) -> None:
+    """Raise InputError where a store's text is too small for any of it, before the work."""
+    if len(places) < min(2, n_sequences):
+        raise InputError(
+            f"{store.folder} has {len(places)} sequence{'s' * (len(places) != 1)} with text, and the positions looked "
+            f"at are one of each: {TOO_SMALL}"
+        )
+    longest = max(int(store.sequences.lengths(unit).max()) for unit in store.sequences.units) - store.sequences.lead
+    if longest < LEAST:
+        raise InputError(
+            f"the longest sequence of {store.folder} has {longest} token{'s' * (longest != 1)}, and a prefix from "
+            f"which one is removed takes {LEAST}: {TOO_SMALL}"
+        )
+
+
+def fixed(store: Store) -> dict[str, Any]:
+    """What the numbers depend on besides the study's own settings: the store's, and what is the same for all."""
+    corpus = store.manifest["corpus"]
+    return {
+        "prefixes kept by the store": store.settings.k,
+        "shortest prefix for removal": LEAST,
+        "frequent tokens": FREQUENT,
+        "short prefix": SHORT,
+        "intervals": f"{CONFIDENCE:.0%}: bootstrap of {RESAMPLES} for means, Wilson for shares",
+        "corpus": f"{corpus['source']}: {store.n_tokens:,} tokens in {corpus['documents']:,} documents",
+        "context": store.settings.context,
+        "prepend_bos": store.settings.prepend_bos,
+    }
+
+
+def summary(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The main numbers by layer."""
+    change = frames["changes"].pivot_table("change", "layer", "removed")
+    change = change.reindex(columns=["first", "random", "last"])
+    change.columns = [f"without_{name}" for name in change.columns]
+    agreement = frames["agreement"].set_index("layer")[["agreement", "shuffled", "rank_50"]]
+    composition = frames["composition"].set_index("layer")
+    composition = composition[["active_share", "zero_agreement", "zero_agreement_active", "zero_agreement_shuffled"]]
+    refinement = frames["refinement"].set_index("layer")
+    refinement = refinement[["match", "probability", "residual", "agreement", "composition", "ffn"]]
+    refinement = refinement.rename(
+        columns={name: f"case_{name}" for name in ("residual", "agreement", "composition", "ffn")}
+    )
+    rows = frames["updates"]
+    needed = rows[rows["measure"] == "output"].pivot_table("needed_50", "layer", "share")
+    needed.columns = [f"updates_{100 * share:.0f}" for share in needed.columns]
+    joined = agreement.join([change, composition, refinement, needed])
+    order = [*change.columns, *agreement.columns, *composition.columns, *refinement.columns, *needed.columns]
+    return joined[order].reset_index()
+
+
+def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Table, ...]:
+    """The tables with what a reader needs to know of them."""
+    confident, layers = frames["confident"], len(found)
+    first = -(-layers * 10 // 16)  # the paper's layers 11 to 16 of 16
+    upper = int((confident["layer"] >= first).sum())
+    agreeing = int((confident["agreeing"] > 0).sum())
+    return (
+        Table("summary", summary(frames), "The main numbers by layer", "Every column is explained at its own table."),
+        Table(
+            "changes",
+            frames["changes"],
+            "What removing a token does to a key's coefficient",
+            "Relative change (m' − m)/m, averaged over a key's prefixes and then over keys; the interval is over keys. "
+            "Below −100% the coefficient turns negative, which the paper's ReLU cannot. Prefixes begin where a "
+            "sequence of the store does, the paper's where a sentence does; keys without one of at least three tokens "
+            "are left out.",
+        ),
+        Table("prefixes", frames["prefixes"], "Trigger prefixes of the keys drawn", f"The {SHOWN} best of each key."),
+        Table(
+            "agreement",
+            frames["agreement"],
+            "Values against what follows their keys' triggers",
+            "All keys. The trigger is a key's best kept prefix that a token follows. By chance, if what follows were "
+            "drawn: unigram, from the corpus's tokens; shuffled, from what follows the layer's other keys; uniform, "
+            "from the vocabulary.",
+        ),
+        Table(
+            "confident",
+            confident,
+            f"The {len(confident)} values of the highest probability",
+            f"{upper} of {len(confident)} are in layers {first} to {layers - 1} (the paper: 97 of {CONFIDENT}); "
+            f"{agreeing} agree with what follows one of their key's kept triggers (the paper: 46).",
+        ),
+        Table(
+            "composition",
+            frames["composition"],
+            "How layers compose their memories",
+            "A layer's prediction is the token that its FFN's output, bias included, promotes most; a memory is active "
+            "where its coefficient is above 0. zero_agreement: no value of the layer has that top token (the paper's); "
+            "…_active: no active memory's has; …_shuffled: nor would the active memories of another position. "
+            "frequent_share and short_share are of the positions where some memory of the layer agrees.",
+        ),
+        Table(
+            "refinement",
+            frames["refinement"],
+            "How layers refine the model's prediction",
+            "The residual stream before and after each FFN is read through the final norm, whose bias can make a third "
+            "token win where residual and FFN agree, unlike in the paper: such a case counts as composition.",
+        ),
+        Table(
+            "updates",
+            frames["updates"],
+            "How few sub-updates make up a layer's output",
+            "Output: sub-updates by falling |mᵢ|·‖vᵢ‖ until 1 − ‖y − y_k‖²/‖y‖² reaches the share, y = Σmᵢvᵢ without "
+            "its bias; random: the same in random order, as expected; weight: until Σ|mᵢ|·‖vᵢ‖ does. Numbers are "
+            "quantiles over positions; part is the median's share of the layer's neurons.",
+        ),
+    )
+
+
+def figures(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
+    """The paper's figures, each with what the paper found."""
+    return *figures_of_keys(frames["changes"], frames["agreement"]), *figures_of_layers(frames)
+
+
+def figures_of_keys(changes: pd.DataFrame, agreement: pd.DataFrame) -> tuple[Figure, ...]:
+    """What keys look at, and whether values predict what follows: figures 3 to 5."""
+    return (
+        Figure(
+            "changes",
+            "Change of a key's coefficient when a token of its trigger prefix is removed",
+            partial(plot_changes, changes),
+            "The paper's figure 3: the last token matters most, and less in upper layers (−65% to −20%).",
+        ),
+        Figure(
+            "agreement",
+            "Keys whose value's top token is the next token of their top trigger",
+            partial(plot_agreement, agreement),
+            "The paper's figure 4: close to 0 in layers 1 to 10, then up to 3.5%.",
+        ),
+        Figure(
+            "ranks",
+            "Rank of the trigger's next token in the value's prediction",
+            partial(plot_ranks, agreement),
+            "The paper's figure 5: ranks become better from layer to layer.",
+        ),
+    )
+
+
+def figures_of_layers(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
+    """How layers compose memories and refine predictions, figures 7 to 11, and sub-updates."""
+    composition, refinement = frames["composition"], frames["refinement"]
+    return (
+        Figure(
+            "active",
+            "Active memories",
+            partial(plot_active, composition),
+            "The paper's figure 7: 10% to 50% of a layer's memories (of a ReLU model).",
+        ),
+        Figure(
+            "zero_agreement",
+            "Positions where the layer predicts what none of its memories predicts",
+            partial(plot_zero_agreement, composition),
+            "The paper's figure 8: at least about 68% in every layer, of all memories.",
+        ),
+        Figure(
+            "match",
+            "Positions where the residual's top token is the model's answer",
+            partial(plot_match, refinement),
+            "The paper's figure 9: about a third in the bottom layers, growing fast from layer 10 of 16.",
+        ),
+        Figure(
+            "probability",
+            "Probability of the model's answer, read off the residual",
+            partial(plot_probability, refinement),
+            "The paper's figure 10: near 0 in lower layers, a median of .6 to .8 in the last.",
+        ),
+        Figure(
+            "cases",
+            "Whose prediction stands after the layer",
+            partial(plot_cases, refinement),
+            "The paper's figure 11: the residual's in most cases, rarely the FFN's own.",
+            (7.0, 4.2),
+        ),
+        Figure(
+            "updates",
+            "Sub-updates that make up a layer's output",
+            partial(plot_updates, frames["updates"]),
+            "By |mᵢ|·‖vᵢ‖ as in Geva et al. 2022. Lines: medians over positions, solid for the squared error "
+            "explained, dotted for the sum of weights, grey in random order; bands: half of the positions.",
+            (7.0, 4.4),
+        ),
+    )

@@ -1,0 +1,93 @@
+"""``study``: scan a corpus if need be, run a paper's protocol on it, and write everything into one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError, InputError, listed
+from ..models import Model
+from ..scanning import Store, scan
+from ..scanning.passes import Report
+from .study import Study, check_settings, study_module
+from .writing import write_study, written_study
+
+STORE = "store"
+EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
+
+
+def study(
+    name: str,
+    model: Model,
+    corpus: Any,
+    out: str | Path,
+    *,
+    seed: int = 0,
+    scan_options: Mapping[str, Any] | None = None,
+    report: Report | None = None,
+    **settings: Any,
+) -> Study:
+    """Run the protocol of a paper on a model, and write its tables, figures and settings.
+
+    Args:
+        name: ``"geva2021"`` (keys as patterns, values as predictions, how layers compose them), ``"voita2023"`` (dead,
+            token-detecting and positional neurons), ``"gurnee2024"`` (roles of neurons).
+        model: from :func:`ffnmem.load`.
+        corpus: whatever :func:`ffnmem.scan` reads, scanned into ``out/store`` (a scan that was stopped goes on there, a
+            finished one is used as it is); or a store of this model.
+        out: the folder for ``index.html``, ``study.json``, one CSV a table and one PNG a figure; made if missing. An
+            earlier run of the same study there is replaced, and anything else refused. A folder without ``index.html``
+            is of a run that was stopped: the same call finishes it.
+        seed: of every random choice, the scan's too.
+        scan_options: of :func:`ffnmem.scan`, such as ``{"k": 50, "context": 64}``; by default k is 25.
+        report: called as (phase, done, total) by scan and study.
+        settings: of that study; its function in ``ffnmem.studies`` documents them.
+
+    Returns:
+        A :class:`Study`: ``.tables``, ``.figures``, ``.table(name)``, ``.plot(name)``, ``.settings``, ``.published``.
+
+    Raises:
+        InputError: an unknown study or setting, another model's store, or options for a scan that is not needed.
+        FileError: a folder that cannot be written or holds something else, or as :func:`ffnmem.scan`.
+    """
+    module = study_module(name)
+    check_settings(name, settings)
+    if isinstance(corpus, Store):
+        if scan_options:
+            raise InputError(f"{corpus.folder} is scanned already: leave out scan_options {sorted(scan_options)}")
+        corpus.check_model(model)
+    folder = made(out, name)
+    if isinstance(corpus, Store):
+        store = corpus
+    else:
+        options = {"k": EXAMPLES, "seed": seed, **(scan_options or {})}
+        store = scan(model, corpus, folder / STORE, report=report, **options)
+    found = module.study(model, store, progress=report, seed=seed, **settings)
+    assert isinstance(found, Study)
+    write_study(found, folder)
+    return found
+
+
+def made(out: str | Path, name: str) -> Path:
+    """The folder of a study: new, empty, or with an earlier run of the same study or the scan of one; made if missing.
+
+    Raises FileError for a folder with anything else, so that nothing of the user's is replaced.
+    """
+    folder = Path(out).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise FileError(f"{out} is a file: name a folder for the study")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        inside = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise FileError(f"cannot make {out}: {error.strerror or error}") from None
+    other = [entry for entry in inside if entry != STORE]
+    if not other:
+        return folder
+    holds = written_study(folder)
+    if holds is None:
+        raise FileError(f"{out} holds {listed(other, 3)} and no study: name a new or empty folder for {name}")
+    if holds != name:
+        raise FileError(f"{out} holds the study {holds!r}: name another folder for {name!r}")
+    return folder

@@ -1,0 +1,142 @@
+"""What a study is: a paper's protocol run on a model, as tables and figures with their settings beside the paper's.
+
+Each module of :data:`STUDIES` has ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the paper's own settings
+and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose other keywords are its
+settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is told how far it is,
+with a phase of ``ffnmem.cli.progress``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ..errors import InputError, check_choice, listed
+from ..scanning.passes import Report
+
+STUDIES = {"geva2021": "geva2021", "gurnee2024": "gurnee2024", "voita2023": "voita2023"}
+"""Studies by name, and the module of this room that runs each; imported when asked for."""
+
+SHOWN = ("model", "store", "progress", "seed")  # of a study's function, what is no setting
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One table of a study, written as ``<name>.csv``.
+
+    Attributes:
+        name: of the file, such as ``"agreement"``.
+        frame: the rows.
+        title: what it is, on one line.
+        note: how to read it: what was counted over what, and how the paper has it.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    title: str
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """One figure of a study, written as ``<name>.png``.
+
+    Attributes:
+        name: of the file.
+        title: the caption's first sentence.
+        draw: draws on the Axes given, and returns them.
+        note: the rest of the caption: what the paper's figure shows.
+        size: inches, width and height.
+    """
+
+    name: str
+    title: str
+    draw: Callable[[Axes], Axes]
+    note: str = ""
+    size: tuple[float, float] = (7.0, 3.8)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a study found.
+
+    Attributes:
+        name: its name in :data:`STUDIES`.
+        paper: authors, year, title and arXiv id.
+        tables, figures: in the order in which they are shown. ``summary``, if there is one, comes first: one row a
+            layer with the main numbers, which the command line prints.
+        settings: everything that the numbers depend on besides model and store.
+        provenance: of model and store.
+        published: the paper's own settings and findings, by name, to compare with.
+    """
+
+    name: str
+    paper: str
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The rows of a table by its name; raises InputError."""
+        check_choice("table", name, [table.name for table in self.tables])
+        return next(table.frame for table in self.tables if table.name == name)
+
+    def figure(self, name: str) -> Figure:
+        """A figure by its name; raises InputError."""
+        check_choice("figure", name, [figure.name for figure in self.figures])
+        return next(figure for figure in self.figures if figure.name == name)
+
+    def plot(self, name: str, ax: Axes | None = None) -> Axes:
+        """Draw a figure on Axes, or on those of a new figure. Raises InputError."""
+        from ..plots import axes_for
+
+        figure = self.figure(name)
+        return figure.draw(axes_for(ax, figure.size))
+
+    def to_frame(self) -> pd.DataFrame:
+        """The first table: the main numbers by layer."""
+        return self.tables[0].frame
+
+    def _repr_html_(self) -> str:
+        from .writing import study_html
+
+        return study_html(self)
+
+    def __repr__(self) -> str:
+        model = self.provenance.get("model", "?")
+        return f"Study({self.name!r} of {model}: {len(self.tables)} tables, {len(self.figures)} figures)"
+
+
+def study_module(name: str) -> ModuleType:
+    """The module of a study; raises InputError for an unknown name."""
+    check_choice("study", name, tuple(STUDIES))
+    return import_module(f".{STUDIES[name]}", __package__)
+
+
+def setting_names(name: str) -> list[str]:
+    """The settings that a study takes."""
+    return [parameter for parameter in inspect.signature(study_module(name).study).parameters if parameter not in SHOWN]
+
+
+def check_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise InputError for a setting that a study does not take."""
+    taken = setting_names(name)
+    unknown = [setting for setting in settings if setting not in taken]
+    if unknown:
+        offer = f"it takes {listed(taken, 20)}" if taken else "it takes none"
+        raise InputError(f"study {name!r} has no setting {listed([repr(u) for u in unknown])}: {offer}")
+
+
+def told(progress: Report | None, phase: str, done: int, total: int) -> None:
+    """Tell a study's progress, if anybody listens."""
+    if progress is not None:
+        progress(phase, done, total)

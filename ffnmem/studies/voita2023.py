@@ -1,0 +1,311 @@
+"""Voita et al. 2023: dead neurons, token detectors and positional neurons by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64, Int64
+
+from ..models import Model
+from ..scanning.passes import Report
+from ..scanning.store import Store
+from ..semantics.counting import (
+    Detection,
+    FiringCounts,
+    PositionInformation,
+    count_firings,
+    position_information,
+    token_detection,
+)
+from ..semantics.reading import SEQUENCES
+from ..semantics.role_rules import Thresholds
+from ..semantics.roles import reading_settings
+from ..semantics.unembedding import Unembedding, read_unembedding, written
+from . import voita2023_plots as plots
+from .gurnee2024 import ends, spelled
+from .intervals import share_interval
+from .study import Figure, Study, Table
+
+PAPER = (
+    "Voita, Ferrando and Nalmpantis 2023, Neurons in Large Language Models: Dead, N-gram, Positional (arXiv 2309.04827)"
+)
+PUBLISHED: Mapping[str, Any] = {
+    "models": "OPT 125M to 66B (ReLU)",
+    "text": "over 20M tokens for dead neurons, over 5M for the rest; full-length texts of 2048 tokens for positions",
+    "fires": "coefficient above 0",
+    "token detector": "1 to 5 tokens make up 95% of firings; covered tokens (fired at 95% of the time) make up 95% too",
+    "positional": "mutual information of firing and position above 0.05",
+    "dead": "many in the first half of larger models, more than 70% in some layers of the 66B one; none in the second",
+    "detectors": "only in the first half; 5351 in the 66B model; over 80% suppress the tokens that trigger them",
+}
+CATEGORIES = ((1, 5), (6, 20), (21, 100), (101, 500))
+MORE, BEYOND = "more than 500", "not by those looked at"
+ENOUGH = 50  # tokens at a position, for its firing rate to count in a pattern
+EXTREME = 0.05  # how near to 0 or 1 a rate counts as there
+SMOOTH = 5  # positions averaged before crossings are counted
+PROMOTED = 8
+
+
+def study(
+    model: Model,
+    store: Store,
+    *,
+    progress: Report | None = None,
+    seed: int = 0,
+    n_sequences: int | None = SEQUENCES,
+    types: int = 5,
+    coverage: float = 0.95,
+    position: float = 0.05,
+    min_count: int = 10,
+) -> Study:
+    """Dead, token-detecting and positional neurons by layer.
+
+    Args:
+        model: from :func:`ffnmem.load`. store: a finished scan of it; dead neurons and firing rates are the scan's.
+        progress: told ("text", sequences done, in all).
+        seed: of the sequences read.
+        n_sequences: how many sequences of the store's text to read for tokens and positions; None for all.
+        types, coverage: of token detectors, see :func:`ffnmem.semantics.counting.token_detection`.
+        position: the mutual information, in nats, above which a neuron is positional.
+        min_count: how often a token must occur in the reading to count as covered by a neuron.
+
+    Returns:
+        Tables ``summary`` (by layer), ``covering`` (how many tokens make up a neuron's firings), ``detectors``,
+        ``positional``; figures ``dead``, ``firing_rate``, ``covering``, ``detectors``, ``tokens``, ``positional``,
+        ``patterns``.
+
+    Raises:
+        InputError: another model's store, or settings out of range.
+
+    Source: Voita et al. 2023 (2309.04827), figures 1 to 4, 7 and 8.
+    """
+    Thresholds(types=types, coverage=coverage, position=position, min_count=min_count).resolved(model.d_model)
+    firing = count_firings(model, store, n_sequences=n_sequences, seed=seed, progress=progress)
+    found = {
+        layer: token_detection(firing, layer, types=types, coverage=coverage, min_count=min_count)
+        for layer in firing.layers
+    }
+    information = {layer: position_information(firing.at_position[layer], firing.positions) for layer in firing.layers}
+    detectors = detector_table(model, found)
+    positional = positional_table(firing, information, position)
+    summary = summary_table(store, found, detectors, positional)
+    covering = covering_table(store, found)
+    return Study(
+        name="voita2023",
+        paper=PAPER,
+        tables=tables(summary, covering, detectors, positional),
+        figures=figures(firing, summary, covering, positional),
+        settings={
+            "n_sequences": n_sequences,
+            "seed": seed,
+            "types": types,
+            "coverage": coverage,
+            "position": position,
+            "min_count": min_count,
+            "activation": model.ffn[0].activation,
+            "tokens_scanned": store.n_tokens,
+            **reading_settings(store, firing),
+        },
+        provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).as_dict(),
+        published=PUBLISHED,
+    )
+
+
+def tables(
+    summary: pd.DataFrame, covering: pd.DataFrame, detectors: pd.DataFrame, positional: pd.DataFrame
+) -> tuple[Table, ...]:
+    return (
+        Table(
+            "summary",
+            summary,
+            "Dead, token-detecting and positional neurons by layer",
+            "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
+            "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
+            "before does not; suppressing is the share of detectors whose value points away from their tokens.",
+        ),
+        Table(
+            "covering",
+            covering,
+            "How many tokens make up a neuron's firings",
+            "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings.",
+        ),
+        Table(
+            "detectors",
+            detectors,
+            "Token detectors",
+            "trigger_cosine is the mean cos(W_U, v) over the tokens that a detector covers, less the mean over the "
+            "vocabulary: negative where it suppresses them.",
+        ),
+        Table(
+            "positional",
+            positional,
+            "Positional neurons",
+            "The pattern is sorted by rule here, by eye in the paper: both extremes, if the firing rate comes within "
+            "5% of 0 and of 1; oscillatory, if it then crosses one half three times or more; one extreme; other.",
+        ),
+    )
+
+
+def figures(
+    firing: FiringCounts, summary: pd.DataFrame, covering: pd.DataFrame, positional: pd.DataFrame
+) -> tuple[Figure, ...]:
+    return (
+        Figure(
+            "dead",
+            "Dead neurons by layer",
+            partial(plots.draw_dead, summary),
+            "Figure 1a. GELU hardly lets a neuron die; the paper's models have ReLU.",
+        ),
+        Figure("firing_rate", "How often neurons fire, by layer", partial(plots.draw_rate, summary), "Figure 1b."),
+        Figure(
+            "covering",
+            "How many tokens make up a neuron's firings",
+            partial(plots.draw_covering, covering),
+            "Figure 2, which shows the first half of each model.",
+        ),
+        Figure("detectors", "Token detectors by layer", partial(plots.draw_detectors, summary), "Figure 3a."),
+        Figure("tokens", "Tokens that have a detector", partial(plots.draw_tokens, summary), "Figures 3b and 4."),
+        Figure(
+            "positional",
+            "Positional neurons by layer",
+            partial(plots.draw_positional, positional, summary),
+            "Figure 8.",
+        ),
+        Figure(
+            "patterns",
+            "Firing rate by position of the strongest positional neurons",
+            partial(plots.draw_patterns, firing, positional, ENOUGH),
+            "Figure 7.",
+        ),
+    )
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def summary_table(
+    store: Store, found: Mapping[int, Detection], detectors: pd.DataFrame, positional: pd.DataFrame
+) -> pd.DataFrame:
+    """One row a layer."""
+    rows = []
+    below: set[int] = set()
+    previous: set[int] = set()
+    for layer, detection in found.items():
+        stats = store.stats(layer)
+        dead = stats["dead"].to_numpy(bool)
+        n = len(dead)
+        tokens = {token for ids in detection.triggers.values() for token in ids}
+        mine = detectors[detectors["layer"] == layer]
+        share, low, high = share_interval(len(mine), n)
+        rows.append(
+            {
+                "layer": layer,
+                "neurons": n,
+                "dead": int(dead.sum()),
+                "dead_share": float(dead.mean()),
+                "firing_rate": float(stats["firing_rate"][~dead].mean()),
+                "detectors": len(mine),
+                "detector_share": share,
+                "detector_low": low,
+                "detector_high": high,
+                "suppressing": float(mine["suppresses"].mean()) if len(mine) else float("nan"),
+                "tokens": len(tokens),
+                "new_tokens": len(tokens - below),
+                "new_to_previous": len(tokens - previous),
+                "tokens_so_far": len(tokens | below),
+                "positional": int((positional["layer"] == layer).sum()),
+            }
+        )
+        below, previous = below | tokens, tokens
+    return pd.DataFrame(rows)
+
+
+def covering_table(store: Store, found: Mapping[int, Detection]) -> pd.DataFrame:
+    """One row a layer and category: how many neurons that fired, and which share."""
+    rows = []
+    for layer, detection in found.items():
+        alive = ~np.isnan(detection.share)  # fired in the reading
+        covering = detection.covering[alive]
+        counts = {f"{low} to {high}": int(((covering >= low) & (covering <= high)).sum()) for low, high in CATEGORIES}
+        counts |= {MORE: int((covering > CATEGORIES[-1][1]).sum()), BEYOND: int(np.isnan(covering).sum())}
+        total = max(int(alive.sum()), 1)
+        rows += [
+            {"layer": layer, "tokens": name, "neurons": count, "share": count / total} for name, count in counts.items()
+        ]
+    return pd.DataFrame(rows)
+
+
+def detector_table(model: Model, found: Mapping[int, Detection]) -> pd.DataFrame:
+    """One row a detector: what triggers it, what it promotes and suppresses, and whether that is its triggers."""
+    columns = ("layer", "neuron", "triggers", "trigger_share", "trigger_cosine", "suppresses", "promoted", "suppressed")
+    rows = []
+    unembedding = read_unembedding(model) if any(detection.triggers for detection in found.values()) else None
+    for layer, detection in found.items():
+        if unembedding is None or not detection.triggers:
+            continue
+        neurons = pd.DataFrame({"layer": layer, "neuron": list(detection.triggers)})
+        tokens = ends(model, neurons, PROMOTED)
+        cosines = trigger_cosines(model, unembedding, layer, detection)
+        for neuron, ids in detection.triggers.items():
+            row = (
+                layer, neuron, spelled(model.token_strings(ids)), float(detection.share[neuron]), cosines[neuron],
+                cosines[neuron] < 0, spelled(tokens[layer, neuron, "promoted"]),
+                spelled(tokens[layer, neuron, "suppressed"]),
+            )  # fmt: skip
+            rows.append(dict(zip(columns, row, strict=True)))
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+def trigger_cosines(model: Model, unembedding: Unembedding, layer: int, detection: Detection) -> dict[int, float]:
+    """Mean cos(W_U, v) over each detector's tokens, less the mean over the vocabulary."""
+    neurons = list(detection.triggers)
+    values = written(model, layer, unembedding.basis)[neurons]
+    mean = unembedding.moments(values).mean
+    found = {}
+    for row, (neuron, ids) in enumerate(detection.triggers.items()):
+        tokens = unembedding.tokens[ids].double()
+        value = values[row].double()
+        cosine = (tokens @ value) / (tokens.norm(dim=-1) * value.norm()).clamp_min(1e-300)
+        found[neuron] = float(cosine.mean()) - float(mean[row])
+    return found
+
+
+def positional_table(
+    firing: FiringCounts, information: Mapping[int, PositionInformation], threshold: float
+) -> pd.DataFrame:
+    """One row a positional neuron, the most informative first."""
+    columns = ("layer", "neuron", "information", "p", "lowest_rate", "highest_rate", "crossings", "pattern")
+    rows = []
+    for layer, measured in information.items():
+        rates = firing_rates(firing, layer)[1]
+        for neuron in np.flatnonzero(measured.information > threshold).tolist():
+            rate = rates[:, neuron]
+            values = (float(measured.information[neuron]), float(measured.p[neuron]))
+            rows.append(dict(zip(columns, (layer, neuron, *values, *pattern(rate)), strict=True)))
+    frame = pd.DataFrame(rows, columns=list(columns))
+    return frame.sort_values("information", ascending=False, kind="stable", ignore_index=True)
+
+
+def firing_rates(
+    firing: FiringCounts, layer: int
+) -> tuple[Int64[np.ndarray, " used"], Float64[np.ndarray, "used d_mlp"]]:
+    """The positions that have enough tokens, and every neuron's firing rate there."""
+    used = np.flatnonzero(firing.positions >= ENOUGH)
+    return used, firing.at_position[layer][used] / firing.positions[used][:, None]
+
+
+def pattern(rate: Float64[np.ndarray, " used"]) -> tuple[float, float, int, str]:
+    """The lowest and highest firing rate over positions, how often it crosses one half, and the pattern's name."""
+    if not len(rate):
+        return float("nan"), float("nan"), 0, "other"
+    low, high = float(rate.min()), float(rate.max())
+    smooth = np.convolve(rate, np.ones(SMOOTH) / SMOOTH, mode="valid") if len(rate) >= SMOOTH else rate
+    crossings = int(np.count_nonzero(np.diff(smooth > 0.5)))
+    extremes = (low <= EXTREME) + (high >= 1 - EXTREME)
+    if extremes == 2:
+        return low, high, crossings, "oscillatory" if crossings >= 3 else "both extremes"
+    return low, high, crossings, "one extreme" if extremes else "other"

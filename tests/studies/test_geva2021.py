@@ -1,0 +1,154 @@
+"""The whole protocol on a tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.scanning import Store
+from ffnmem.studies import geva2021
+from ffnmem.studies.study import Study
+from tests.helpers import refuses
+
+FEW: dict[str, Any] = {"keys": 5, "prefixes": 3, "n_sequences": 12, "updates": 4}
+
+
+@pytest.fixture(scope="module")
+def found(tiny: fm.Model, tiny_store: Store) -> Study:
+    return geva2021.study(tiny, tiny_store, seed=2, **FEW)
+
+
+def test_summary_is_taken_from_the_tables(found: Study) -> None:
+    summary = found.table("summary").set_index("layer")
+    changes = found.table("changes").set_index(["layer", "removed"])["change"]
+    updates = found.table("updates").set_index(["layer", "measure", "share"])["needed_50"]
+    for layer in range(2):
+        row = summary.loc[layer]
+        for name in ("first", "random", "last"):
+            assert row[f"without_{name}"] == changes[layer, name]
+        for share in (0.5, 0.8, 0.95):
+            assert row[f"updates_{100 * share:.0f}"] == updates[layer, "output", share]
+        assert row["agreement"] == found.table("agreement")["agreement"][layer]
+        assert row["zero_agreement"] == found.table("composition")["zero_agreement"][layer]
+        assert row["match"] == found.table("refinement")["match"][layer]
+        assert row[[f"case_{c}" for c in ("residual", "agreement", "composition", "ffn")]].sum() == pytest.approx(1)
+
+
+def test_tables_and_figures(found: Study) -> None:
+    assert [table.name for table in found.tables] == [
+        "summary",
+        "changes",
+        "prefixes",
+        "agreement",
+        "confident",
+        "composition",
+        "refinement",
+        "updates",
+    ]
+    assert all(table.title and table.note for table in found.tables)
+    for figure in found.figures:
+        assert "paper's figure" in figure.note or "2022" in figure.note
+        ax = Canvas().add_subplot()
+        assert figure.draw(ax) is ax
+        assert ax.get_title(loc="left")
+        assert ax.get_ylabel()
+
+
+def test_settings_are_complete(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
+    """Everything that the numbers depend on, beside what the paper had."""
+    for name, value in {**FEW, "basis": "folded", "seed": 2, "context": tiny_store.settings.context}.items():
+        assert found.settings[name] == value
+    assert found.provenance["fingerprint"] == tiny.fingerprint
+    assert {"removal", "agreement found", "positions", "zero agreement"} <= set(found.published)
+
+
+def test_the_same_call_gives_the_same(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
+    again = geva2021.study(tiny, tiny_store, seed=2, **FEW)
+    for mine, theirs in zip(again.tables, found.tables, strict=True):
+        pd.testing.assert_frame_equal(mine.frame, theirs.frame)
+    other = geva2021.study(tiny, tiny_store, seed=3, **FEW)
+    assert not other.table("refinement").equals(found.table("refinement"))
+    # Of all keys, and so without a choice:
+    names = ["layer", "keys", "agreement", "rank_50"]
+    pd.testing.assert_frame_equal(other.table("agreement")[names], found.table("agreement")[names])
+
+
+def test_basis_is_what_it_says(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
+    raw = geva2021.study(tiny, tiny_store, seed=2, basis="raw", **FEW)
+    assert raw.provenance["basis"] == "raw"
+    assert not raw.table("agreement").equals(found.table("agreement"))
+    assert raw.table("changes").equals(found.table("changes"))
+    residual = ["layer", "match", "probability"]  # read through the final norm, whatever the basis
+    pd.testing.assert_frame_equal(raw.table("refinement")[residual], found.table("refinement")[residual])
+
+
+@pytest.mark.parametrize("name", sorted(FEW))
+def test_counts_are_checked(name: str, tiny: fm.Model, tiny_store: Store) -> None:
+    with refuses(InputError, ValueError, name, "0"):
+        geva2021.study(tiny, tiny_store, **{**FEW, name: 0})
+
+
+def test_mistakes(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
+    with refuses(InputError, ValueError, "'folded' or 'raw'"):
+        geva2021.study(tiny, tiny_store, basis="both")
+    with refuses(InputError, ValueError, "seed"):
+        geva2021.study(tiny, tiny_store, seed=-1)
+    with refuses(InputError, ValueError, "atlas"):
+        geva2021.study(atlas, tiny_store)
+
+
+@pytest.mark.parametrize(
+    ("texts", "context", "named"),
+    [
+        (["The city of Paris is in France"], 32, ("1 sequence with text", "more text")),
+        (["a", "b"] * 4, 32, ("longest sequence", "1 token,", "3")),
+        (["The city of Paris is in France"] * 3, 3, ("longest sequence", "2 tokens,", "longer context")),
+    ],
+)
+def test_a_corpus_too_small(
+    texts: list[str], context: int, named: tuple[str, ...], tiny: fm.Model, tmp_path: Path
+) -> None:
+    """One line that says what is too small and what would do, before the work."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n\n".join(texts), "utf-8")
+    store = fm.scan(tiny, corpus, tmp_path / "store", k=2, context=context)
+    with refuses(InputError, ValueError, *named, str(store.folder)):
+        geva2021.study(tiny, store, **FEW)
+
+
+def test_as_small_as_can_be(tiny: fm.Model, tmp_path: Path) -> None:
+    """A few sequences of three tokens: every table is there, and every figure can be drawn."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("The city of\n\nof city The", "utf-8")
+    store = fm.scan(tiny, corpus, tmp_path / "store", k=2, context=4)
+    found = geva2021.study(tiny, store, keys=64, prefixes=2)
+    assert set(found.table("composition")["positions"]) == {len(store.sequences)}
+    assert len(store.sequences) <= 3
+    for figure in found.figures:
+        canvas = Canvas()
+        figure.draw(canvas.add_subplot())
+        canvas.draw_without_rendering()
+
+
+def test_one_position(tiny: fm.Model, tiny_store: Store) -> None:
+    """Asked for, it is given, without the numbers that take two."""
+    found = geva2021.study(tiny, tiny_store, **{**FEW, "n_sequences": 1})
+    composition = found.table("composition")
+    assert composition["zero_agreement_shuffled"].isna().all()
+    assert composition["active_low"].isna().all()
+    assert composition["active"].notna().all()
+
+
+def test_more_than_there_is(tiny: fm.Model, tiny_store: Store) -> None:
+    """All neurons, all kept prefixes, all sequences: fewer than asked for, and the tables say how many."""
+    found = geva2021.study(tiny, tiny_store, keys=1000, prefixes=99, n_sequences=10**6, updates=10**6)
+    assert set(found.table("changes")["drawn"]) == {64}
+    assert found.table("composition")["positions"].tolist() == [len(tiny_store.sequences)] * 2
+    assert set(found.table("updates")["positions"]) == {len(tiny_store.sequences)}
+    assert found.settings["positions"] == len(tiny_store.sequences)

@@ -1,0 +1,88 @@
+"""What a study is, and which there are."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from ffnmem.errors import InputError
+from ffnmem.studies.study import STUDIES, Figure, Study, Table, check_settings, setting_names, study_module, told
+from tests.helpers import refuses
+
+
+def draw(ax: Axes) -> Axes:
+    ax.plot([0, 1], [1, 0])
+    return ax
+
+
+FRAME = pd.DataFrame({"layer": [0, 1], "share": [0.25, 0.5]})
+
+
+@pytest.fixture
+def made() -> Study:
+    return Study(
+        "geva2021",
+        "Somebody 2021 (arXiv 0000.00000)",
+        (Table("summary", FRAME, "By layer", "A note"), Table("more", FRAME.head(1), "More")),
+        (Figure("line", "A line", draw, "As drawn"),),
+        {"keys": 4},
+        {"model": "toy"},
+        {"keys": "100"},
+    )
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_every_study_offers_the_interface(name: str) -> None:
+    """The command line and ``fm.study`` call each in the same way."""
+    module = study_module(name)
+    assert "arXiv" in module.PAPER
+    assert module.PUBLISHED
+    parameters = inspect.signature(module.study).parameters
+    assert list(parameters)[:2] == ["model", "store"]
+    for keyword in ("progress", "seed", "n_sequences"):
+        assert parameters[keyword].kind is inspect.Parameter.KEYWORD_ONLY, keyword
+    assert parameters["seed"].default == 0
+    assert "n_sequences" in setting_names(name)
+    assert not {"model", "store", "progress", "seed"} & set(setting_names(name))
+
+
+def test_unknown_names_are_refused() -> None:
+    with refuses(InputError, ValueError, "'geva2020'", "'geva2021'", "'voita2023'"):
+        study_module("geva2020")
+    with refuses(InputError, ValueError, "'key'", "keys", "n_sequences"):
+        check_settings("geva2021", {"key": 3})
+    check_settings("geva2021", {"keys": 3})
+
+
+def test_parts_by_name(made: Study) -> None:
+    assert made.table("more") is made.tables[1].frame
+    assert made.to_frame() is FRAME
+    assert made.figure("line").title == "A line"
+    assert repr(made) == "Study('geva2021' of toy: 2 tables, 1 figures)"
+    with refuses(InputError, ValueError, "'less'", "'summary'", "'more'"):
+        made.table("less")
+    with refuses(InputError, ValueError, "'curve'", "'line'"):
+        made.figure("curve")
+
+
+def test_plot_draws_on_what_it_is_given(made: Study) -> None:
+    ax = Canvas().add_subplot()
+    assert made.plot("line", ax) is ax
+    assert len(ax.lines) == 1
+
+
+def test_told() -> None:
+    calls: list[tuple[str, int, int]] = []
+    told(lambda *call: calls.append(call), "positions", 1, 2)
+    told(None, "positions", 2, 2)
+    assert calls == [("positions", 1, 2)]
+
+
+def test_modules_are_where_the_names_say() -> None:
+    folder = Path(inspect.getfile(Study)).parent
+    assert all((folder / f"{module}.py").is_file() for module in STUDIES.values())

@@ -1,0 +1,124 @@
+"""What removing a token does to a coefficient, against whole forward passes of single prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.models.bare_body import BareBody
+from ffnmem.scanning import Store
+from ffnmem.studies.triggers import REMOVED, Trial, change_table, changes, prefix_table, removal_trials
+from tests.helpers import allclose
+
+
+@pytest.fixture(scope="module")
+def trials(tiny: fm.Model, tiny_store: Store) -> list[Trial]:
+    return removal_trials(tiny, tiny_store, keys=12, prefixes=2, seed=5)
+
+
+def coefficient(model: fm.Model, layer: int, neuron: int, ids: np.ndarray) -> float:
+    return float(fm.capture(model, ids.tolist()).coefficients[layer][0, -1, neuron])
+
+
+def test_changes_are_those_of_single_prompts(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
+    """First: after BOS. Last: the prefix without it. Random: one of those between, for each row."""
+    checked = 0
+    for layer, trial in enumerate(trials):
+        for row in trial.frame.iloc[::8].itertuples():
+            ids = tiny_store.sequences.sequence_tokens(row.sequence)[: row.position + 1]
+            whole = coefficient(tiny, layer, row.neuron, ids)
+            assert whole == pytest.approx(row.activation, abs=1e-5)
+            first = coefficient(tiny, layer, row.neuron, np.delete(ids, 1))
+            last = coefficient(tiny, layer, row.neuron, ids[:-1])
+            assert allclose([row.first, row.last], [first / whole - 1, last / whole - 1], 1e-4)
+            between = [
+                coefficient(tiny, layer, row.neuron, np.delete(ids, at)) / whole - 1 for at in range(2, len(ids) - 1)
+            ]
+            assert min(abs(row.random - change) for change in between) < 1e-4
+            checked += 1
+    assert checked >= 4
+
+
+def test_short_prefixes_are_left_out(trials: list[Trial]) -> None:
+    """A prefix of two tokens has none between its first and its last."""
+    for trial in trials:
+        assert trial.drawn == 12
+        assert (trial.frame["position"] >= 3).all()
+        assert trial.frame["neuron"].nunique() <= 12
+        assert trial.frame["rank"].max() <= 2
+
+
+def test_the_seed_decides(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
+    again = removal_trials(tiny, tiny_store, keys=12, prefixes=2, seed=5)
+    other = removal_trials(tiny, tiny_store, keys=12, prefixes=2, seed=6)
+    pd.testing.assert_frame_equal(again[0].frame, trials[0].frame)
+    assert set(other[0].frame["neuron"]) != set(trials[0].frame["neuron"])
+
+
+def test_a_key_that_sees_one_token_only(tiny_store: Store, make_tiny: Callable[..., fm.Model]) -> None:
+    """Layer 0 of a model without attention: what stands before changes the coefficient by positions only."""
+    model = make_tiny()
+    with torch.no_grad():
+        for name, parameter in model.bridge.original_model.named_parameters():
+            if "attn" in name or ".wpe" in name or "pos_embed" in name:
+                parameter.zero_()
+    rows = pd.DataFrame({"neuron": [3, 9], "sequence": [5, 7], "position": [6, 4]})
+    found = changes(BareBody(model), tiny_store, 0, rows, np.random.default_rng(0), lambda _: None)
+    assert allclose(found[["first", "random"]].to_numpy(), np.zeros((2, 2)), 1e-5)
+    assert (found["last"].abs() > 1e-3).any()
+
+
+def test_a_coefficient_of_zero_has_no_relative_change(tiny_store: Store, make_tiny: Callable[..., fm.Model]) -> None:
+    """A key that the store saw fire and that now stays silent is left out of the means, not infinite."""
+    model = make_tiny()
+    with torch.no_grad():
+        model.ffn[0].keys[3] = 0
+        model.ffn[0].key_bias[3] = 0
+    rows = pd.DataFrame({"neuron": [3, 9], "sequence": [5, 7], "position": [6, 4]})
+    found = changes(BareBody(model), tiny_store, 0, rows, np.random.default_rng(0), lambda _: None)
+    assert found.loc[0, list(REMOVED)].isna().all()
+    assert np.isfinite(found.loc[1, list(REMOVED)].to_numpy(float)).all()
+
+
+def test_change_table(trials: list[Trial]) -> None:
+    """Means over keys of the keys' means, so that a key with many prefixes counts once."""
+    table = change_table(trials, 0)
+    assert table["removed"].tolist() == list(REMOVED) * 2
+    for row in table.itertuples():
+        frame = trials[row.layer].frame
+        keys = [frame.loc[frame["neuron"] == n, row.removed].mean() for n in frame["neuron"].unique()]
+        assert row.change == pytest.approx(np.mean(keys))
+        assert row.median == pytest.approx(np.median(keys))
+        assert row.low <= row.change <= row.high
+        assert (row.drawn, row.keys, row.prefixes) == (12, len(keys), len(frame))
+
+
+def test_change_table_of_nothing(trials: list[Trial]) -> None:
+    """A layer of dead keys has a row that says so."""
+    table = change_table([Trial(trials[0].frame.iloc[:0], 12)], 0)
+    assert table["keys"].tolist() == [0, 0, 0]
+    assert table["change"].isna().all()
+
+
+def test_prefix_table(tiny_store: Store, trials: list[Trial]) -> None:
+    table = prefix_table(tiny_store, trials, 1)
+    assert set(table["rank"]) == {1}
+    for row in table.iloc[::4].itertuples():
+        ids = tiny_store.sequences.sequence_tokens(row.sequence)[1 : row.position + 1]
+        text = "".join(tiny_store.contexts.strings(ids))
+        assert text.endswith(row.prefix)
+        assert row.prefix.endswith(row.token)
+
+
+def test_progress(tiny: fm.Model, tiny_store: Store) -> None:
+    told: list[tuple[str, int, int]] = []
+    removal_trials(tiny, tiny_store, keys=2, prefixes=1, seed=0, progress=lambda *call: told.append(call))
+    assert all((phase, total) == ("prefixes", 4) for phase, _, total in told)
+    done = [count for _, count, _ in told]
+    assert done == sorted(done)
+    assert set(done) >= {1, 2, 3, 4}  # within a layer too, which on a large model takes minutes

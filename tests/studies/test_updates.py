@@ -1,0 +1,111 @@
+"""How many sub-updates it takes, against sums made one by one."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffnmem.studies.updates import SHARES, explain, needed_at_random, updates_needed, weights_needed
+
+
+def naive(m: np.ndarray, values: np.ndarray, shares: tuple[float, ...]) -> tuple[list[list[int]], list[list[int]]]:
+    """The definitions, term by term."""
+    by_output, by_weight = [], []
+    for row in m.astype(np.float64):
+        terms = row[:, None] * values.astype(np.float64)
+        weights = np.abs(row) * np.linalg.norm(values.astype(np.float64), axis=1)
+        order = np.argsort(-weights, kind="stable")
+        y = terms.sum(axis=0)
+        explained = [1 - ((y - terms[order[:k]].sum(axis=0)) ** 2).sum() / (y**2).sum() for k in range(len(row) + 1)]
+        by_output.append([next(k for k, e in enumerate(explained) if e >= share - 1e-12) for share in shares])
+        sums = np.cumsum(weights[order])
+        by_weight.append([int(np.flatnonzero(sums >= share * sums[-1])[0]) + 1 for share in shares])
+    return by_output, by_weight
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 90), st.integers(1, 70))
+def test_against_single_terms(seed: int, d_mlp: int, d_model: int) -> None:
+    draw = np.random.default_rng(seed)
+    m = draw.normal(size=(5, d_mlp)).astype(np.float32)
+    values = draw.normal(size=(d_mlp, d_model)).astype(np.float32) * draw.gamma(1, size=(d_mlp, 1)).astype(np.float32)
+    by_output, by_weight = updates_needed(m, values)
+    expected = naive(m, values, SHARES)
+    assert by_output.tolist() == expected[0]
+    assert by_weight.tolist() == expected[1]
+
+
+def test_known_answers() -> None:
+    """Orthogonal values of one length with coefficients 3, 1, 1, 1: y has 9 + 3 parts of square, 3 + 3 of weight."""
+    values = np.eye(4, 6)
+    by_output, by_weight = updates_needed(np.array([[1.0, -3.0, 1.0, 1.0]]), values, (0.5, 0.75, 0.8, 1.0))
+    assert by_output.tolist() == [[1, 1, 2, 4]]  # 9/12 = .75, 10/12 = .83
+    assert by_weight.tolist() == [[1, 3, 3, 4]]  # 3/6, 4/6, 5/6, 6/6
+
+
+def test_what_cancels_is_needed_in_pairs() -> None:
+    """Two large opposite writes say nothing: by output both must be there before the small third one counts."""
+    values = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]])
+    by_output, by_weight = updates_needed(np.array([[5.0, 5.0, 1.0]]), values, (0.5,))
+    assert by_output.tolist() == [[3]]
+    assert by_weight.tolist() == [[2]]
+
+
+def test_an_output_of_zero_needs_nothing() -> None:
+    by_output, by_weight = updates_needed(np.zeros((2, 7)), np.ones((7, 3)))
+    assert by_output.tolist() == by_weight.tolist() == [[0, 0, 0]] * 2
+
+
+def test_parts_of_rows() -> None:
+    """Threads share a block: a part writes its own rows only, and the same as all at once."""
+    draw = np.random.default_rng(1)
+    m, values = draw.normal(size=(9, 20)), draw.normal(size=(20, 5))
+    order = np.argsort(-np.abs(m) * np.linalg.norm(values, axis=1), axis=-1, kind="stable")
+    needed = np.full((9, 1), -1)
+    explain(order, m, values, m @ values, np.array([0.8]), 3, 5, needed)
+    assert (needed[:3] == -1).all()
+    assert (needed[5:] == -1).all()
+    assert needed[3:5].tolist() == updates_needed(m, values, (0.8,))[0][3:5].tolist()
+
+
+def test_random_order_against_all_orders() -> None:
+    """The expected square of what is left is its mean over every subset."""
+    draw = np.random.default_rng(7)
+    m, values = draw.normal(size=(6, 7)), draw.normal(size=(7, 3))
+    for row, counts in zip(m, needed_at_random(m, values, (0.2, 0.5, 0.9)), strict=True):
+        terms = row[:, None] * values
+        whole = (terms.sum(axis=0) ** 2).sum()
+        left = [
+            np.mean([(terms[list(rest)].sum(axis=0) ** 2).sum() for rest in combinations(range(7), 7 - k)])
+            for k in range(8)
+        ]
+        expected = [next(k for k in range(8) if left[k] <= (1 - share) * whole) for share in (0.2, 0.5, 0.9)]
+        assert counts.tolist() == expected
+
+
+def test_random_order_of_equals_and_of_one() -> None:
+    """Four orthogonal equal sub-updates: each is a quarter. A single one is everything; an output of zero nothing."""
+    assert needed_at_random(np.ones((1, 4)), np.eye(4), (0.25, 0.5, 0.51, 1.0)).tolist() == [[1, 2, 3, 4]]
+    assert needed_at_random(np.ones((1, 1)), np.ones((1, 2))).tolist() == [[1, 1, 1]]
+    assert needed_at_random(np.zeros((1, 3)), np.ones((3, 2))).tolist() == [[0, 0, 0]]
+
+
+def test_the_largest_first_is_quicker_than_at_random() -> None:
+    draw = np.random.default_rng(2)
+    m, values = draw.standard_t(3, size=(20, 60)), draw.normal(size=(60, 40))
+    assert (updates_needed(m, values)[0].mean(axis=0) < needed_at_random(m, values).mean(axis=0)).all()
+
+
+def test_weights_needed() -> None:
+    falling = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
+    assert weights_needed(falling, np.array([0.4, 0.41, 1.0])).tolist() == [[1, 2, 4], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("shares", [(0.5,), (0.1, 0.9, 0.99)])
+def test_more_is_never_fewer(shares: tuple[float, ...]) -> None:
+    draw = np.random.default_rng(4)
+    for counts in updates_needed(draw.normal(size=(30, 40)), draw.normal(size=(40, 8)), shares):
+        assert (np.diff(counts, axis=-1) >= 0).all()

@@ -1,0 +1,152 @@
+"""Dead, token-detecting and positional neurons: every number of the tables against a plain count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.scanning import Store
+from ffnmem.semantics.counting import FiringCounts, count_firings
+from ffnmem.semantics.unembedding import read_unembedding, written
+from ffnmem.studies import voita2023
+from ffnmem.studies.gurnee2024 import spelled
+from ffnmem.studies.study import Study
+from ffnmem.studies.voita2023 import BEYOND, ENOUGH, MORE, firing_rates, pattern
+from tests.helpers import refuses
+
+LOOSE: dict[str, Any] = {"types": 20, "coverage": 0.5, "position": 0.01, "min_count": 3, "n_sequences": None}
+"""Settings under which a random model has neurons of every kind."""
+
+
+@pytest.fixture(scope="module")
+def found(tiny: fm.Model, tiny_store: Store) -> Study:
+    return voita2023.study(tiny, tiny_store, **LOOSE)
+
+
+@pytest.fixture(scope="module")
+def firing(tiny: fm.Model, tiny_store: Store) -> FiringCounts:
+    return count_firings(tiny, tiny_store, n_sequences=None)
+
+
+def test_summary_is_of_the_scan_and_of_the_tables(found: Study, tiny_store: Store) -> None:
+    detectors, positional = found.table("detectors"), found.table("positional")
+    for row in found.table("summary").to_dict("records"):
+        stats = tiny_store.stats(row["layer"])
+        assert row["dead"] == stats["dead"].sum() > 0
+        assert row["dead_share"] == pytest.approx(stats["dead"].mean())
+        assert row["firing_rate"] == pytest.approx(stats["firing_rate"][~stats["dead"]].mean())
+        mine = detectors[detectors["layer"] == row["layer"]]
+        assert row["detectors"] == len(mine) > 0
+        assert row["detector_low"] < row["detector_share"] == len(mine) / 64 < row["detector_high"]
+        assert row["suppressing"] == pytest.approx(mine["suppresses"].mean())
+        assert row["tokens"] == len({token for cell in mine["triggers"] for token in cell.split("  ")})
+        assert row["positional"] == (positional["layer"] == row["layer"]).sum() > 0
+
+
+def test_tokens_are_new_against_the_layers_below(found: Study) -> None:
+    """The second layer's tokens, less those of the first."""
+    one, two = (
+        {token for cell in part["triggers"] for token in cell.split("  ")}
+        for _, part in found.table("detectors").groupby("layer")
+    )
+    first, second = found.table("summary").to_dict("records")
+    assert first["new_tokens"] == first["new_to_previous"] == first["tokens"]
+    assert second["new_tokens"] == second["new_to_previous"] == len(two - one)
+    assert second["tokens_so_far"] == len(one | two)
+
+
+def test_detectors_fire_for_their_tokens(found: Study, firing: FiringCounts, tiny: fm.Model) -> None:
+    names = {token: spelled(tiny.token_strings([token])) for token in firing.types.tolist()}
+    for row in found.table("detectors").to_dict("records"):
+        active = firing.at_type[row["layer"]][:, row["neuron"]]
+        rates = dict(zip(names.values(), active / firing.type_counts, strict=True))
+        own = row["triggers"].split("  ")
+        assert all(rates[name] >= 0.5 for name in own)
+        share = sum(active[list(rates).index(name)] for name in own) / firing.fired(row["layer"])[row["neuron"]]
+        assert row["trigger_share"] == pytest.approx(share)
+
+
+def test_trigger_cosine_is_that_of_the_tokens(found: Study, tiny: fm.Model) -> None:
+    unembedding = read_unembedding(tiny).tokens.double()
+    ids = {spelled(tiny.token_strings([token])): token for token in range(tiny.d_vocab)}
+    for row in found.table("detectors").head(5).to_dict("records"):
+        value = written(tiny, row["layer"], "folded")[row["neuron"]].double()
+        cosines = unembedding @ value / unembedding.norm(dim=1) / value.norm()
+        own = float(cosines[[ids[name] for name in row["triggers"].split("  ")]].mean() - cosines.mean())
+        assert row["trigger_cosine"] == pytest.approx(own, abs=1e-6)
+        assert row["suppresses"] == (own < 0)
+
+
+def test_covering_counts_every_neuron_that_fired(found: Study, firing: FiringCounts) -> None:
+    covering = found.table("covering")
+    for layer, part in covering.groupby("layer"):
+        assert part["tokens"].tolist() == ["1 to 5", "6 to 20", "21 to 100", "101 to 500", MORE, BEYOND]
+        assert part["neurons"].sum() == (firing.fired(int(layer)) > 0).sum()
+        assert part["share"].sum() == pytest.approx(1)
+
+
+def test_positional_neurons_are_in_order_with_their_rates(found: Study, firing: FiringCounts) -> None:
+    positional = found.table("positional")
+    assert (np.diff(positional["information"]) <= 0).all()
+    assert (positional["information"] > LOOSE["position"]).all()
+    row = positional.iloc[0]
+    used = firing.positions >= ENOUGH
+    rate = firing.at_position[row["layer"]][used, row["neuron"]] / firing.positions[used]
+    assert (row["lowest_rate"], row["highest_rate"]) == (rate.min(), rate.max())
+    assert np.array_equal(firing_rates(firing, int(row["layer"]))[1][:, row["neuron"]], rate)
+
+
+@pytest.mark.parametrize(
+    ("rate", "name", "crossings"),
+    [
+        (np.linspace(0, 1, 40), "both extremes", 1),
+        ((np.arange(60) // 15 % 2).astype(float), "oscillatory", 3),
+        (np.linspace(0.02, 0.6, 40), "one extreme", 1),
+        (np.linspace(0.3, 0.7, 40), "other", 1),
+        (np.full(3, 0.5), "other", 0),
+        (np.zeros(0), "other", 0),
+    ],
+)
+def test_patterns(rate: np.ndarray, name: str, crossings: int) -> None:
+    found = pattern(rate)
+    assert found[2:] == (crossings, name)
+
+
+def test_figures_are_drawn_and_settings_are_complete(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
+    assert [table.name for table in found.tables] == ["summary", "covering", "detectors", "positional"]
+    for figure in found.figures:
+        ax = Canvas().add_subplot()
+        assert figure.draw(ax) is ax
+        assert ax.get_title(loc="left")
+        assert "Figure" in figure.note
+    for name, value in {**LOOSE, "seed": 0, "tokens_read": tiny_store.n_tokens, "activation": "gelu_new"}.items():
+        assert found.settings[name] == value
+    assert found.provenance["fingerprint"] == tiny.fingerprint
+    assert {"token detector", "positional", "dead"} <= set(found.published)
+
+
+def test_by_the_papers_settings_a_random_model_has_no_detectors(tiny: fm.Model, tiny_store: Store) -> None:
+    """Empty tables keep their columns, and their figures say so."""
+    empty = voita2023.study(tiny, tiny_store, min_count=10_000, position=10.0)
+    assert empty.table("detectors").empty
+    assert empty.table("positional").empty
+    assert list(empty.table("detectors").columns)[:3] == ["layer", "neuron", "triggers"]
+    assert empty.table("summary")["suppressing"].isna().all()
+    for figure in empty.figures:
+        figure.draw(Canvas().add_subplot())
+
+
+def test_refusals(tiny_store: Store, atlas: fm.Model, tiny: fm.Model) -> None:
+    with refuses(InputError, ValueError, atlas.fingerprint):
+        voita2023.study(atlas, tiny_store)
+    with refuses(InputError, ValueError, "n_sequences", "0"):
+        voita2023.study(tiny, tiny_store, n_sequences=0)
+    with refuses(InputError, ValueError, "coverage", "nan"):
+        voita2023.study(tiny, tiny_store, coverage=float("nan"))
+    with refuses(InputError, ValueError, "position", "nan"):
+        voita2023.study(tiny, tiny_store, position=float("nan"))
