@@ -8,17 +8,25 @@ from __future__ import annotations
 import click
 
 from .._version import __version__
+from .ablate import ablate
 from .attribute import attribute
+from .calibrate import calibrate
 from .decompose import decompose
 from .facts import facts
+from .geometry import geometry
 from .guard import Group
+from .intervene import intervene
 from .neuron import neuron
 from .pack import pack
 from .paths import paths
+from .plant import plant
+from .polysemanticity import polysemanticity
 from .project import project
 from .report import report
+from .roles import roles
 from .scan import merge, scan
 from .store import store
+from .study import study
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -39,7 +47,27 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (attribute, paths, decompose, project, facts, report, pack, neuron, store, scan, merge):
+for command in (
+    attribute,
+    paths,
+    decompose,
+    ablate,
+    intervene,
+    project,
+    polysemanticity,
+    roles,
+    geometry,
+    facts,
+    report,
+    pack,
+    neuron,
+    store,
+    scan,
+    merge,
+    study,
+    calibrate,
+    plant,
+):
     cli.add_command(command)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..reports.cards import Example, Group, card
+from ..reports.cards import Group, card
 from ..reports.histogram import LISTED, bins, log_share
-from ..token_text import flowing
-from .tables import MORE, OneLine, decimals, labelled, number, percent, plain_table, probability, token, token_line
+from .contexts import in_context
+from .meaning_tables import meanings_table
+from .tables import OneLine, decimals, labelled, number, percent, plain_table, probability, token, token_line, user_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ..reports.cards import Card
     from ..scanning.neuron import Neuron
 
-FIRES = "bold underline"
 GAP = Text("  ")
 BAR = "█"
 FRACTIONS = " ▏▎▍▌▋▊▉"
@@ -35,6 +35,9 @@ def print_card(out: Console, neuron: Neuron, listed: int) -> None:
     out.print(heading(found))
     out.print()
     out.print(histogram_table(neuron, out.width))
+    for meanings in found.meanings:
+        out.print()
+        out.print(meanings_table(meanings, out))
     for group in found.groups:
         if not group.folded:
             out.print()
@@ -43,6 +46,10 @@ def print_card(out: Console, neuron: Neuron, listed: int) -> None:
         out.print()
         least = f"its smallest coefficients stay near 0 ({neuron.stats['min']:.3f} at least); --kind bottom lists them"
         out.print(least, style="dim")
+    if not found.meanings:
+        out.print()
+        command = f"ffnmem polysemanticity {shlex.quote(str(neuron.store.folder))}"
+        out.print(Text("one meaning or several: not measured yet; ", "dim").append_text(user_text(command, "dim")))
 
 
 def heading(found: Card) -> Table:
@@ -135,50 +142,6 @@ def example_table(group: Group, out: Console) -> Table:
             cells: list[RenderableType] = [Text(band.label if index == 0 else "")] if labels else []
             table.add_row(*cells, number(example.activation, places), in_context(example, room, marked))
     return table
-
-
-def in_context(example: Example, width: int, marked: bool) -> Text:
-    """The token in the middle of ``width`` columns of its text; in guillemets where a style would not show."""
-    style = "" if marked else FIRES
-    middle = token(example.word, style) if example.blank else running(example.word, style)
-    middle.truncate(max(width // 3, 8), overflow="ellipsis")
-    if marked:
-        middle = Text("«").append_text(middle).append("»")
-    before = running(example.before + example.lead, "")
-    left = 2 * (width - cell_len(middle.plain)) // 5  # what comes first is often the beginning of a text
-    right = width - left - cell_len(middle.plain)
-    line = last_columns(before, left, example.cut_before)
-    return line.append_text(middle).append_text(first_columns(running(example.after, ""), right, example.cut_after))
-
-
-def running(text: str, style: str) -> Text:
-    """Text as it runs, its spaces as they are, with marks for what would not show."""
-    line = Text(no_wrap=True)
-    for run, mark in flowing(text):
-        line.append(run, f"dim {style}" if mark else style)
-    return line
-
-
-def last_columns(text: Text, width: int, cut: bool) -> Text:
-    """The end of a text in exactly ``width`` columns; an ellipsis where something is missing."""
-    whole = Text(MORE, "dim").append_text(text) if cut else text
-    missing = width - cell_len(whole.plain)
-    if missing >= 0:
-        return Text(" " * missing).append_text(whole)
-    start = len(text)
-    while start > 0 and cell_len(text.plain[start - 1 :]) <= width - 1:
-        start -= 1
-    kept = Text(MORE, "dim").append_text(text[start:])
-    return Text(" " * (width - cell_len(kept.plain))).append_text(kept)
-
-
-def first_columns(text: Text, width: int, cut: bool) -> Text:
-    """The beginning of a text in at most ``width`` columns; an ellipsis where something is missing."""
-    whole = text.copy().append(MORE, "dim") if cut else text
-    if cell_len(whole.plain) <= width:
-        return whole
-    end = len(set_cell_size(text.plain, max(width - 1, 0)).rstrip(" "))
-    return text[:end].append(MORE, "dim")
 
 
 def found_table(frame: pd.DataFrame, where: str) -> Table:

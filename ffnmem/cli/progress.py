@@ -10,12 +10,26 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 UNITS = {"pack": "documents", "scan": "tokens", "rescore": "sequences", "project": "neurons", "read": "neurons"}
+UNITS |= {"weights": "neurons", "text": "sequences", "prefixes": "keys", "positions": "positions"}
+UNITS |= {"ablate": "neurons", "calibrate": "models"}
+UNITS |= {"inputs": "tokens", "meanings": "neurons"}
+UNITS |= {"geometry": "layers", "duplicates": "pairs of layers"}
 WORDS = {
     "pack": "tokenising",
     "scan": "scanning",
     "rescore": "running candidates again in float32",
     "project": "projecting values",
     "read": "reading neurons",
+    "ablate": "removing neurons",
+    "calibrate": "measuring planted models",
+    "weights": "comparing values with the vocabulary",
+    "text": "reading text",
+    "prefixes": "removing tokens from keys' prefixes",
+    "positions": "reading positions",
+    "inputs": "reading inputs again",
+    "meanings": "comparing examples",
+    "geometry": "comparing keys and values",
+    "duplicates": "seeking near-duplicates",
 }
 
 
@@ -55,7 +69,7 @@ class Progress:
                 self.bars.update(task, visible=False)  # type: ignore[arg-type]
             self.tasks[phase] = self.bars.add_task(WORDS[phase], total=total if known else None, speed="")
         task = self.tasks[phase]
-        self.bars.update(task, completed=done)  # type: ignore[arg-type]
+        self.bars.update(task, completed=done, total=total if known else None)  # type: ignore[arg-type]
         speed = self.bars.tasks[self.bars.task_ids.index(task)].speed  # type: ignore[arg-type]
         rate = f"{speed:,.0f} {UNITS[phase]}/s" if speed else ""
         count = "" if known else f"{done:,} documents, {total:,} tokens  "

@@ -105,6 +105,12 @@ def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = 
     return table
 
 
+def captioned(table: Table, caption: str) -> Table:
+    """The table with words below it, from the left."""
+    table.caption, table.caption_justify = Text(caption), "left"
+    return table
+
+
 def explain_negatives(table: Table, coefficients: Iterable[float]) -> None:
     """Say below a table what a negative coefficient means, if it has one."""
     if any(coefficient < 0 for coefficient in coefficients):

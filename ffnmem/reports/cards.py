@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ..scanning.neuron import Neuron
+from .examples import Example, example_list
 from .histogram import LISTED as BINS
 from .histogram import Bin, Drawing, bins, drawing
+from .meanings import MeaningsCard, meanings_card
 from .tables import Axis, Bar, Chip, bar
 
 KINDS = ("top", "quantile")  # shown unless others are asked for
@@ -30,36 +32,6 @@ NOTES = {
     "min": "what is typical of the whole corpus, lowest first",
     "random": "in the order of the text",
 }
-
-
-@dataclass(frozen=True)
-class Example:
-    """One place in the corpus. ``strength``: the share of the neuron's largest magnitude, 0 to 1."""
-
-    activation: float
-    strength: float
-    before: str
-    token: str
-    after: str
-    cut_before: bool
-    cut_after: bool
-    sequence: int
-    position: int
-
-    @property
-    def lead(self) -> str:
-        """The spaces that its token begins with, unless it is nothing else; they need no mark."""
-        return self.token[: len(self.token) - len(self.word)]
-
-    @property
-    def word(self) -> str:
-        """The token without them."""
-        return self.token.lstrip(" ") or self.token
-
-    @property
-    def blank(self) -> bool:
-        """Whether the token is nothing, or nothing but spaces, and shows only as marks."""
-        return not self.token.strip(" ")
 
 
 @dataclass(frozen=True)
@@ -99,7 +71,10 @@ class Mean:
 
 @dataclass(frozen=True)
 class Card:
+    """``meanings``: by sign; none where no polysemanticity is kept beside the store."""
+
     neuron: Neuron
+    meanings: tuple[MeaningsCard, ...]
     groups: tuple[Group, ...]
     promoted: tuple[Chip, ...]
     suppressed: tuple[Chip, ...]
@@ -113,6 +88,11 @@ class Card:
         return self.neuron.name
 
     @property
+    def verdict(self) -> str:
+        """On its positive coefficients; empty where none is kept."""
+        return next((m.found.verdict for m in self.meanings if not m.negative), "")
+
+    @property
     def anchor(self) -> str:
         return f"n{self.name}"
 
@@ -121,6 +101,7 @@ def card(neuron: Neuron, listed: int = LISTED) -> Card:
     """A neuron's card with at most ``listed`` examples of top, bottom and random."""
     return Card(
         neuron=neuron,
+        meanings=tuple(meanings_card(found) for found in neuron.meanings),
         groups=groups(neuron, listed),
         promoted=chips(neuron, "promoted"),
         suppressed=chips(neuron, "suppressed"),
@@ -164,22 +145,8 @@ def band_label(low: float, high: float) -> str:
 
 def examples(neuron: Neuron) -> list[Example]:
     """The neuron's examples with their texts, row by row."""
-    largest = max(abs(float(neuron.stats["max"])), abs(float(neuron.stats["min"]))) or 1.0
-    columns = (neuron.examples[name].tolist() for name in ("activation", "sequence", "position"))
-    return [
-        Example(
-            activation=activation,
-            strength=round(min(abs(activation) / largest, 1.0), 3),
-            before="".join(window.tokens[: window.at]),
-            token=window.tokens[window.at],
-            after="".join(window.tokens[window.at + 1 :]),
-            cut_before=window.cut_before,
-            cut_after=window.cut_after,
-            sequence=sequence,
-            position=position,
-        )
-        for activation, sequence, position, window in zip(*columns, neuron.windows, strict=True)
-    ]
+    largest = max(abs(float(neuron.stats["max"])), abs(float(neuron.stats["min"])))
+    return example_list(neuron.examples, neuron.windows, largest)
 
 
 def chips(neuron: Neuron, sign: str) -> tuple[Chip, ...]:

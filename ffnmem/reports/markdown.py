@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from ..scanning.store import Store
 from ..token_text import flowing, visible
-from .cards import Card, Example, Group
+from .cards import Card, Group
+from .examples import Example
+from .meanings import MeaningsCard
 from .rendering import MISSING, percent, plain, provenance_line, tiny
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=])")
@@ -46,10 +48,36 @@ def section(card: Card) -> list[str]:
     lines += [f"- **suppresses** {tokens(chip.token for chip in card.suppressed)}"]
     excited = [f"{tokens([m.chip.token])} {plain(m.mean, 3)}" for m in card.frequent]
     lines += [f"- **excited by** {', '.join(excited) or MISSING}", ""]
+    for found in card.meanings:
+        lines += [*meanings(found), ""]
     for group in card.groups:
         if not group.folded:
             lines += [f"### {group.title}", "", *examples(group), ""]
     return lines
+
+
+def meanings(found: MeaningsCard) -> list[str]:
+    """The verdict, and the meanings behind it."""
+    where = " where its coefficient is negative" if found.negative else ""
+    said = [part for part in (found.number, found.found.why) if part]
+    rows = [
+        [
+            percent(one.share) if index == 0 else "",
+            tokens(chip.token for chip in one.tokens) if index == 0 else "",
+            plain(example.activation, 3),
+            in_context(example),
+        ]
+        for one in found.listed
+        for index, example in enumerate(one.examples)
+    ]
+    head = [
+        f"### {found.found.verdict.capitalize()}{where}",
+        "",
+        *([f"{escaped('; '.join(said))}", ""] if said else []),
+    ]
+    more = [f"*and {found.hidden} more with {percent(found.rest)} of the activation*"] if found.hidden else []
+    shown = table(["share", "trigger tokens", "coefficient", "context"], rows) if rows else []
+    return [*head, *shown, *(["", *more] if more else [])]
 
 
 def examples(group: Group) -> list[str]:

@@ -140,6 +140,7 @@ def page_html(store: Store, cards: Sequence[Card]) -> str:
         "neurons.html",
         title=f"{title} of {store.model}",
         cards_shown=cards,
+        verdicts=any(card.meanings for card in cards),
         corpus=store.manifest["corpus"],
         tokens=store.n_tokens,
         provenance={**store.provenance, "basis": store.manifest["basis"]},

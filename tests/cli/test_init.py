@@ -10,6 +10,7 @@ import subprocess
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -18,6 +19,7 @@ import ffnmem as fm
 from ffnmem.cli import cli
 from ffnmem.cli.reference import help_text
 from ffnmem.scanning import Store
+from tests.calibration.made import TINY, small_models
 from tests.cli.running import process, run
 
 COMMANDS = sorted(cli.commands)
@@ -43,17 +45,25 @@ def examples(command: click.Command) -> list[str]:
 def test_commands() -> None:
     """A command that is not registered cannot be found."""
     assert COMMANDS == [
+        "ablate",
         "attribute",
+        "calibrate",
         "decompose",
         "facts",
+        "geometry",
+        "intervene",
         "merge",
         "neuron",
         "pack",
         "paths",
+        "plant",
+        "polysemanticity",
         "project",
         "report",
+        "roles",
         "scan",
         "store",
+        "study",
     ]
 
 
@@ -101,7 +111,13 @@ def test_manual(name: str) -> None:
     [line for name in COMMANDS for line in examples(cli.commands[name])],
 )
 def test_examples_work(
-    line: str, atlas: fm.Model, atlas_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str,
+    atlas: fm.Model,
+    atlas_store: Store,
+    tiny: fm.Model,
+    tiny_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An example of the manual that fails is worse than none."""
     monkeypatch.chdir(tmp_path)
@@ -110,16 +126,32 @@ def test_examples_work(
         Path("runs", "atlas").symlink_to(atlas_store.folder)
     if "--in values.parquet" in line:
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
-    if "ffnmem scan" in line or "ffnmem merge" in line:
+    if any(part in line for part in ("ffnmem scan", "ffnmem merge", "--corpus atlas")):
         small_texts(monkeypatch)
+    if "ffnmem calibrate" in line:
+        few_models(monkeypatch)
     if "ffnmem merge" in line:
         for i in range(2):
             fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))
     monkeypatch.setattr(webbrowser, "open", lambda url: True)
-    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: atlas)
+    small = "ffnmem polysemanticity" in line  # all neurons of atlas would take minutes
+    if small:
+        shutil.copytree(tiny_store.folder, Path("runs", "atlas"))
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: tiny if small else atlas)
     words = shlex.split(re.split(r" [|>] ", line)[0])
     assert words[0] == "ffnmem"
     assert run(*words[1:]).stdout
+
+
+def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One small model of each kind in place of ten times as many, which take minutes."""
+    small_models(monkeypatch)
+    whole, few = fm.calibrate, {"seeds": (7,), "superposition": (1.5,), "draws": 20}
+
+    def calibrate(kinds: tuple[str, ...], **options: Any) -> fm.Calibration:
+        return whole(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
+
+    monkeypatch.setattr(fm, "calibrate", calibrate)
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,80 +5,13 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ffnmem.cli.neuron_tables import (
-    Lines,
-    fires,
-    first_columns,
-    in_context,
-    last_columns,
-    print_card,
-    running,
-    text_bar,
-)
-from ffnmem.reports.cards import Example
+from ffnmem.cli.neuron_tables import Lines, fires, print_card, text_bar
 from ffnmem.scanning import Store
 from tests.reports.hostile import UNSEEN, poisoned
-
-LONG = "one two three four five six seven eight nine ten"
-
-
-def example(before: str, token: str, after: str, cut: bool = False) -> Example:
-    return Example(1.0, 1.0, before, token, after, cut, cut, 0, 0)
-
-
-@pytest.mark.parametrize("width", [24, 40, 41, 80])
-@pytest.mark.parametrize(
-    ("before", "token", "after"),
-    [
-        ("", "a", ""),
-        (LONG, " is", LONG),
-        ("日本" * 20, "語", "本" * 30),
-        ("x", " " * 9, "y"),
-        ("x", "w" * 99, "y"),
-        ("", "", ""),
-    ],
-    ids=["short", "long", "wide", "spaces", "one long word", "empty"],
-)
-def test_the_token_stands_in_one_place(before: str, token: str, after: str, width: int) -> None:
-    """Two fifths from the left, and no line wider than it may be."""
-    for cut in (False, True):
-        line = in_context(example(before, token, after, cut), width, marked=True).plain
-        assert cell_len(line) <= width
-        word = cell_len(line[line.index("«") : line.index("»") + 1])
-        assert cell_len(line[: line.index("«")]) == 2 * (width - word) // 5
-
-
-def test_what_is_cut_says_so() -> None:
-    line = in_context(example(LONG, " is", LONG), 40, marked=True).plain
-    assert line.startswith("…")
-    assert line.endswith("…")
-    whole = in_context(example("one", " is", " two"), 40, marked=True).plain
-    assert whole.strip() == "one «is» two"
-    assert "…" in in_context(example("one", " is", " two", cut=True), 40, marked=True).plain.split("«")[0]
-
-
-def test_styles_take_the_place_of_guillemets() -> None:
-    line = in_context(example("one", " is", " two"), 40, marked=False)
-    assert "«" not in line.plain
-    assert [line.plain[span.start : span.end] for span in line.spans if "underline" in str(span.style)] == ["is"]
-
-
-def test_ends() -> None:
-    assert last_columns(Text("abcdef"), 4, cut=False).plain == "…def"
-    assert last_columns(Text("abc"), 5, cut=False).plain == "  abc"
-    assert last_columns(Text("abc"), 3, cut=True).plain == "…bc"
-    assert first_columns(Text("abcdef"), 4, cut=False).plain == "abc…"
-    assert first_columns(Text("abc"), 5, cut=False).plain == "abc"
-    assert first_columns(Text("abc"), 3, cut=True).plain == "ab…"
-
-
-def test_running_text_keeps_its_spaces() -> None:
-    assert running("a b\nc\x1b", "").plain == "a b↵c\\x1b"
 
 
 def test_bars() -> None:

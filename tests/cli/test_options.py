@@ -14,7 +14,7 @@ from ffnmem.models import loading
 from ffnmem.vocabulary import BASES as LIBRARY_BASES
 from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
 
-READERS = ("attribute", "decompose", "paths", "report")
+READERS = ("ablate", "attribute", "decompose", "paths", "report")
 
 
 def test_choices_are_the_librarys() -> None:
@@ -38,7 +38,7 @@ def test_defaults_are_the_librarys(name: str) -> None:
 def test_only_readers_of_text_take_the_beginning_of_sequence() -> None:
     """An option that does nothing would be believed."""
     for name, command in cli.commands.items():
-        assert ("prepend_bos" in {p.name for p in command.params}) == (name in (*READERS, "scan"))
+        assert ("prepend_bos" in {p.name for p in command.params}) == (name in (*READERS, "intervene", "scan", "study"))
 
 
 def test_one_wording(tiny_folder: Path) -> None:

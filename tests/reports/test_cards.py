@@ -3,7 +3,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from ffnmem.reports.cards import Example, band_label, card, groups, two_sided
+from ffnmem.reports.cards import band_label, card, groups, two_sided
 from ffnmem.scanning import Store
 from ffnmem.scanning.neuron import Neuron
 
@@ -84,12 +84,3 @@ def test_tokens_that_did_not_occur_excite_nothing(neuron: Neuron) -> None:
     table.loc[0, ["count", "mean"]] = [0, float("nan")]
     assert table.loc[0, "token"] not in [m.chip.token for m in card(replace(neuron, by_token=table)).frequent]
     assert card(replace(neuron, by_token=pd.DataFrame(columns=table.columns))).frequent == ()
-
-
-@pytest.mark.parametrize(
-    ("token", "lead", "word", "blank"),
-    [(" Rome", " ", "Rome", False), ("Rome", "", "Rome", False), ("  ", "", "  ", True), ("", "", "", True)],
-)
-def test_leading_spaces_stay_outside_the_mark(token: str, lead: str, word: str, blank: bool) -> None:
-    one = Example(1.0, 1.0, "", token, "", False, False, 0, 0)
-    assert (one.lead, one.word, one.blank) == (lead, word, blank)

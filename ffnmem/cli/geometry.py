@@ -1,0 +1,221 @@
+"""``ffnmem geometry``: how crowded the keys and values of each layer are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from rich.text import Text
+
+import ffnmem as fm
+
+from ..errors import InputError
+from .figure import check_figure, save_axes
+from .guard import Command
+from .options import COUNT, ModelChoice, model_options, output_options, plot_option
+from .output import print_csv, print_json
+from .progress import Progress
+from .tables import captioned, console, number, percent, plain_table, provenance_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from ..semantics.geometry import Geometry
+
+
+@click.command(cls=Command, short_help="How keys and values share their space: overlap, rank, capacity, duplicates.")
+@click.option("--layer", type=int, multiple=True, metavar="LAYER", help="Only this layer; may be given again.")
+@click.option("--duplicates", is_flag=True, help="Also seek neurons, within and across layers, that nearly coincide.")
+@click.option(
+    "--threshold",
+    type=float,
+    default=0.9,
+    show_default=True,
+    metavar="COSINE",
+    help="With --duplicates: above this cosine two keys, or values, nearly coincide.",
+)
+@click.option(
+    "--limit",
+    type=COUNT,
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="With --duplicates: how many pairs to list by keys, by values, and by both.",
+)
+@click.option("--neurons", is_flag=True, help="With --json or --csv: one row a neuron as well, or instead.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="SEED", help="Of the random vectors."
+)
+@plot_option("overlap, capacity, input-output cosine and effective rank by layer")
+@model_options
+@output_options
+@click.pass_context
+def geometry(
+    setting: click.Context,
+    /,
+    layer: tuple[int, ...],
+    duplicates: bool,
+    threshold: float,
+    limit: int,
+    neurons: bool,
+    seed: int,
+    plot: str | None,
+    choice: ModelChoice,
+    form: str,
+) -> None:
+    """Measure, from the weights alone, how the keys and the values of each layer share their space.
+
+    Cosines of pairs of neurons are compared with those of random vectors that are as anisotropic as the layer's own;
+    effective rank and capacity (the share of a dimension that a neuron has to itself) with those of random vectors of
+    the same lengths; the cosine of a neuron's key and value with keys and values of different neurons.
+
+    \b
+    Examples
+      ffnmem geometry
+      ffnmem geometry --layer 1 --layer 2 --plot geometry.png
+      ffnmem geometry --duplicates --threshold 0.6
+      ffnmem geometry --layer 0 --neurons --csv
+
+    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, and norm, capacity and interference
+    of key and value); with --duplicates, a pair (by, rank, layer, neuron, other_layer, other_neuron, key_cosine,
+    value_cosine). --json has these and all else. The manual of the library's geometry names the columns by layer.
+    """
+    for name in ("threshold", "limit"):
+        if not duplicates and setting.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
+            raise InputError(f"--{name} goes with --duplicates: give that, or leave it out")
+    if neurons and form == "table":
+        raise InputError("--neurons lists every neuron: give --csv or --json with it")
+    if neurons and duplicates and form == "csv":
+        raise InputError("--csv prints one table: give --neurons or --duplicates, or --json for both")
+    figure = None if plot is None else check_figure(plot)
+    model = choice.load()
+    with Progress() as progress:
+        found = fm.geometry(
+            model,
+            layers=layer or None,
+            threshold=threshold if duplicates else None,
+            limit=limit,
+            seed=seed,
+            progress=progress.report,
+        )
+    if form == "csv":
+        frame = found.duplicates if found.duplicates is not None else found.neurons if neurons else found.layers
+        print_csv(list(frame.columns), frame.to_dict("records"))
+    elif form == "json":
+        print_json(described(found, neurons))
+    else:
+        print_geometry(found)
+    if figure is not None:
+        from ..geometry_plots import DRAWS
+
+        save_axes([partial(fm.plot_geometry, found, what) for what in DRAWS], figure)
+
+
+def described(found: Geometry, neurons: bool) -> dict[str, Any]:
+    """The geometry as plain values."""
+    tables: dict[str, pd.DataFrame | None] = {
+        "layers": found.layers,
+        "neurons": found.neurons if neurons else None,
+        "duplicates": found.duplicates,
+        "duplicate_counts": found.duplicate_counts,
+    }
+    rows = {name: frame.to_dict("records") for name, frame in tables.items() if frame is not None}
+    return {**rows, "provenance": found.provenance.as_dict()}
+
+
+def print_geometry(found: Geometry) -> None:
+    out = console()
+    parts: list[Table | Text] = [overlap_table(found), space_table(found), io_table(found)]
+    if found.duplicates is not None:
+        parts.append(duplicate_table(found, found.duplicates))
+    for part in parts:
+        out.print(part)
+        out.print()
+    provenance = found.provenance.as_dict()
+    shown = {name: value for name, value in provenance.items() if name not in ("strengthening", "weakening", "limit")}
+    out.print(provenance_line({k: v for k, v in shown.items() if v is not None}, out.width))
+
+
+def overlap_table(found: Geometry) -> Table:
+    """The cosines of pairs of keys and of values, beside those of random rows that are as anisotropic."""
+    from ..reports.geometry import side_rows
+
+    names = ("rms", "99.9%", "by chance", "max", "by chance", "neurons")
+    table = plain_table("layer", "", *names, left=[""], title="cosines of pairs of neurons")
+    for row in side_rows(found):
+        table.add_row(
+            str(row.layer) if row.side == "keys" else "",
+            row.side,
+            *(number(value, 3) for value in (row.rms, row.high, row.chance)),
+            number(row.largest, 3, sign=True),
+            number(row.chance_largest, 3),
+            row.pair,
+        )
+    return captioned(
+        table,
+        "99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as anisotropic "
+        f"as the layer's. The rms of random directions is {1 / (found.d_model - 1) ** 0.5:.3f}.",
+    )
+
+
+def space_table(found: Geometry) -> Table:
+    """Effective rank and capacity, beside those of random rows."""
+    from ..reports.geometry import side_rows
+
+    names = ("entropy rank", "random", "capacity", "random", "features a dimension")
+    table = plain_table("layer", "", *names, left=[""], title="effective rank and capacity")
+    for row in side_rows(found):
+        table.add_row(
+            str(row.layer) if row.side == "keys" else "",
+            row.side,
+            *(number(value, 1) for value in (row.rank, row.random_rank)),
+            *(percent(value) for value in (row.capacity, row.random_capacity)),
+            number(row.features_per_dimension, 2),
+        )
+    return captioned(
+        table,
+        f"rank: of {found.d_model - 1} dimensions; capacity: the share of one that a neuron has to itself, median "
+        "over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one at most.",
+    )
+
+
+def io_table(found: Geometry) -> Table:
+    names = ("median", "5%", "95%", "mismatched 95%", "beyond", "strengthening", "weakening")
+    table = plain_table("layer", *names, title="cosine of a neuron's key and value")
+    for row in found.layers.to_dict("records"):
+        chance = " to ".join(number(row[f"io_null_{end}"], 2, sign=True) for end in ("low", "high"))
+        table.add_row(
+            str(row["layer"]),
+            *(number(row[f"io_{name}"], 3, sign=True) for name in ("q50", "q5", "q95")),
+            chance,
+            *(percent(row[f"io_{name}"]) for name in ("beyond", "strengthening", "weakening")),
+        )
+    return captioned(
+        table,
+        f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; strengthening: above "
+        f"{found.strengthening:g}; weakening: below {found.weakening:g}.",
+    )
+
+
+def duplicate_table(found: Geometry, duplicates: pd.DataFrame) -> Table | Text:
+    if not len(duplicates):
+        return Text(f"near-duplicates: no two neurons have keys, or values, with a cosine above {found.threshold:g}")
+    totals = ", ".join(f"{found.duplicate_total(by):,} by {by}" for by in ("key", "value", "both"))
+    title = f"near-duplicates above {found.threshold:g}: {totals}"
+    table = plain_table("by", "rank", "neuron", "other", "key cosine", "value cosine", left=["by"], title=title)
+    previous = None
+    for row in duplicates.to_dict("records"):
+        if previous not in (None, row["by"]):
+            table.add_section()
+        previous = row["by"]
+        table.add_row(
+            row["by"],
+            str(row["rank"]),
+            f"{row['layer']}.{row['neuron']}",
+            f"{row['other_layer']}.{row['other_neuron']}",
+            *(number(row[f"{side}_cosine"], 4, sign=True) for side in ("key", "value")),
+        )
+    return table

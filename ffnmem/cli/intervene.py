@@ -1,0 +1,240 @@
+"""``ffnmem intervene``: what a model says with other coefficients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+import ffnmem as fm
+
+from ..errors import InputError
+from .ablate import at_option, change_in_percent
+from .guard import Command
+from .options import (
+    COUNT,
+    Function,
+    ModelChoice,
+    bos_option,
+    model_options,
+    output_options,
+    prompt_argument,
+    text,
+    top_option,
+)
+from .output import print_csv, print_json
+from .tables import (
+    console,
+    labelled,
+    plain_table,
+    probability,
+    prompt_line,
+    provenance_line,
+    token,
+    user_text,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from ..captures import Capture
+    from ..models import Model
+
+ALL = "all"
+NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+Asked = dict[tuple[int, int | None], Any]
+
+
+def change_option(name: str, verb: str) -> Callable[[Function], Function]:
+    """--set, --scale or --add."""
+    return click.option(
+        f"--{name}",
+        f"{name}s",
+        type=text,
+        multiple=True,
+        metavar="LAYER.NEURON=NUMBER",
+        help=f"{verb}; LAYER.all is every neuron of the layer (repeatable, or several with commas).",
+    )
+
+
+@click.command(cls=Command, short_help="What a model says when coefficients are changed.")
+@prompt_argument
+@change_option("set", "Set a neuron's coefficient to a number")
+@change_option("scale", "Multiply a neuron's coefficient")
+@change_option("add", "Add to a neuron's coefficient")
+@at_option
+@click.option(
+    "--position",
+    type=int,
+    default=-1,
+    show_default=True,
+    metavar="POSITION",
+    help="Where the next token is read off: 0 is the first token, -1 the last.",
+)
+@top_option("How many tokens to list: the likeliest before or after.", default=10)
+@click.option("--generate", "new", type=COUNT, metavar="N", help="Also continue the prompt by N tokens, both ways.")
+@click.option(
+    "--temperature",
+    type=float,
+    metavar="T",
+    help="Sample the continuations with this temperature.  [default: the likeliest token each time]",
+)
+@click.option("--seed", type=click.IntRange(min=0), metavar="SEED", help="Of the sampling.  [default: 0]")
+@bos_option
+@model_options
+@output_options
+def intervene(
+    prompt: str,
+    sets: tuple[str, ...],
+    scales: tuple[str, ...],
+    adds: tuple[str, ...],
+    positions: tuple[int, ...],
+    position: int,
+    top: int,
+    new: int | None,
+    temperature: float | None,
+    seed: int | None,
+    choice: ModelChoice,
+    form: str,
+) -> None:
+    """Change coefficients of neurons and see what the model says next, before and after.
+
+    PROMPT is a text. Neurons are changed at every position of it, and at every token generated, unless --at says
+    where. With --generate, the text goes on both ways.
+
+    \b
+    Examples
+      ffnmem intervene "The Eiffel Tower is located in the city of" --set 5.349=0
+      ffnmem intervene "The capital of France is" --set 4.all=0 --scale 5.171=-2
+      ffnmem intervene "The Eiffel Tower is located in the city of" \\
+          --add 5.349=-8 --at -1 --generate 8
+
+    --csv has token, token_id, before, after (probabilities), change, rank_before, rank_after, logit_before,
+    logit_after. --json has these and the continuations.
+    """
+    asked = read_changes(sets, scales, adds)
+    if new is None and (temperature is not None or seed is not None):
+        raise InputError("--temperature and --seed go with --generate N: give that, or leave them out")
+    if temperature is None and seed is not None:
+        raise InputError("--seed goes with --temperature: without it nothing is drawn")
+    model = choice.load()
+    before = fm.capture(model, prompt)
+    changed = {where: made(kind, value) for where, (kind, value) in asked.items()}
+    with fm.intervene(model, changed, positions=positions or None):
+        after = fm.capture(model, prompt)
+    found = compared(before, after, position, top)
+    texts = None
+    if new is not None:
+        texts = continued(model, before, changed, positions, new, temperature, seed or 0)
+    if form == "csv":
+        print_csv(list(found.columns), found.to_dict("records"))
+    elif form == "json":
+        print_json(as_json(before, after, found, position, texts))
+    else:
+        print_table(before, after, found, position, texts)
+
+
+def read_changes(sets: tuple[str, ...], scales: tuple[str, ...], adds: tuple[str, ...]) -> dict[Any, tuple[str, float]]:
+    """What is asked of each (layer, neuron), None for all; raises InputError naming what cannot be read."""
+    found: dict[tuple[int, int | None], tuple[str, float]] = {}
+    for kind, texts in (("set", sets), ("scale", scales), ("add", adds)):
+        for part in (part.strip() for given in texts for part in given.split(",")):
+            match = re.fullmatch(rf"(\d{{1,18}})\.(\d{{1,18}}|{ALL})=({NUMBER})", part, re.ASCII)
+            if match is None:
+                raise InputError(f"--{kind} {part!r}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{ALL}=NUMBER")
+            where = (int(match[1]), None if match[2] == ALL else int(match[2]))
+            if where in found:
+                raise InputError(f"{match[1]}.{match[2]} is changed twice: give one of --set, --scale and --add for it")
+            found[where] = (kind, float(match[3]))
+    if not found:
+        raise InputError("nothing is changed: give --set, --scale or --add, such as --set 3.17=0")
+    return found
+
+
+def made(kind: str, value: float) -> Any:
+    return {"set": fm.Set, "scale": fm.Scale, "add": fm.Add}[kind](value)
+
+
+def compared(before: Capture, after: Capture, position: int, top: int) -> pd.DataFrame:
+    from ..interventions.comparison import compare_predictions  # needs torch
+
+    return compare_predictions(before, after, position, top)
+
+
+def continued(
+    model: Model,
+    capture: Capture,
+    changed: Asked,
+    positions: tuple[int, ...],
+    new: int,
+    temperature: float | None,
+    seed: int,
+) -> dict[str, list[int]]:
+    """The ids that follow the prompt, as the model is and as it is changed."""
+    from ..models.generating import generate  # needs torch
+
+    tokens = capture.tokens[0].tolist()
+    before = generate(model, tokens, new, temperature=temperature, seed=seed)
+    with fm.intervene(model, changed, positions=positions or None):
+        after = generate(model, tokens, new, temperature=temperature, seed=seed)
+    return {"before": before, "after": after}
+
+
+def as_json(
+    before: Capture, after: Capture, found: pd.DataFrame, position: int, texts: dict[str, list[int]] | None
+) -> dict[str, Any]:
+    result = {
+        "prompt_tokens": before.token_strings(),
+        "position": before.position(position),
+        "interventions": dict(after.provenance.settings)["interventions"],
+        "predictions": found.to_dict("records"),
+    }
+    if texts is not None:
+        model = before.model
+        result["generated"] = {
+            name: {"text": model.tokenizer.decode(ids), "tokens": model.token_strings(ids), "token_ids": ids}
+            for name, ids in texts.items()
+        }
+    return {**result, "provenance": after.provenance.as_dict()}
+
+
+def print_table(
+    before: Capture, after: Capture, found: pd.DataFrame, position: int, texts: dict[str, list[int]] | None
+) -> None:
+    out = console()
+    tokens, at = before.token_strings(), before.position(position)
+    rows: dict[str, RenderableType] = {
+        "prompt": prompt_line(tokens, at, before.starts_with_bos),
+        "after": token(tokens[at], "bold underline").append(f", position {at} of 0 to {len(tokens) - 1}", "default"),
+        "changed": user_text(dict(after.provenance.settings)["interventions"]),
+    }
+    out.print(labelled(rows))
+    out.print()
+    out.print(prediction_table(found))
+    out.print()
+    if texts is not None:
+        decoded = {name: user_text(before.model.tokenizer.decode(ids)) for name, ids in texts.items()}
+        out.print(Text("the text goes on", "bold"))
+        out.print(labelled(decoded))
+        out.print()
+    out.print(provenance_line(before.provenance.as_dict(), out.width))
+
+
+def prediction_table(found: pd.DataFrame) -> Table:
+    """The next tokens: probability and rank before and after."""
+    table = plain_table("next token", "before", "after", "change", "rank", left=["next token"])
+    for row in found.itertuples():
+        ranks = str(row.rank_before) if row.rank_before == row.rank_after else f"{row.rank_before} → {row.rank_after}"
+        table.add_row(
+            token(row.token),
+            probability(row.before),
+            probability(row.after),
+            change_in_percent(row.change),
+            ranks,
+        )
+    return table

@@ -1,0 +1,59 @@
+"""Places in the corpus as cards and pages show them, with the text around each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ..scanning.contexts import Window
+
+
+@dataclass(frozen=True)
+class Example:
+    """One place in the corpus. ``strength``: the share of the neuron's largest magnitude, 0 to 1."""
+
+    activation: float
+    strength: float
+    before: str
+    token: str
+    after: str
+    cut_before: bool
+    cut_after: bool
+    sequence: int
+    position: int
+
+    @property
+    def lead(self) -> str:
+        """The spaces that its token begins with, unless it is nothing else; they need no mark."""
+        return self.token[: len(self.token) - len(self.word)]
+
+    @property
+    def word(self) -> str:
+        """The token without them."""
+        return self.token.lstrip(" ") or self.token
+
+    @property
+    def blank(self) -> bool:
+        """Whether the token is nothing, or nothing but spaces, and shows only as marks."""
+        return not self.token.strip(" ")
+
+
+def example_list(rows: pd.DataFrame, windows: Sequence[Window], largest: float) -> list[Example]:
+    """Rows with the columns activation, sequence and position, each with its window; ``largest`` as the strongest."""
+    columns = (rows[name].tolist() for name in ("activation", "sequence", "position"))
+    return [
+        Example(
+            activation=activation,
+            strength=round(min(abs(activation) / (largest or 1.0), 1.0), 3),
+            before="".join(window.tokens[: window.at]),
+            token=window.tokens[window.at],
+            after="".join(window.tokens[window.at + 1 :]),
+            cut_before=window.cut_before,
+            cut_after=window.cut_after,
+            sequence=sequence,
+            position=position,
+        )
+        for activation, sequence, position, window in zip(*columns, windows, strict=True)
+    ]

@@ -1,0 +1,73 @@
+"""What notebooks show of the geometry of a model's memories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..semantics.duplicates import BY
+from ..semantics.folding import SIDES
+from ..semantics.geometry import Geometry
+from .rendering import provenance_line, render
+
+PAIRS = 5  # near-duplicates shown of each kind
+
+
+@dataclass(frozen=True)
+class SideRow:
+    """Keys or values of one layer, in the numbers that a table shows."""
+
+    layer: int
+    side: str
+    rms: float
+    high: float
+    chance: float
+    largest: float
+    chance_largest: float
+    pair: str
+    rank: float
+    random_rank: float
+    capacity: float
+    random_capacity: float
+    features_per_dimension: float
+
+
+def side_rows(geometry: Geometry) -> list[SideRow]:
+    """Two rows a layer: its keys and its values."""
+    return [
+        SideRow(
+            layer=row["layer"],
+            side=f"{side}s",
+            rms=row[f"{side}_cosine_rms"],
+            high=row[f"{side}_cosine_q999"],
+            chance=row[f"{side}_matched_q999"],
+            largest=row[f"{side}_cosine_max"],
+            chance_largest=abs(row[f"{side}_matched_max"]),
+            pair="" if row[f"{side}_max_neuron"] < 0 else f"{row[f'{side}_max_neuron']}, {row[f'{side}_max_other']}",
+            rank=row[f"{side}_entropy_rank"],
+            random_rank=row[f"{side}_isotropic_entropy_rank"],
+            capacity=row[f"{side}_capacity_q50"],
+            random_capacity=row[f"{side}_isotropic_capacity_q50"],
+            features_per_dimension=row[f"{side}_features_per_dimension"],
+        )
+        for row in geometry.layers.to_dict("records")
+        for side in SIDES
+    ]
+
+
+def geometry_html(geometry: Geometry) -> str:
+    """A geometry: keys and values by layer, the input–output cosine, and the closest near-duplicates."""
+    duplicates = geometry.duplicates
+    return render(
+        "geometry.html",
+        model=geometry.provenance.model,
+        neurons=len(geometry.neurons),
+        dimensions=geometry.d_model - 1,
+        sides=side_rows(geometry),
+        layers=geometry.layers.to_dict("records"),
+        strengthening=geometry.strengthening,
+        weakening=geometry.weakening,
+        duplicates=None if duplicates is None else duplicates[duplicates["rank"] <= PAIRS].to_dict("records"),
+        threshold=geometry.threshold,
+        totals={by: geometry.duplicate_total(by) for by in BY},
+        provenance=provenance_line(geometry.provenance.as_dict()),
+    )

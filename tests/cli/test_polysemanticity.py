@@ -1,0 +1,169 @@
+"""``ffnmem polysemanticity``: verdicts on a store, meanings of a neuron, data, figures."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.polysemanticity import ABOVE, BUDGET, DRAWS, SIGNS, VERDICTS
+from ffnmem.scanning import Store, open_store
+from ffnmem.semantics import firing, verdicts
+from ffnmem.semantics.saved import file_of
+from tests.cli.running import data, mistake, run, table
+
+
+@pytest.fixture(autouse=True)
+def loads_tiny(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model by its name, which is no place of a disk."""
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: tiny)
+
+
+@pytest.fixture(scope="module")
+def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("cli") / "tiny"))
+    fm.polysemanticity(store, tiny)
+    return store
+
+
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(choice: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", refuse)
+
+
+def test_choices_and_defaults_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert (*firing.SIGNS, "both") == SIGNS
+    assert verdicts.VERDICTS == VERDICTS
+    assert verdicts.RULE.above == ABOVE
+    asked = inspect.signature(fm.polysemanticity).parameters
+    assert (asked["draws"].default, asked["budget"].default, asked["seed"].default) == (DRAWS, BUDGET, 0)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_survey(width: int, surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that are the table's; and no model where the store has it all."""
+    no_model(monkeypatch)
+    out = " ".join(table("polysemanticity", surveyed.folder, "--verdict", "unclear", width=width).split())
+    found = fm.polysemanticity(surveyed)
+    assert "verdicts by layer" in out
+    assert f"{(found['verdict'] == 'unclear').sum()}" in out
+    assert "the clearest unclear neurons" in out
+    assert "fewer than 8 examples" in out
+    assert surveyed.fingerprint in out
+
+
+def test_measures_and_keeps(tiny_store: Store, tmp_path: Path) -> None:
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
+    args = ["polysemanticity", store.folder, "--draws", 20, "--seed", 3, "--above", 1.5, "--budget", 0]
+    printed = pd.read_csv(io.StringIO(run(*args, "--csv").stdout), keep_default_na=False)
+    expected = fm.polysemanticity(store, draws=20, seed=3, rule=fm.Rule(above=1.5), budget=None)
+    assert file_of(store, "positive").is_file()
+    assert list(printed.columns) == list(expected.columns)
+    assert printed["verdict"].tolist() == expected["verdict"].tolist()
+    assert len(printed) == 128
+
+
+def test_layers_signs_and_verdicts(surveyed: Store) -> None:
+    args = ["polysemanticity", surveyed.folder, "--layer", -1, "--csv"]
+    found = pd.read_csv(io.StringIO(run(*args, "--sign", "both").stdout), keep_default_na=False)
+    assert set(found["layer"]) == {1}
+    assert sorted(set(found["sign"])) == ["negative", "positive"]
+    only = pd.read_csv(io.StringIO(run(*args, "--verdict", "dead").stdout), keep_default_na=False)
+    assert set(only["verdict"]) == {"dead"}
+    assert len(only) == surveyed.stats(1)["dead"].sum()
+
+
+def test_json(surveyed: Store) -> None:
+    found = data("polysemanticity", surveyed.folder, "--verdict", "unclear", "--top", 2)
+    assert [row["layer"] for row in found["layers"]] == [0, 1]
+    assert len(found["neurons"]) == 2
+    first = found["neurons"][0]
+    one = fm.meanings(surveyed, first["layer"], first["neuron"])
+    assert [group["share"] for group in first["groups"]] == one.table["share"].tolist()
+    assert found["provenance"]["polysemanticity"]["budget"] == BUDGET
+
+
+def test_one_neuron(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_model(monkeypatch)
+    one = fm.meanings(surveyed, 1, 5)
+    out = table("polysemanticity", surveyed.folder, "--neuron", "1.5")
+    assert f"Neuron 1.5 of {surveyed.model}" in out
+    assert one.verdict.capitalize() in out
+    assert "trigger tokens" in out
+    assert out.count("«") == len(one.examples.query("rank <= 5"))
+    found = data("polysemanticity", surveyed.folder, "--neuron", "1.5")
+    assert found["neurons"][0]["meanings"] == one.as_dict()["meanings"]
+    rows = run("polysemanticity", surveyed.folder, "--neuron", "1.5,0.3", "--top", 1, "--csv").stdout
+    printed = pd.read_csv(io.StringIO(rows), keep_default_na=False)
+    assert printed.columns.tolist()[:4] == ["layer", "neuron", "sign", "meaning"]
+    assert set(zip(printed["layer"], printed["neuron"], strict=True)) == {(1, 5), (0, 3)}
+    assert set(printed["rank"]) == {1}
+
+
+def test_one_neuron_of_a_store_without_a_table(tiny_store: Store, tmp_path: Path) -> None:
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
+    out = table("polysemanticity", store.folder, "--neuron", "1.5", "--sign", "both", "--draws", 20)
+    assert "where its coefficient is negative" in out
+    assert "no limit" in out
+    assert not file_of(store, "positive").exists()
+
+
+def test_plots(surveyed: Store, tmp_path: Path) -> None:
+    run("polysemanticity", surveyed.folder, "--plot", tmp_path / "a.svg")
+    assert "Verdicts on 128 neurons" in (tmp_path / "a.svg").read_text("utf-8")
+    run("polysemanticity", surveyed.folder, "--neuron", "1.5", "--plot", tmp_path / "b.svg")
+    assert "cosine of whitened inputs" in (tmp_path / "b.svg").read_text("utf-8")
+
+
+def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
+    """And says how to get it where it is not there: on the terminal only."""
+    one = fm.meanings(surveyed, 1, 5)
+    out = table("neuron", "1.5", "--store", surveyed.folder)
+    assert f"{one.verdict.capitalize()}" in out
+    assert "ffnmem polysemanticity" not in out
+    assert data("neuron", "1.5", "--store", surveyed.folder)["neurons"][0]["meanings"][0]["verdict"] == one.verdict
+    bare = run("neuron", "1.5", "--store", tiny_store.folder).stdout
+    assert f"ffnmem polysemanticity {tiny_store.folder}" in bare.replace("\n", "")
+    assert data("neuron", "1.5", "--store", tiny_store.folder)["neurons"][0]["meanings"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--neuron", "1.5", "--layer", "0"], ["--layer", "--neuron"]),
+        (["--neuron", "1.5", "--verdict", "dead"], ["--verdict", "--neuron"]),
+        (["--neuron", "1.5", "--budget", "5000"], ["--budget", "--neuron"]),
+        (["--neuron", "1.64"], ["neuron 64", "0 to 63"]),
+        (["--neuron", "x"], ["'x'", "LAYER.NEURON"]),
+        (["--layer", "7"], ["layer 7", "0 to 1"]),
+        (["--above", "1"], ["above", "1"]),
+        (["--budget", "5"], ["budget", "1000", "5"]),
+        (["--draws", "3"], ["--draws", "20"]),
+        (["--sign", "odd"], ["odd", "positive"]),
+        (["--verdict", "odd"], ["odd", "dead"]),
+        (["--plot", "a.txt"], ["--plot", ".png"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_mistakes(args: list[str], named: list[str], surveyed: Store) -> None:
+    mistake("polysemanticity", surveyed.folder, *args, named=tuple(named))
+
+
+def test_a_dead_neuron(surveyed: Store, tmp_path: Path) -> None:
+    dead = surveyed.stats(1).query("dead")["neuron"].iloc[0]
+    assert "Dead" in table("polysemanticity", surveyed.folder, "--neuron", f"1.{dead}")
+    args = ["polysemanticity", surveyed.folder, "--neuron", f"1.{dead}", "--plot", tmp_path / "a.png"]
+    result = run(*args, status=2)
+    assert "no examples to draw" in result.stderr
+
+
+def test_no_store(tmp_path: Path) -> None:
+    mistake("polysemanticity", tmp_path / "none", named=(tmp_path / "none",))

@@ -1,0 +1,92 @@
+"""``ffnmem roles``: counts by layer, the clearest neurons, the whole table as data."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.options import ModelChoice
+from ffnmem.cli.roles import NAMES
+from ffnmem.scanning import Store
+from ffnmem.semantics.reading import SEQUENCES
+from ffnmem.semantics.role_rules import ROLES
+from ffnmem.semantics.roles import role_counts, strongest
+from tests.cli.running import data, mistake, run, table
+
+
+@pytest.fixture(autouse=True)
+def tiny_is_the_model(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: tiny)
+
+
+def read(*args: object) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(run("roles", *args, "--csv").stdout), keep_default_na=False)
+
+
+def test_names_and_defaults_are_the_librarys() -> None:
+    """They are repeated in the command because the library is too slow to import for a manual."""
+    assert tuple(role.name for role in ROLES) == NAMES
+    assert f"default: {SEQUENCES}" in " ".join(run("roles", "--help").stdout.split())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table(tiny: fm.Model, tiny_store: Store, width: int) -> None:
+    out = table("roles", "--store", tiny_store.folder, "--top", 2, width=width)
+    frame = fm.roles(tiny, tiny_store)
+    counts = role_counts(frame)
+    lines = [line.split() for line in out.splitlines()]
+    for name in (role.name for role in ROLES if counts[role.name].any()):
+        numbers = [str(n) for n in counts[name] if n]
+        assert [name, *numbers, str(counts[name].sum())] in lines
+    for row in strongest(frame, "weakening", 2).to_dict("records"):
+        assert f"{row['layer']}.{row['neuron']}" in out
+        assert f"{row['io_cosine']:.4g}" in out
+    assert tiny.fingerprint in out
+    assert "basis" in out
+
+
+def test_csv_is_the_librarys(tiny: fm.Model, tiny_store: Store) -> None:
+    frame = fm.roles(tiny, tiny_store, layer=1, seed=3)
+    given = read("--store", tiny_store.folder, "--layer", -1, "--seed", 3)
+    assert list(given.columns) == list(frame.columns)
+    assert given["role"].tolist() == frame["role"].tolist()
+    assert given["cosine_variance"].tolist() == pytest.approx(frame["cosine_variance"].tolist())
+    only = read("--role", "weakening")
+    assert only["neuron"].tolist() == strongest(fm.roles(tiny), "weakening", 1000)["neuron"].tolist()
+
+
+def test_json_has_counts_thresholds_and_provenance(tiny: fm.Model, tiny_store: Store) -> None:
+    found = data("roles", "--store", tiny_store.folder, "--top", 1, "--sequences", 9)
+    frame = fm.roles(tiny, tiny_store, n_sequences=9)
+    assert found["layers"] == role_counts(frame).to_dict("records")
+    assert found["applies"] == role_counts(frame, flags=True).to_dict("records")
+    listed = [row["listed"] for row in found["neurons"]]
+    assert listed == [role.name for role in ROLES if frame[role.column].any()]
+    assert found["thresholds"]["kurtosis"] == 10.0
+    assert found["partition_null"] == pytest.approx(frame.attrs["partition_null"])
+    assert found["settings"]["sequences_read"] == 9
+    assert found["provenance"]["fingerprint"] == tiny.fingerprint
+
+
+def test_without_a_store_text_is_not_asked_for(tiny: fm.Model) -> None:
+    found = data("roles", "--basis", "raw")
+    assert "dead" not in found["layers"][0]
+    assert found["settings"]["basis"] == "raw"
+
+
+def test_plot(tmp_path: Path) -> None:
+    picture = tmp_path / "roles.png"
+    run("roles", "--plot", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
+    mistake("roles", "--role", "dead", named=("dead", "--store"))
+    mistake("roles", "--role", "poet", named=("poet", "partition"))
+    mistake("roles", "--layer", 2, named=("layer 2", "0 to 1"))
+    mistake("roles", "--store", tmp_path, named=(tmp_path,))
+    mistake("roles", "--top", 0, named=("0",))

@@ -1,0 +1,129 @@
+"""``ffnmem study``: the library's tables, in a folder and on the terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import click
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.study import NAMES, K, brief, fitting, setting
+from ffnmem.scanning import Store
+from ffnmem.studies import STUDIES
+from ffnmem.studies.running import EXAMPLES
+from tests.cli.running import data, mistake, run, table
+from tests.scanning.texts import tiny_texts
+
+FEW = ("--sequences", 8, "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
+
+
+def test_names_and_defaults_are_the_librarys() -> None:
+    """They are repeated in the command because the library is too slow to import for a manual."""
+    assert tuple(sorted(STUDIES)) == NAMES
+    assert K == EXAMPLES
+
+
+def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
+    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--out", tmp_path, *FEW)
+    for width in (80, 120):
+        out = table(*arguments, width=width)
+        words = " ".join(out.split())
+        for part in ("The main numbers by layer", "without_last", "case_composition", "updates_95", "summary.csv,"):
+            assert part in words
+        assert tiny_store.fingerprint in words
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
+    found = fm.study("geva2021", tiny, tiny_store, tmp_path / "b", seed=4, keys=3, prefixes=2, updates=2, n_sequences=8)
+    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
+    given = data(*arguments, "--out", tmp_path / "a")
+    rows = found.to_frame().to_dict("records")
+    assert [list(row) for row in given["summary"]] == [list(row) for row in rows]
+    for mine, theirs in zip(given["summary"], rows, strict=True):
+        assert [v for v in mine.values() if v is not None] == pytest.approx([v for v in theirs.values() if v == v])
+    assert given["settings"]["seed"] == 4
+    assert given["out"] == str(tmp_path / "a")
+    assert (tmp_path / "a" / "summary.csv").read_bytes() == (tmp_path / "b" / "summary.csv").read_bytes()
+    text = run(*arguments, "--out", tmp_path / "a", "--csv").stdout
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text)), found.to_frame(), check_dtype=False)
+
+
+def test_from_a_corpus(tiny_folder: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n\n".join(tiny_texts()[:12]), "utf-8")
+    out = tmp_path / "out"
+    arguments = ("study", "geva2021", "--corpus", corpus, "--out", out, "--model", tiny_folder, "--k", 2, *FEW)
+    found = data(*arguments)
+    assert fm.open_store(out / "store").settings.k == 2
+    assert found["settings"]["prefixes kept by the store"] == 2
+    assert data(*arguments) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((), ("--corpus", "--store")),
+        (("--corpus", "x.txt", "--store", "runs"), ("--corpus", "--store", "not both")),
+        (("--store", "runs", "--k", "3"), ("--k",)),
+        (("--store", "runs", "--no-prepend-bos"), ("--prepend-bos",)),
+        (("--store", "no-such-store"), ("no-such-store",)),
+        (("--store", "STORE", "--set", "keys"), ("keys", "NAME=VALUE")),
+        (("--store", "STORE", "--set", "keyz=3"), ("keyz", "keys")),
+        (("--store", "STORE", "--set", "keys=0"), ("keys", "0")),
+        (("--store", "STORE", "--set", "seed=3"), ("seed", "keys")),
+        (("--store", "STORE", "--set", "out=3"), ("out", "keys")),
+        (("--store", "STORE", "--set", "keys=true"), ("keys", "True")),
+        (("--store", "STORE", "--set", "keys=3", "--set", "keys=4"), ("keys", "twice")),
+        (("--store", "STORE", "--sequences", "3", "--set", "n_sequences=4"), ("n_sequences", "twice", "--sequences")),
+        (("--store", "STORE", "--json", "--csv"), ("--json", "--csv")),
+    ],
+)
+def test_mistakes(
+    options: tuple[str, ...], named: tuple[str, ...], tiny_folder: Path, tiny_store: Store, tmp_path: Path
+) -> None:
+    given = [str(tiny_store.folder) if option == "STORE" else option for option in options]
+    mistake("study", "geva2021", *given, "--out", tmp_path / "out", "--model", tiny_folder, named=named)
+
+
+def test_other_mistakes(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
+    options = ("--store", tiny_store.folder, "--model", tiny_folder)
+    mistake("study", "geva2020", *options, "--out", tmp_path, named=("geva2020", "geva2021"))
+    mistake("study", "geva2021", *options, named=("--out",))
+    (tmp_path / "file").touch()
+    mistake("study", "geva2021", *options, "--out", tmp_path / "file", named=("folder",))
+    mistake("study", "geva2021", *options, "--out", tmp_path, named=("file", "no study", "empty folder"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a=3", 3), ("a=0.5", 0.5), ("a=true", True), ("a=null", None), ("a=raw", "raw"), ("a=b=c", "b=c")],
+)
+def test_settings(text: str, value: object) -> None:
+    assert setting(text) == ("a", value)
+    for wrong in ("a", "=3", "a="):
+        with pytest.raises(click.BadParameter):
+            setting(wrong)
+
+
+def test_fitting() -> None:
+    """Every column once, the first in each part, none wider than the screen."""
+    frame = pd.DataFrame({"layer": [0, 1], **{f"column_{i}": [0.5, 1 / 3] for i in range(9)}})
+    parts = list(fitting(frame, 40))
+    names = [[str(column.header) for column in part.columns] for part in parts]
+    assert all(part[0] == "layer" for part in names)
+    assert [name for part in names for name in part[1:]] == list(frame.columns[1:])
+    assert all(sum(max(len(name), 6) + 2 for name in part) <= 42 for part in names)
+
+
+def test_brief() -> None:
+    assert [brief(value) for value in (0.123456, float("nan"), 12345, "a", True)] == [
+        "0.1235",
+        "–",
+        "12,345",
+        "a",
+        "True",
+    ]
