@@ -27,8 +27,13 @@ def scan(model: fm.Model, texts: list[str], out: Path, dtype: str) -> None:
     fm.scan(model, texts, out, dtype=dtype, checkpoint_seconds=0.0, batch_tokens=256, **SMALL)
 
 
-def attempt(model: fm.Model, texts: list[str], out: Path, dtype: str, seconds: float) -> bool:
-    """One child that scans, killed after some time; whether it was killed before its end."""
+def attempt(model: fm.Model, texts: list[str], out: Path, dtype: str, draw: random.Random, whole: float) -> bool:
+    """One child that scans, killed at a random moment; whether it was killed before its end.
+
+    Two in three are killed some time after their first new checkpoint, the others some time after their start: how
+    long packing takes beside scanning depends on the machine.
+    """
+    before = written(out)
     child = os.fork()
     if child == 0:
         status = 3
@@ -37,7 +42,12 @@ def attempt(model: fm.Model, texts: list[str], out: Path, dtype: str, seconds: f
             status = 0
         finally:
             os._exit(status)
-    time.sleep(seconds)
+    if draw.random() < 2 / 3:
+        while written(out) in (None, before) and not ended(child):
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0.0, 0.2) * whole)
+    else:
+        time.sleep(draw.uniform(0.02, 0.6) * whole)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
@@ -45,6 +55,18 @@ def attempt(model: fm.Model, texts: list[str], out: Path, dtype: str, seconds: f
     if os.WEXITSTATUS(status) != 0:
         raise SystemExit("a child failed instead of being killed")
     return False
+
+
+def ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def written(out: Path) -> int | None:
+    """When the newest checkpoint was written, None where there is none."""
+    try:
+        return (out / STATE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def where(out: Path) -> str:
@@ -71,7 +93,7 @@ def main(name: str, source: str, out: str, kills: str, dtype: str) -> None:
     shutil.rmtree(folder)
     found: dict[str, int] = {}
     while sum(found.values()) < int(kills):
-        if attempt(model, texts, folder, dtype, draw.uniform(0.02, 0.6) * whole):
+        if attempt(model, texts, folder, dtype, draw, whole):
             found[where(folder)] = found.get(where(folder), 0) + 1
         elif where(folder) == "finished":
             shutil.rmtree(folder)  # too late: begin again

@@ -14,6 +14,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
+from ffnmem.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning.bins import BINS, bin_of, edges
 from ffnmem.scanning.manifest import manifest_checksum
@@ -86,11 +87,14 @@ def test_top_and_bottom(tiny_store: Store, looked: list[Looked], layer: int, neu
         order = np.argsort(-extremes, kind="stable")[:3]
         rows = found[found["kind"] == kind]
         assert rows["rank"].tolist() == [1, 2, 3]
-        assert rows["sequence"].tolist() == order.tolist()
         assert allclose(rows["activation"], sign * extremes[order], 1e-5)
+        # At GELU's minimum, where sequences differ by rounding alone, the processor decides which comes first.
+        assert rows["sequence"].nunique() == 3
+        assert allclose(rows["activation"], sign * extremes[rows["sequence"]], 1e-5)
         for row in rows.itertuples():
             one = looked[row.sequence]
-            assert row.position == one.at[(sign * one.m[layer][:, neuron]).argmax()]
+            (at,) = np.flatnonzero(one.at == row.position)
+            assert allclose(row.activation, one.m[layer][at, neuron], 1e-5)
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
@@ -383,3 +387,15 @@ def test_every_error_is_ours(copied: Path) -> None:
         (copied / "manifest.json").write_text(text, "latin-1")
         with pytest.raises(FileError):
             open_store(copied)
+
+
+def test_opened_again_where_replaced(tiny_store: Store, tmp_path: Path) -> None:
+    """A table written anew in the same session must not be read as it was."""
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
+    before = store.opened("stats.parquet")
+    assert store.opened("stats.parquet") is before
+    table = pd.read_parquet(store.folder / "stats.parquet")
+    with replacing(store.folder / "stats.parquet") as temporary:
+        table.assign(mean=7.0).to_parquet(temporary)
+    assert store.opened("stats.parquet") is not before
+    assert set(store.stats()["mean"]) == {7.0}
