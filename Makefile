@@ -25,8 +25,9 @@ demo: $(READY) ## which memories made the model say that the Eiffel Tower is in 
 	$(BIN)/ffnmem paths "The Eiffel Tower is located in the city of" --target " Paris" --top 12 --plot $(OUT)/eiffel.png
 	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
 
-test: $(READY) ## the tests
-	$(BIN)/python -m pytest -q
+test: $(READY) ## the tests, on up to four cores
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -k "not killed_at_random_moments"
+	$(BIN)/python -m pytest -q tests/scanning/test_scan.py -k killed_at_random_moments # by itself: when it kills is a matter of time
 
 check: $(READY) ## format, lint, types, the README's reference, the notebooks, the wheel
 	$(BIN)/ruff format --check .
@@ -44,6 +45,9 @@ format: $(READY) ## format and mend what can be mended
 
 bench: $(READY) ## the benchmarks: ratios in one run on this machine
 	$(BIN)/python benchmarks/attribution.py
+	$(BIN)/python benchmarks/ablation.py
+	$(BIN)/python benchmarks/geometry.py
+	$(BIN)/python benchmarks/polysemanticity.py
 	$(BIN)/python benchmarks/projection.py
 	$(BIN)/python benchmarks/scan.py
 

@@ -28,6 +28,7 @@ NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 BAR = re.compile("[█▉▊▋▌▍▎▏]+ *")
 SLACK = 0.02
 SHARE = 0.005
+STORE = "runs/atlas"
 CARD = ("neuron", "0.18", "--top", "3")
 
 
@@ -67,9 +68,9 @@ def atlas_table() -> str:
 
 def card() -> str:
     """What ``ffnmem neuron`` shows of a scan of the bundled corpus."""
-    with tempfile.TemporaryDirectory() as folder:
-        fm.scan(fm.load("atlas"), "atlas", folder)
-        shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [*CARD, "--store", folder])
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        fm.scan(fm.load("atlas"), "atlas", STORE)
+        shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [*CARD, "--store", STORE])
     if shown.exit_code:
         raise ValueError(shown.output)
     return "\n".join(line.rstrip() for line in shown.output.rstrip().splitlines())

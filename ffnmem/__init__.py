@@ -12,6 +12,9 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .attribution import Attribution as Attribution
+    from .calibration import Calibration as Calibration
+    from .calibration.calibrating import calibrate as calibrate
+    from .calibration_plots import plot_calibration as plot_calibration
     from .captures import Capture as Capture
     from .captures import capture as capture
     from .contributions import NEXT as NEXT
@@ -22,23 +25,49 @@ if TYPE_CHECKING:
     from .errors import FfnmemError as FfnmemError
     from .facts import Fact as Fact
     from .facts import load_facts as load_facts
+    from .geometry_plots import plot_geometry as plot_geometry
+    from .intervention_plots import plot_ablation as plot_ablation
+    from .interventions import Ablation as Ablation
+    from .interventions import Add as Add
+    from .interventions import KnowledgeNeurons as KnowledgeNeurons
+    from .interventions import Mean as Mean
+    from .interventions import Resample as Resample
+    from .interventions import Scale as Scale
+    from .interventions import Set as Set
+    from .interventions import ablate as ablate
+    from .interventions import intervene as intervene
+    from .interventions import knowledge_neurons as knowledge_neurons
+    from .meanings_plots import plot_meanings as plot_meanings
+    from .meanings_plots import plot_verdicts as plot_verdicts
     from .models import Model as Model
     from .models import load as load
     from .paths import PathAttribution as PathAttribution
     from .paths import attribute_paths as attribute_paths
+    from .planted import Planted as Planted
+    from .planted import load_planted as load_planted
+    from .planted import plant as plant
     from .plots import plot_components as plot_components
     from .plots import plot_layers as plot_layers
     from .plots import plot_map as plot_map
     from .plots import plot_neurons as plot_neurons
     from .reports import neuron_report as neuron_report
     from .reports import report as report
+    from .roles_plots import plot_roles as plot_roles
     from .scanning import Store as Store
     from .scanning import merge as merge
     from .scanning import open_store as open_store
     from .scanning import scan as scan
+    from .semantics.geometry import Geometry as Geometry
+    from .semantics.geometry import geometry as geometry
+    from .semantics.meanings import Meanings as Meanings
+    from .semantics.meanings import meanings as meanings
+    from .semantics.polysemanticity import polysemanticity as polysemanticity
+    from .semantics.roles import roles as roles
+    from .semantics.verdicts import Rule as Rule
     from .store_plots import plot_dead as plot_dead
     from .store_plots import plot_firing_rates as plot_firing_rates
     from .store_plots import plot_histogram as plot_histogram
+    from .studies import study as study
     from .vocabulary import project as project
     from .vocabulary import projection_null as projection_null
     from .vocabulary import promoters as promoters
@@ -46,74 +75,132 @@ if TYPE_CHECKING:
 
 # Public name -> the room that holds it.
 _HOMES = {
+    "Ablation": "interventions",
+    "Add": "interventions",
     "Attribution": "attribution",
+    "Calibration": "calibration",
     "Capture": "captures",
     "Fact": "facts",
     "FfnmemError": "errors",
+    "Geometry": "semantics.geometry",
+    "KnowledgeNeurons": "interventions",
+    "Mean": "interventions",
+    "Meanings": "semantics.meanings",
     "Model": "models",
     "NEXT": "contributions",
     "PathAttribution": "paths",
+    "Planted": "planted",
+    "Resample": "interventions",
+    "Rule": "semantics.verdicts",
+    "Scale": "interventions",
+    "Set": "interventions",
     "Store": "scanning",
+    "ablate": "interventions",
     "attribute": "contributions",
     "attribute_paths": "paths",
+    "calibrate": "calibration.calibrating",
     "capture": "captures",
     "decompose": "contributions",
+    "geometry": "semantics.geometry",
+    "intervene": "interventions",
+    "knowledge_neurons": "interventions",
     "load": "models",
     "load_facts": "facts",
+    "load_planted": "planted",
+    "meanings": "semantics.meanings",
     "merge": "scanning",
     "neuron_report": "reports",
     "open_corpus": "corpus",
     "open_store": "scanning",
     "pack": "corpus",
+    "plant": "planted",
+    "plot_ablation": "intervention_plots",
+    "plot_calibration": "calibration_plots",
     "plot_components": "plots",
     "plot_dead": "store_plots",
     "plot_firing_rates": "store_plots",
+    "plot_geometry": "geometry_plots",
     "plot_histogram": "store_plots",
     "plot_layers": "plots",
     "plot_map": "plots",
+    "plot_meanings": "meanings_plots",
     "plot_neurons": "plots",
+    "plot_roles": "roles_plots",
+    "plot_verdicts": "meanings_plots",
+    "polysemanticity": "semantics.polysemanticity",
     "project": "vocabulary",
     "projection_null": "vocabulary",
     "promoters": "vocabulary",
     "report": "reports",
+    "roles": "semantics.roles",
     "scan": "scanning",
     "search_projection": "vocabulary",
+    "study": "studies",
 }
 
 __all__ = [
     "NEXT",
+    "Ablation",
+    "Add",
     "Attribution",
+    "Calibration",
     "Capture",
     "Fact",
     "FfnmemError",
+    "Geometry",
+    "KnowledgeNeurons",
+    "Mean",
+    "Meanings",
     "Model",
     "PathAttribution",
+    "Planted",
+    "Resample",
+    "Rule",
+    "Scale",
+    "Set",
     "Store",
     "__version__",
+    "ablate",
     "attribute",
     "attribute_paths",
+    "calibrate",
     "capture",
     "decompose",
+    "geometry",
+    "intervene",
+    "knowledge_neurons",
     "load",
     "load_facts",
+    "load_planted",
+    "meanings",
     "merge",
     "neuron_report",
     "open_corpus",
     "open_store",
     "pack",
+    "plant",
+    "plot_ablation",
+    "plot_calibration",
     "plot_components",
     "plot_dead",
     "plot_firing_rates",
+    "plot_geometry",
     "plot_histogram",
     "plot_layers",
     "plot_map",
+    "plot_meanings",
     "plot_neurons",
+    "plot_roles",
+    "plot_verdicts",
+    "polysemanticity",
     "project",
     "projection_null",
     "promoters",
     "report",
+    "roles",
     "scan",
     "search_projection",
+    "study",
 ]
 
 

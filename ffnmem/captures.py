@@ -77,6 +77,16 @@ class Capture:
         if self.model.fingerprint != self.provenance.fingerprint:
             raise InputError(f"{self.model.name}'s weights have changed since this capture: capture the prompt again")
 
+    def check_repeatable(self) -> None:
+        """:meth:`check_current`, and InputError if the model would run otherwise now: another intervention, or none."""
+        self.check_current()
+        then, now = dict(self.provenance.settings).get("interventions", ""), "; ".join(self.model.interventions)
+        if then != now:
+            raise InputError(
+                f"the capture was made under {f'an intervention ({then})' if then else 'no intervention'}, and now "
+                f"there is {now or 'none'}: capture the prompt again"
+            )
+
     def length(self, prompt: SupportsIndex = 0) -> int:
         """Tokens of a prompt, pads not counted."""
         return int(self.mask[self.row(prompt)].sum())
@@ -160,7 +170,7 @@ def capture(
     elif logits:
         recorder.watch_output(model.layout.final_norm, "final_out")
     with listening(recorder.inputs, recorder.outputs):
-        model.body(tokens)
+        model.body(tokens, None if bool(mask.all()) else mask)
     found = recorder.collected()
     return Capture(
         model=model,

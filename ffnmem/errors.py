@@ -15,6 +15,8 @@ FfnmemError
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import isnan
+from numbers import Real
 from operator import index as whole
 from typing import Any, SupportsIndex
 
@@ -63,11 +65,20 @@ class MissingExtraError(FfnmemError, ImportError):
 
 
 def check_whole(name: str, value: Any) -> int:
-    """``value`` as an int; raises InputError if it is no whole number."""
+    """``value`` as an int; raises InputError if it is no whole number, as True and False are none."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return whole(value)
     except TypeError:
         raise InputError(f"{name} must be a whole number, not {value!r}") from None
+
+
+def check_number(name: str, value: Any) -> float:
+    """``value`` as a float, infinities too; raises InputError if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value):
+        raise InputError(f"{name} must be a number, not {value!r}")
+    return float(value)
 
 
 def check_index(name: str, value: SupportsIndex, size: int, of: str) -> int:

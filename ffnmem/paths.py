@@ -140,7 +140,7 @@ def attribute_paths(
     """
     if capture.residual is None:
         raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
-    capture.check_current()
+    capture.check_repeatable()  # its attention patterns are read in a pass of their own
     model, row, pos = capture.model, capture.row(prompt), capture.position(position, prompt)
     if target is None:
         target = int(capture.logits_at(row, pos).argmax())

@@ -22,6 +22,7 @@ import torch
 from hypothesis import settings
 
 import ffnmem as fm
+from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
 from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
 from tests.scanning.texts import tiny_texts
@@ -80,6 +81,18 @@ def atlas_store(atlas: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> St
     """A finished scan of ``atlas`` over a few facts about cities. Shared: copy its folder before breaking it."""
     texts = [fact.text for fact in fm.load_facts("atlas")[:60]]
     return scan(atlas, texts, tmp_path_factory.mktemp("stores") / "atlas", k=3, sample=16, draws=8, frequent=8)
+
+
+@pytest.fixture(scope="session")
+def meanings() -> Planted:
+    """A small model of monosemantic, polysemantic and dead neurons in two layers. Shared: do not change it."""
+    return plant("meanings", seed=3, n_features=64, neurons=48, superposition=1.2, noise=0.6, n_tokens=12_000)
+
+
+@pytest.fixture(scope="session")
+def meanings_store(meanings: Planted, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A finished scan of it over its own text. Shared: copy its folder before breaking it."""
+    return scan(meanings.model, meanings.texts, tmp_path_factory.mktemp("stores") / "meanings")
 
 
 @pytest.fixture(scope="session", params=ARCHITECTURES)

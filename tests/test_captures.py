@@ -349,3 +349,18 @@ def test_what_is_no_prompt(tiny: fm.Model, prompt: Any) -> None:
     capture = inspect.unwrap(fm.capture)
     with pytest.raises((InputError, TypeCheckError)):
         capture(tiny, prompt)
+
+
+def test_what_runs_the_prompt_again_wants_the_same_intervention(tiny: fm.Model) -> None:
+    """Paths would take their attention patterns from a pass of another model."""
+    clean = fm.capture(tiny, PROMPT)
+    with fm.intervene(tiny, {(0, 3): 5.0}):
+        under = fm.capture(tiny, PROMPT)
+        under.check_repeatable()
+        assert fm.attribute_paths(under).error < 1e-4
+        with refuses(InputError, ValueError, "no intervention", "0.3 = 5"):
+            fm.attribute_paths(clean)
+    clean.check_repeatable()
+    with refuses(InputError, ValueError, "an intervention (0.3 = 5)", "now there is none"):
+        fm.attribute_paths(under)
+    assert fm.attribute(under).error < 1e-4

@@ -76,13 +76,21 @@ def test_check_choice_and_count() -> None:
         errors.check_count("k", 0)
 
 
+@pytest.mark.parametrize("value", ["3", None, True, float("nan")])
+def test_a_number_is_a_number(value: Any) -> None:
+    """A text from the command line would end in a message of NumPy's, and NaN in comparisons that never hold."""
+    assert errors.check_number("share", np.float32(0.5)) == 0.5
+    with refuses(errors.InputError, ValueError, "share", "number", repr(value)):
+        errors.check_number("share", value)
+
+
 def test_listed() -> None:
     """A message over a thousand items would fill the screen, or hide that there are more."""
     assert errors.listed([1, 2]) == "1, 2"
     assert errors.listed(range(100), limit=3) == "0, 1, 2, … (100 in all)"
 
 
-@pytest.mark.parametrize("value", [2.5, "3", None])
+@pytest.mark.parametrize("value", [2.5, "3", None, True])
 def test_a_count_is_a_whole_number(value: Any) -> None:
     """A table would be cut at two and a half rows."""
     with pytest.raises(InputError, match="whole number"):

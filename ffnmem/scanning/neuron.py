@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,7 +13,10 @@ from .contexts import Window
 from .writing import STATS
 
 if TYPE_CHECKING:
+    from ..semantics.meanings import Meanings
     from .store import Store
+
+CONTEXTS = 3  # examples of each meaning
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +30,7 @@ class Neuron:
         examples: as :meth:`Store.examples` gives them, of the kinds asked for.
         windows: the tokens around each row of ``examples``.
         histogram, by_token, by_position, values: as the store's methods of these names.
+        context: tokens on each side in ``windows``.
     """
 
     store: Store
@@ -38,10 +43,18 @@ class Neuron:
     by_token: pd.DataFrame
     by_position: pd.DataFrame
     values: pd.DataFrame
+    context: int = 12
 
     @property
     def name(self) -> str:
         return f"{self.layer}.{self.neuron}"
+
+    @cached_property
+    def meanings(self) -> tuple[Meanings, ...]:
+        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, for each sign; empty if nothing is."""
+        from ..semantics.meanings import saved_meanings  # the one thing of a card that is from a room above
+
+        return saved_meanings(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
 
     def tokens(self, sign: str) -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first."""
@@ -60,6 +73,7 @@ class Neuron:
                 name: getattr(self, name).to_dict("records")
                 for name in ("examples", "histogram", "by_token", "by_position")
             },
+            "meanings": [found.as_dict() for found in self.meanings],
             "provenance": self.store.provenance,
         }
 
@@ -91,4 +105,5 @@ def read_neuron(
         by_token=store.by_token(layer, neuron),
         by_position=store.by_position(layer, neuron),
         values=store.values(layer, neuron),
+        context=context,
     )

@@ -144,10 +144,13 @@ class Store:
         return self.opened(name).rows(layer, neuron)
 
     def opened(self, name: str) -> NeuronTable:
-        """One of the store's Parquet files, opened once."""
-        if name not in self._tables:
-            self._tables[name] = NeuronTable(self.folder / name)
-        return self._tables[name]
+        """One of the store's Parquet files, opened once; and again where another has taken its place."""
+        path = self.folder / name
+        written = path.stat() if path.exists() else None
+        key = name if written is None else f"{name} {written.st_ino} {written.st_mtime_ns}"
+        if key not in self._tables:
+            self._tables[key] = NeuronTable(path)
+        return self._tables[key]
 
     # -- questions -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,123 @@
+# %% [markdown]
+# # One concept or many?
+#
+# A neuron that fires for one thing is easy to explain; one that fires for several unrelated things is not, and networks
+# that know more than they have neurons are full of the latter. This notebook asks of each neuron of `atlas` how many
+# *meanings* it has, how sure that is, what part it plays, and what happens without it. But first: can the measures be
+# believed? That can only be seen where the answer is known.
+
+# %%
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+import ffnmem as fm
+
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## A model whose answer is known
+#
+# `fm.plant` writes a real GPT-2 by hand: each neuron's key is solved for so that it fires for 1, 2, 3, 4 or 8 concepts,
+# or never, and there are more concepts than dimensions, so they overlap. Every command runs on it as on any model.
+
+# %%
+planted = fm.plant("meanings", seed=7, n_features=64, neurons=96, n_layers=1, superposition=1.2, n_tokens=20_000)
+planted.truth[["layer", "neuron", "meanings", "features", "leak"]].head(6)
+
+# %%
+store = fm.scan(planted.model, list(planted.texts), folder / "planted")
+found = fm.polysemanticity(store, planted.model, draws=50)
+both = found.merge(planted.truth[["layer", "neuron", "meanings"]], on=["layer", "neuron"], suffixes=("", "_planted"))
+both.groupby("meanings_planted")["verdict"].value_counts().unstack(fill_value=0)
+
+# %% [markdown]
+# `meanings` is the effective number of groups of alike examples: the model reads the neuron's examples again, what its
+# FFN was given there is whitened, and inputs that are more alike than unrelated ones are grouped. The verdict is
+# unclear
+# where the bootstrap interval does not say which side of 1.35 meanings the neuron is on; mostly that happens with two
+# meanings of unequal strength.
+#
+# `ffnmem calibrate` does this with larger models of several seeds, none of which was looked at when the rule was made,
+# for every measure there is, for roles and for facts. The README has its table.
+
+# %%
+both.groupby("meanings_planted")[
+    ["meanings", "clusters", "ms", "trigger_tokens", "kurtosis", "capacity"]
+].median().round(2)
+
+# %% [markdown]
+# Each column is a measure that somebody has proposed. The number of trigger tokens says little: one concept has many
+# words. Capacity, read from weights alone, says nothing about the number of meanings of a single neuron.
+#
+# ## `atlas`
+#
+# The first 400 documents of its corpus and three of its layers are enough for a look; all of it takes a few minutes.
+
+# %%
+model = fm.load("atlas")
+texts = [document.text for document in islice(fm.open_corpus("atlas"), 400)]
+store = fm.scan(model, texts, folder / "atlas")
+table = fm.polysemanticity(store, model, layers=[1, 3, 5], draws=50)
+ax = fm.plot_verdicts(table)
+
+# %% [markdown]
+# Most are not of one meaning; but neither are random directions, whose strongest examples are of several kinds as well
+# (`ffnmem calibrate` counts them). So the neurons worth a name are the others. What does one of one meaning look like?
+
+# %%
+mono = table.query("verdict == 'monosemantic' and examples >= 20").nlargest(1, "ms").iloc[0]
+one = fm.meanings(store, mono["layer"], mono["neuron"], model)
+one
+
+# %%
+poly = table.query("verdict == 'polysemantic' and meanings < 5").nlargest(1, "ms").iloc[0]
+several = fm.meanings(store, poly["layer"], poly["neuron"], model)
+several
+
+# %% [markdown]
+# The picture behind the number: cosines of the whitened inputs of all examples, a block a meaning. Alike examples make
+# blue blocks on the diagonal.
+
+# %%
+ax = fm.plot_meanings(several)
+
+# %% [markdown]
+# ## How crowded are the keys?
+#
+# Superposition at the level of a layer: how much keys overlap, against random keys as anisotropic as these.
+
+# %%
+geometry = fm.geometry(model, threshold=None)
+ax = fm.plot_geometry(geometry)
+
+# %% [markdown]
+# ## What part does it play?
+#
+# Roles by the rules of the papers. `atlas` is small: its vocabulary directions are few, and the rules were made for
+# GPT-2, so most of its neurons have no role by them.
+
+# %%
+roles = fm.roles(model, store, n_sequences=256)
+ax = fm.plot_roles(roles)
+
+# %% [markdown]
+# ## What happens without it?
+#
+# `fm.attribute` says what a neuron writes to an answer. `fm.ablate` removes it and runs the rest of the model: later
+# layers may make up for the loss, or pass it on. The two agree here in order, hardly in size.
+
+# %%
+capture = fm.capture(model, "The Eiffel Tower is located in the city of")
+ablation = fm.ablate(capture, " Paris", top=16)
+ax = fm.plot_ablation(ablation)
+
+# %% [markdown]
+# No single neuron holds the answer. Interventions on many can take it: here a whole FFN is silenced at every position.
+
+# %%
+for layer in range(model.n_layers):
+    with fm.intervene(model, {(layer, None): 0.0}):
+        silenced = fm.capture(model, "The Eiffel Tower is located in the city of", logits=True)
+    best = silenced.predictions(k=1).iloc[0]
+    print(f"without the FFN of layer {layer}: {best['token']!r} {best['probability']:.1%}")
