@@ -180,7 +180,7 @@ def whole(arguments: argparse.Namespace) -> dict[str, Any]:
         took = seconds(lambda: fm.polysemanticity(store, model, draws=arguments.draws, progress=phases.report))
         peak = peak_gb()
         asked = [(n % model.n_layers, n) for n in range(9)]
-        kept = [seconds(lambda one=one: fm.meanings(store, *one, model)) for one in asked]
+        kept = [seconds(lambda one=one: fm.meanings(store, *one)) for one in asked]
         # Other settings than those kept: the neuron's examples are read again, of all layers up to its own.
         anew = [seconds(lambda one=one: fm.meanings(store, *one, model, draws=arguments.draws + 1)) for one in asked]
     return {

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import InputError, check_choice, check_count
 from ..models import Model
-from ..models.restarting import activation
+from ..models.plain_layers import activation
 from ..scanning import Store
 from ..scanning.state import place_of
 from ..vocabulary.scoring import in_threads

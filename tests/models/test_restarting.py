@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import HookError, UnsupportedModelError
-from ffnmem.models.restarting import Restart, causal
+from ffnmem.errors import UnsupportedModelError
+from ffnmem.models.restarting import Restart
 from tests.helpers import Pair, allclose, hook_count, refuses
 
 TOKENS = torch.tensor([3, 50, 120, 7, 8, 200, 33, 9, 61, 90])
@@ -43,7 +41,7 @@ def test_the_clean_pass_is_the_captured_one(pair: Pair) -> None:
     for layer, m in enumerate(restart.coefficients):
         assert allclose(m, capture.coefficients[layer][0], 1e-5)
     assert len(restart.stream) == pair.model.n_layers + 1
-    assert set(restart.parallel) == {pair.name == "gpt-neox parallel"}
+    assert set(restart.replay.parallel.values()) == {pair.name == "gpt-neox parallel"}
 
 
 @pytest.mark.parametrize("first", [0, 4, len(TOKENS) - 1])
@@ -88,50 +86,11 @@ def test_shares_the_weights_and_leaves_no_trace(tiny: fm.Model) -> None:
     restart = Restart(tiny, TOKENS)
     assert (hook_count(tiny.bridge.original_model), tiny.fingerprint) == before
     theirs = {p.data_ptr() for p in tiny.bridge.original_model.parameters()}
-    assert {p.data_ptr() for part in restart.parts for p in part.project_out.parameters()} <= theirs
-    assert sum(hook_count(part.attention) + hook_count(part.project_out) for part in restart.parts) == 0
+    assert {p.data_ptr() for part in restart.replay.layers.parts for p in part.project_out.parameters()} <= theirs
+    assert sum(hook_count(part.attention) + hook_count(part.project_out) for part in restart.replay.layers.parts) == 0
 
 
 def test_refused_under_an_intervention(tiny: fm.Model) -> None:
     """Its hooks are not in the plain layers: the answer would be of another model."""
     with fm.intervene(tiny, {(0, 3): 5.0}), refuses(UnsupportedModelError, ValueError, "0.3 = 5"):
         Restart(tiny, TOKENS)
-
-
-def test_attention_that_takes_more_is_refused_by_name(tiny: fm.Model) -> None:
-    restart = Restart(tiny, TOKENS)
-    for args, kwargs, named in (
-        ((torch.ones(1), torch.ones(1)), {}, "positional"),
-        ((torch.ones(1),), {"alibi": torch.ones(1)}, "alibi"),
-    ):
-        with refuses(UnsupportedModelError, ValueError, "layer 1", named, "intervene"):
-            restart.understood(1, args, kwargs)
-
-
-def test_layers_that_are_no_plain_sum_are_refused(tiny: fm.Model) -> None:
-    """A block with a norm after its FFN, say, would be run wrongly from above."""
-    restart = Restart(tiny, TOKENS)
-    x, a, f = (torch.ones(2, 4) * i for i in (1, 2, 3))
-    seen: dict[tuple[str, int], Any] = {("stream", 0): x, ("attention", 0): a, ("ffn", 0): f, ("stream", 1): x + a + f}
-    assert restart.check_sum(0, {**seen, ("mid", 0): x + a}) is False
-    assert restart.check_sum(0, {**seen, ("mid", 0): x}) is True
-    for wrong in ({("mid", 0): 2 * x + a}, {("mid", 0): x, ("stream", 1): 2 * x}):
-        with refuses(UnsupportedModelError, ValueError, "layer 0", "sum"):
-            restart.check_sum(0, {**seen, **wrong})
-
-
-def test_a_layer_that_does_not_run(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Restart, "understood", lambda self, layer, args, kwargs: {})
-    restart_record = Restart.record
-
-    def without_last(self: Restart, network: Any, tokens: Any) -> None:
-        network.base_model.h = torch.nn.ModuleList([network.base_model.h[0]])
-        restart_record(self, network, tokens)
-
-    monkeypatch.setattr(Restart, "record", without_last)
-    with refuses(HookError, RuntimeError, "layer 1"):
-        Restart(tiny, TOKENS)
-
-
-def test_causal() -> None:
-    assert causal(3, torch.device("cpu")).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

@@ -1,0 +1,258 @@
+"""``Replay``: prompts run once side by side, then again from above any layer with something changed.
+
+One clean pass records what goes into every layer, how its attention was called, and the keys and values of every
+position; after it, a layer can be run for a batch of changed inputs, and only for the positions from the first changed
+one on. Prompts of different lengths are padded on the left, so that their ends stand in the same column.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ..errors import HookError, UnsupportedModelError
+from ..hooks import first_tensor
+from .bare_body import AGREE, HALF
+from .plain_layers import PlainLayers
+
+CACHES = ("past_key_values", "layer_past")
+BY_POSITION = {"position_ids": 1, "cache_position": 0}  # the dimension of positions
+PLAIN = (bool, int, float, str, type(None))
+
+Change = Callable[[int, str, int, Tensor, Tensor | None], Tensor]
+"""``change(layer, part, first, written, coefficients)``: what a part ("attention" or "ffn") writes from position
+``first`` on, perhaps changed; an FFN's coefficients are given with it. Its rows are the first ones of those that run.
+"""
+
+
+class Replay:
+    """Prompts of a model, ready to be run again from above any layer.
+
+    Args:
+        layers: the model's plain layers.
+        tokens: ``[rows, pos]``, each row up to where its last answer is read.
+        mask: False at pads, which stand on the left; None where there are none.
+        embeddings: token embeddings to begin with, in place of the tokens' own.
+        start: the lowest layer whose output will be changed; nothing below it is kept. −1: the embeddings may be.
+
+    Attributes:
+        stream: by layer, what goes into it, ``[rows, pos, d_model]``; under ``n_layers`` what goes into the final norm.
+        coefficients, attention, ffn: by layer, ``[rows, pos, d_mlp]``, and what attention and FFN write.
+
+    Raises:
+        UnsupportedModelError: layers that are not the sum of their input, attention and FFN; attention that takes
+            something which is not known. HookError: a module that did not run.
+    """
+
+    def __init__(
+        self,
+        layers: PlainLayers,
+        tokens: Int[Tensor, "rows pos"],
+        mask: Bool[Tensor, "rows pos"] | None = None,
+        *,
+        embeddings: Float[Tensor, "rows pos d_model"] | None = None,
+        start: int = -1,
+    ) -> None:
+        self.layers, self.model, self.start = layers, layers.model, start
+        self.rows, self.length = tokens.shape
+        self.calls: dict[int, dict[str, Any]] = {}
+        self.stream: dict[int, Tensor] = {}
+        self.coefficients: dict[int, Tensor] = {}
+        self.attention: dict[int, Tensor] = {}
+        self.ffn: dict[int, Tensor] = {}
+        self.parallel: dict[int, bool] = {}
+        self.record(tokens, mask, embeddings)
+
+    # -- the clean pass ------------------------------------------------------------------------------------------
+
+    def record(self, tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> None:
+        ran: set[int] = set()
+        mid: dict[int, Tensor] = {}
+        handles = []
+
+        def keep(into: dict[int, Tensor], layer: int, value: Any) -> None:
+            into[layer] = first_tensor(value).detach().reshape(self.rows, self.length, -1)
+
+        def keep_input(module: nn.Module, into: dict[int, Tensor], layer: int) -> None:
+            handles.append(module.register_forward_pre_hook(lambda _m, args: keep(into, layer, args[0])))
+
+        def keep_output(module: nn.Module, into: dict[int, Tensor], layer: int) -> None:
+            handles.append(module.register_forward_hook(lambda _m, _args, out: keep(into, layer, out)))
+
+        def call(layer: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.calls[layer] = self.understood(layer, args, kwargs)
+
+        for layer, part in enumerate(self.layers.parts):
+            if layer < self.start:
+                continue
+            keep_input(part.attention_norm, self.stream, layer)
+            keep_input(part.norm, mid, layer)
+            keep_input(part.project_out, self.coefficients, layer)
+            keep_output(part.attention, self.attention, layer)
+            keep_output(part.project_out, self.ffn, layer)
+            handles += [
+                part.attention.register_forward_pre_hook(lambda _m, a, k, at=layer: call(at, a, k), with_kwargs=True),
+                part.project_out.register_forward_pre_hook(lambda _m, _a, at=layer: ran.add(at)),
+            ]
+        keep_input(self.layers.final_norm, self.stream, len(self.layers))
+        try:
+            with torch.no_grad():
+                self.layers.body(**inputs(tokens, mask, embeddings), use_cache=True)
+        finally:
+            for handle in handles:
+                handle.remove()
+        wanted = range(max(self.start, 0), len(self.layers))
+        silent = [layer for layer in wanted if layer not in ran or layer not in self.calls]
+        if silent:
+            raise HookError(f"{self.model.name}: layer {silent[0]} did not run as its parts")
+        self.mask = mask
+        self.parallel = {layer: self.check_sum(layer, mid[layer]) for layer in wanted}
+
+    def understood(self, layer: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """How a layer's attention was called, if every part of it is known; its cache as keys and values."""
+        known = {"hidden_states", "attention_mask", "position_embeddings", *CACHES, *BY_POSITION}
+        strange = [name for name, value in kwargs.items() if name not in known and not isinstance(value, PLAIN)]
+        if len(args) > 1 or strange:
+            what = ", ".join(strange) or "positional arguments"
+            raise UnsupportedModelError(
+                f"{self.model.name} ({self.model.architecture}): attention of layer {layer} takes {what}, so its "
+                "layers cannot be run again by themselves: use intervene"
+            )
+        return {**kwargs, "hidden_states": None} if "hidden_states" in kwargs else dict(kwargs)
+
+    def check_sum(self, layer: int, mid: Tensor) -> bool:
+        """Whether a layer's FFN reads beside its attention (True) or after it; else UnsupportedModelError."""
+        x, a, f = self.stream[layer], self.attention[layer], self.ffn[layer]
+        if self.near(self.stream[layer + 1], x + a + f):
+            if self.near(mid, x + a):
+                return False
+            if self.near(mid, x):
+                return True
+        raise UnsupportedModelError(
+            f"{self.model.name} ({self.model.architecture}): the output of layer {layer} is not the sum of its input, "
+            "its attention and its FFN, so its layers cannot be run again by themselves: use intervene"
+        )
+
+    def near(self, found: Tensor, expected: Tensor) -> bool:
+        if self.mask is not None:
+            found, expected = found[self.mask], expected[self.mask]
+        allowed = AGREE.get(self.model.dtype, HALF)
+        return float((found - expected).abs().max()) <= allowed * max(float(expected.abs().max()), 1e-30)
+
+    # -- runs from above a layer ---------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        starts: Sequence[int],
+        outputs: Float[Tensor, "some after d_model"],
+        rows: Int[Tensor, " some"] | None = None,
+        *,
+        last: int = 1,
+        change: Change | None = None,
+    ) -> Float[Tensor, "some last d_model"]:
+        """What reaches the final norm at the last positions when layers write other outputs.
+
+        Args:
+            starts: for each row, ascending, the layer whose output is changed; −1: the embeddings are.
+            outputs: that layer's whole output (the residual stream above it) at the last ``after`` positions; those
+                before them are as in the clean pass. Gradients pass through.
+            rows: the prompt of each; default: of the first prompt where there is one, else as many as prompts.
+            last: how many positions to return; at most ``after``.
+            change: called with what attention and FFN of every layer that runs write.
+        """
+        if rows is None:
+            steps = 0 if self.rows == 1 else 1
+            rows = torch.arange(outputs.shape[0], device=outputs.device) * steps
+        first = self.length - outputs.shape[1]
+        x, taken = outputs[:0], 0
+        for layer in range(starts[0] + 1, len(self.layers)):
+            count = bisect_right(starts, layer - 1)
+            x = torch.cat([x, outputs[taken:count]])
+            taken = count
+            kept = last if layer == len(self.layers) - 1 else None
+            x = self.run_layer(layer, x, first, rows[:taken], kept, change)
+        return torch.cat([x[:, x.shape[1] - last :], outputs[taken:, outputs.shape[1] - last :]])
+
+    def run_layer(
+        self,
+        layer: int,
+        x: Float[Tensor, "some after d_model"],
+        first: int,
+        rows: Int[Tensor, " some"],
+        last: int | None = None,
+        change: Change | None = None,
+    ) -> Float[Tensor, "some kept d_model"]:
+        """One layer on the positions from ``first`` on; with ``last``, its FFN at the last so many alone."""
+        a = self.attend(layer, self.layers.parts[layer].attention_norm(x), first, rows)
+        if change is not None:
+            a = change(layer, "attention", first, a, None)
+        if last is not None:
+            x, a = x[:, x.shape[1] - last :], a[:, a.shape[1] - last :]
+            first = self.length - last
+        after = x + a
+        m = self.layers.coefficients(layer, x if self.parallel[layer] else after)
+        written = self.layers.parts[layer].project_out(m)
+        return after + (written if change is None else change(layer, "ffn", first, written, m))
+
+    def attend(
+        self, layer: int, normed: Float[Tensor, "some after d_model"], first: int, rows: Int[Tensor, " some"]
+    ) -> Float[Tensor, "some after d_model"]:
+        """A layer's attention as it was called in the clean pass, for the positions from ``first`` on."""
+        kwargs = dict(self.calls[layer])
+        for name in CACHES:
+            if name in kwargs:
+                kwargs[name] = None if first == 0 else Prefix(kwargs[name], layer, first, rows)
+        for name, dimension in BY_POSITION.items():
+            if kwargs.get(name) is not None:
+                taken = kwargs[name].narrow(dimension, first, self.length - first)
+                kwargs[name] = of_rows(taken, rows) if dimension else taken
+        if kwargs.get("position_embeddings") is not None:
+            kwargs["position_embeddings"] = tuple(of_rows(t[:, first:], rows) for t in kwargs["position_embeddings"])
+        mask = kwargs.get("attention_mask")
+        if mask is not None:
+            kwargs["attention_mask"] = of_rows(mask[:, :, first:], rows)
+        elif 0 < first < self.length - 1:  # a fused causal mask would align at the wrong corner
+            kwargs["attention_mask"] = causal(self.length, normed.device)[first:].reshape(1, 1, -1, self.length)
+        args = () if "hidden_states" in kwargs else (normed,)
+        if not args:
+            kwargs["hidden_states"] = normed
+        return first_tensor(self.layers.parts[layer].attention(*args, **kwargs))
+
+    def logits(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
+        """The logits of what reaches the final norm."""
+        return self.layers.logits(final)
+
+
+class Prefix:
+    """A cache as attention modules use one: the clean keys and values of the first positions, for every row."""
+
+    def __init__(self, cache: Any, layer: int, first: int, rows: Int[Tensor, " some"]) -> None:
+        held = cache.layers[layer]
+        self.keys, self.values = (of_rows(held.keys[:, :, :first], rows), of_rows(held.values[:, :, :first], rows))
+
+    def update(self, keys: Tensor, values: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
+        rows = (keys.shape[0], -1, -1, -1)
+        return torch.cat([self.keys.expand(rows), keys], -2), torch.cat([self.values.expand(rows), values], -2)
+
+
+def of_rows(tensor: Tensor, rows: Int[Tensor, " some"]) -> Tensor:
+    """What belongs to each row; a tensor that all share stays one."""
+    return tensor if tensor.shape[0] == 1 else tensor[rows]
+
+
+def inputs(tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> dict[str, Tensor]:
+    """What Hugging Face's decoders take for prompts that may be padded on the left."""
+    given = {"input_ids": tokens} if embeddings is None else {"inputs_embeds": embeddings}
+    if mask is not None and not bool(mask.all()):
+        given["attention_mask"] = mask.long()
+        given["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    return given
+
+
+def causal(length: int, device: torch.device) -> Bool[Tensor, "query key"]:
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

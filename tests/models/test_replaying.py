@@ -1,0 +1,160 @@
+"""Many prompts run again from above a layer, against whole forward passes of each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ffnmem as fm
+from ffnmem.errors import HookError, UnsupportedModelError
+from ffnmem.models.plain_layers import PlainLayers
+from ffnmem.models.replaying import Replay, causal
+from tests.helpers import Pair, allclose, refuses
+
+PROMPTS = [[3, 50, 120, 7, 8, 200, 33, 9, 61, 90], [3, 11, 60, 41], [3, 77, 12, 150, 99, 32, 8]]
+
+
+def padded() -> tuple[Tensor, Tensor]:
+    longest = max(map(len, PROMPTS))
+    tokens = torch.zeros(len(PROMPTS), longest, dtype=torch.long)
+    mask = torch.zeros(len(PROMPTS), longest, dtype=torch.bool)
+    for row, prompt in enumerate(PROMPTS):
+        tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = True
+    return tokens, mask
+
+
+def replay_of(pair: Pair, start: int = -1) -> Replay:
+    return Replay(PlainLayers(pair.model), *padded(), start=start)
+
+
+def exact(pair: Pair) -> float:
+    """GPT-Neo takes its attention scores in float32 whatever its dtype; OPT, as the bridge runs it, its softmax."""
+    return 1e-6 if pair.name.startswith(("gpt-neo", "opt")) and "neox" not in pair.name else 1e-11
+
+
+def alone(model: fm.Model, prompt: list[int], layer: int, part: str, delta: Tensor) -> Tensor:
+    """What goes into the final norm of one prompt when a part of a layer writes ``delta`` more at its end."""
+    found: list[Tensor] = []
+    block = model.layout.blocks[layer]
+    module = block.project_out if part == "ffn" else block.attention
+
+    def more(_module: Any, _args: Any, out: Any) -> Any:
+        first = out[0] if isinstance(out, tuple) else out
+        changed = first.clone().reshape(len(prompt), -1)
+        changed[-len(delta) :] += delta
+        changed = changed.reshape(first.shape)
+        return (changed, *out[1:]) if isinstance(out, tuple) else changed
+
+    handles = [
+        module.register_forward_hook(more),
+        model.layout.final_norm.register_forward_pre_hook(lambda _m, args: found.append(args[0][0].detach())),
+    ]
+    model.body(torch.tensor([prompt]))
+    for handle in handles:
+        handle.remove()
+    return found[0]
+
+
+@pytest.mark.parametrize("start", [-1, 1])
+def test_padding_changes_nothing(pair64: Pair, start: int) -> None:
+    """A pad that is seen, or a position counted from the pads, would change every number."""
+    replay = replay_of(pair64, start)
+    for row, prompt in enumerate(PROMPTS):
+        capture = fm.capture(pair64.model, torch.tensor([prompt]))
+        assert capture.residual is not None
+        final = replay.stream[pair64.model.n_layers][row, -len(prompt) :]
+        assert allclose(final, capture.residual.final_in[0], exact(pair64))
+        assert allclose(replay.coefficients[1][row, -len(prompt) :], capture.coefficients[1][0], exact(pair64))
+    assert (0 in replay.stream) is (start == -1)
+
+
+def test_rows_restart_from_their_own_prompts(pair64: Pair) -> None:
+    """Keys of another prompt, a rotation of the wrong position, a wrong part of the output."""
+    replay = replay_of(pair64)
+    after, last = 3, 2
+    rows, starts = torch.tensor([2, 0, 1, 0]), [0, 0, 0, 1]
+    deltas = torch.randn(4, after, pair64.model.d_model, generator=torch.Generator().manual_seed(0)).double()
+    outputs = torch.stack(
+        [replay.stream[s + 1][r, -after:] + d for r, s, d in zip(rows.tolist(), starts, deltas, strict=True)]
+    )
+    with torch.no_grad():
+        found = replay.finish(starts, outputs, rows, last=last)
+    for i, (row, layer) in enumerate(zip(rows.tolist(), starts, strict=True)):
+        expected = alone(pair64.model, PROMPTS[row], layer, "ffn", deltas[i])
+        assert allclose(found[i], expected[-last:], exact(pair64))
+
+
+@pytest.mark.parametrize("part", ["ffn", "attention"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_change_of_a_part(pair64: Pair, part: str, layer: int) -> None:
+    """Of what any part writes while the layers run, in the last layer too, where only the last position is computed."""
+    replay = replay_of(pair64)
+    delta = torch.randn(pair64.model.d_model, generator=torch.Generator().manual_seed(1)).double()
+    at = replay.length - 1
+
+    def change(found: int, name: str, first: int, written: Tensor, _m: Tensor | None) -> Tensor:
+        if (found, name) != (layer, part):
+            return written
+        changed = written.clone()
+        changed[:, at - first] += delta
+        return changed
+
+    with torch.no_grad():
+        found = replay.finish([-1] * 3, replay.stream[0], change=change)
+    for row, prompt in enumerate(PROMPTS):
+        expected = alone(pair64.model, prompt, layer, part, delta.unsqueeze(0))
+        assert allclose(found[row, -1], expected[-1], exact(pair64))
+
+
+def test_other_embeddings(tiny: fm.Model) -> None:
+    """Noise on token embeddings: positions are added after it, and what is recorded is the noisy run."""
+    layers = PlainLayers(tiny)
+    tokens = torch.tensor([PROMPTS[0]])
+    own = tiny.embedding.detach()[tokens]
+    clean = Replay(layers, tokens)
+    assert allclose(Replay(layers, tokens, embeddings=own).stream[2], clean.stream[2], 1e-6)
+    noisy = own.clone()
+    noisy[0, 4, 0] += 1.0
+    other = Replay(layers, tokens, embeddings=noisy)
+    assert torch.equal(other.stream[1][0, :4], clean.stream[1][0, :4])
+    assert allclose(other.stream[0][0, 4] - clean.stream[0][0, 4], noisy[0, 4] - own[0, 4], 1e-5)
+    assert not torch.allclose(other.stream[2][0, -1], clean.stream[2][0, -1])
+
+
+def test_attention_that_takes_more_is_refused_by_name(tiny: fm.Model) -> None:
+    replay = Replay(PlainLayers(tiny), torch.tensor(PROMPTS[:1]))
+    for args, kwargs, named in (
+        ((torch.ones(1), torch.ones(1)), {}, "positional"),
+        ((torch.ones(1),), {"alibi": torch.ones(1)}, "alibi"),
+    ):
+        with refuses(UnsupportedModelError, ValueError, "layer 1", named, "intervene"):
+            replay.understood(1, args, kwargs)
+
+
+def test_layers_that_are_no_plain_sum_are_refused(tiny: fm.Model) -> None:
+    """A block with a norm after its FFN, say, would be run wrongly from above."""
+    replay = Replay(PlainLayers(tiny), torch.tensor(PROMPTS[:1]))
+    x, a, f = (torch.ones(1, 2, 4) * i for i in (1, 2, 3))
+    replay.stream, replay.attention, replay.ffn = {0: x, 1: x + a + f}, {0: a}, {0: f}
+    assert replay.check_sum(0, x + a) is False
+    assert replay.check_sum(0, x) is True
+    with refuses(UnsupportedModelError, ValueError, "layer 0", "sum"):
+        replay.check_sum(0, 2 * x + a)
+    replay.stream[1] = 2 * x
+    with refuses(UnsupportedModelError, ValueError, "layer 0", "sum"):
+        replay.check_sum(0, x)
+
+
+def test_a_layer_that_does_not_run(make_tiny: Any) -> None:
+    layers = PlainLayers(make_tiny())
+    layers.body.h = torch.nn.ModuleList([layers.body.h[0]])
+    with refuses(HookError, RuntimeError, "layer 1"):
+        Replay(layers, torch.tensor(PROMPTS[:1]))
+
+
+def test_causal() -> None:
+    assert causal(3, torch.device("cpu")).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
