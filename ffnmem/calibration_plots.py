@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 
 from .calibration import Calibration
 from .errors import InputError, check_choice
+from .meanings_plots import COLOURS as VERDICT_COLOURS
 from .plots import axes_for, ink, titled
 
 COLOURS = {
@@ -24,8 +25,8 @@ COLOURS = {
     "firing_rate": "#D55E00",
 }
 OTHER = "#B8BEC6"
-VERDICT_COLOURS = {"monosemantic": "#0072B2", "unclear": "#DDE1E6", "polysemantic": "#E69F00", "dead": "#6B7280"}
-"""In the order of their bars, from below: what is unclear stands between what is clear."""
+STACK = ("monosemantic", "unclear", "polysemantic", "dead")
+"""The bars of verdicts, from below: what is unclear stands between what is clear."""
 NOMINAL = 0.05
 LABELS = {"auroc": "AUROC", "spearman": "rank correlation"}
 TITLES = {
@@ -123,7 +124,7 @@ def draw_roles(calibration: Calibration, ax: Axes) -> str:
 def draw_verdicts(calibration: Calibration, ax: Axes) -> str:
     rows = calibration.verdicts
     assert rows is not None
-    names = list(VERDICT_COLOURS)
+    names = list(STACK)
     share = rows[names].to_numpy(float) / np.maximum(rows[names].sum(axis=1).to_numpy()[:, None], 1)
     below = np.zeros(len(rows))
     for column, name in enumerate(names):

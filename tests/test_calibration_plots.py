@@ -9,11 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 import ffnmem as fm
-from ffnmem.calibration_plots import CHANCE, COLOURS, DRAWS, NEEDS, OTHER, VERDICT_COLOURS
+from ffnmem.calibration_plots import CHANCE, COLOURS, DRAWS, NEEDS, OTHER, STACK
 from ffnmem.errors import InputError
+from ffnmem.meanings_plots import COLOURS as VERDICT_COLOURS
 from ffnmem.semantics.verdicts import VERDICTS
 from tests.calibration.made import LEVELS, made
 from tests.helpers import refuses
@@ -126,22 +128,24 @@ def test_roles() -> None:
 
 
 def test_verdicts() -> None:
-    """Shares of each planted number: every column is full, what is unclear lies between what is clear."""
+    """Shares of each planted number: every column is full, what is unclear lies between what is clear; a verdict has
+    one colour in all figures."""
     rows = made().verdicts
     assert rows is not None
-    assert set(VERDICT_COLOURS) == set(VERDICTS)
+    assert set(STACK) == set(VERDICTS) == set(VERDICT_COLOURS)
     ax = fm.plot_calibration(made(), "verdicts")
     assert [label.get_text() for label in ax.get_xticklabels()] == ["dead", "1", "2", "8"]
     total = rows[list(VERDICTS)].sum(axis=1)
     below = np.zeros(len(rows))
-    for bars, name in zip(ax.containers, VERDICT_COLOURS, strict=True):
+    for bars, name in zip(ax.containers, STACK, strict=True):
         patches = [bar for bar in bars if isinstance(bar, Rectangle)]
         assert bars.get_label() == name
+        assert {to_hex(bar.get_facecolor()).upper() for bar in patches} == {VERDICT_COLOURS[name]}
         assert [bar.get_y() for bar in patches] == pytest.approx(below.tolist())
         assert [bar.get_height() for bar in patches] == pytest.approx((rows[name] / total).tolist())
         below += [bar.get_height() for bar in patches]
     assert below.tolist() == pytest.approx([1] * len(rows))
-    assert legend(ax) == list(VERDICT_COLOURS)[::-1]
+    assert legend(ax) == list(STACK)[::-1]
 
 
 def test_refusals() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -17,6 +17,7 @@ from ..errors import InputError, check_choice, check_count
 from ..planted import Planted, plant
 from ..planted.planting import defaults
 from ..scanning import Store, scan
+from ..scanning.passes import Report
 from ..semantics.polysemanticity import DRAWS, begin, polysemanticity
 from ..semantics.roles import roles
 from ..semantics.verdicts import RULE, Rule
@@ -30,7 +31,6 @@ SEEDS = (110, 111, 112, 113, 114)
 """Held out: thresholds were chosen on seeds 0 to 4."""
 SUPERPOSITION = (1.0, 1.5, 2.0, 2.5)
 STANDARD = 1.5
-Report = Callable[[str, int, int], None]
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from scipy.stats import binomtest
 from ..planted import Planted
 from ..planted.planted import behind_bridge
 from ..scanning.state import sequence_of
+from ..semantics.alike import compare
 from ..semantics.background import random_places
 from ..semantics.firing import Firing, firing
 from ..semantics.inputs import Inputs
-from ..semantics.polysemanticity import Survey, compare, triggers
+from ..semantics.polysemanticity import Survey, triggers
 
 ALPHA = 0.05
 FROM_EXAMPLES = ("meanings", "clusters", "ms", "trigger_tokens")
@@ -49,7 +50,8 @@ def example_nulls(survey: Survey) -> pd.DataFrame:
     for layer in range(store.n_layers):
         found = at_random(firing(store, layer), random_places(store, survey.seed + 1), survey.seed)
         with Inputs(store, survey.model, {layer: found.places[found.places >= 0]}) as inputs:
-            estimates = {**compare(survey, found, inputs).estimates, "trigger_tokens": triggers(survey, found)}
+            compared = compare(survey.model, found, inputs, survey.backgrounds[layer], survey.seed, survey.draws)
+        estimates = {**compared.estimates, "trigger_tokens": triggers(survey, found)}
         frames.append(pd.DataFrame({f"{name}_p": estimates[name].p for name in FROM_EXAMPLES}))
     return pd.concat(frames, ignore_index=True)
 

@@ -237,6 +237,6 @@ def signed(value: float, places: int) -> Text:
 def change_in_percent(value: float) -> Text:
     """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
     shown = percent(value)
-    if shown.strip("-") == percent(0.0):
-        return Text(percent(0.0), "dim")
+    if shown == percent(0.0):
+        return Text(shown, "dim")
     return Text(f"+{shown}" if value > 0 else shown, ADDS if value > 0 else TAKES)

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from rich.text import Text
 
 import ffnmem as fm
@@ -14,7 +13,7 @@ import ffnmem as fm
 from ..errors import InputError
 from .figure import check_figure, save_axes
 from .guard import Command
-from .options import output_options, plot_option
+from .options import given, output_options, plot_option
 from .output import print_csv, print_json
 from .progress import Progress
 from .tables import captioned, console, number, percent, plain_table
@@ -116,9 +115,8 @@ def check_options(setting: click.Context) -> None:
     """Raise InputError for an option that would do nothing."""
     if "meanings" in setting.params["kind"]:
         return
-    for parameter in setting.command.params:
-        source = setting.get_parameter_source(parameter.name or "")
-        if parameter.name in OF_MEANINGS and source not in (None, ParameterSource.DEFAULT):
+    for name, parameter in given(setting).items():
+        if name in OF_MEANINGS:
             raise InputError(f"{parameter.opts[0]} is of --kind meanings only: leave it out")
 
 

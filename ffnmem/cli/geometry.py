@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from rich.text import Text
 
 import ffnmem as fm
@@ -14,7 +13,7 @@ import ffnmem as fm
 from ..errors import InputError
 from .figure import check_figure, save_axes
 from .guard import Command
-from .options import COUNT, ModelChoice, model_options, output_options, plot_option
+from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option
 from .output import print_csv, print_json
 from .progress import Progress
 from .tables import captioned, console, number, percent, plain_table, provenance_line
@@ -46,9 +45,7 @@ if TYPE_CHECKING:
     help="With --duplicates: how many pairs to list by keys, by values, and by both.",
 )
 @click.option("--neurons", is_flag=True, help="With --json or --csv: one row a neuron as well, or instead.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="SEED", help="Of the random vectors."
-)
+@seed_option("Of the random vectors.")
 @plot_option("overlap, capacity, input-output cosine and effective rank by layer")
 @model_options
 @output_options
@@ -84,7 +81,7 @@ def geometry(
     value_cosine). --json has these and all else. The manual of the library's geometry names the columns by layer.
     """
     for name in ("threshold", "limit"):
-        if not duplicates and setting.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
+        if not duplicates and name in given(setting):
             raise InputError(f"--{name} goes with --duplicates: give that, or leave it out")
     if neurons and form == "table":
         raise InputError("--neurons lists every neuron: give --csv or --json with it")

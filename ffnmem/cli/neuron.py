@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from ..errors import InputError
 from ..files import check_destination
 from .figure import check_figure
 from .guard import Command
 from .late_bar import late_bar
-from .options import COUNT, output_options, plot_option, store_option, text
+from .options import COUNT, given, output_options, plot_option, store_option, text
 from .output import print_csv, print_json
 from .project import read_neurons
 from .tables import console, provenance_line
@@ -117,9 +116,8 @@ def check_options(setting: click.Context, form: str) -> None:
     if values["html"] is not None and form != "table":
         raise InputError(f"--html and --{form} exclude each other: give one of them")
     idle = ("where",) if values["search"] is None else ("kinds", "context", "html", "plot")
-    for parameter in setting.command.params:
-        source = setting.get_parameter_source(parameter.name or "")
-        if parameter.name in idle and source not in (None, ParameterSource.DEFAULT):
+    for name, parameter in given(setting).items():
+        if name in idle:
             partner = "LAYER.NEURON" if values["search"] is None else "--search"
             raise InputError(f"{parameter.opts[0]} does not go with {partner}: leave it out")
 

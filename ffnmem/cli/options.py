@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
@@ -35,6 +36,15 @@ def text(value: str) -> str:
 
 
 COUNT = click.IntRange(min=1)
+
+
+def given(context: click.Context) -> dict[str, click.Parameter]:
+    """The parameters that the user gave, by name, in the order of the manual; the others have their defaults."""
+    return {
+        parameter.name: parameter
+        for parameter in context.command.params
+        if parameter.name and context.get_parameter_source(parameter.name) not in (None, ParameterSource.DEFAULT)
+    }
 
 
 def plot_option(what: str) -> Callable[[Function], Function]:
@@ -168,3 +178,8 @@ prompt_argument = click.argument("prompt", type=text)
 def top_option(what: str, default: int = 20) -> Callable[[Function], Function]:
     """--top: how many rows."""
     return click.option("--top", type=COUNT, default=default, show_default=True, metavar="N", help=what)
+
+
+def seed_option(what: str, metavar: str | None = "SEED") -> Callable[[Function], Function]:
+    """--seed: 0 unless given; without a ``metavar`` the manual shows the type."""
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar=metavar, help=what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,10 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
     parameters = chosen(kind, given)
     check_new_folder(out)  # before any work is done for nothing
     with Console(stderr=True).status(Text(f"planting {kind}", style="dim")):
-        planted = fm.plant(kind, seed=seed, **parameters)
+        try:
+            planted = fm.plant(kind, seed=seed, **parameters)
+        except InputError as error:
+            raise InputError(in_options(kind, str(error))) from None
         recalled = planted.recalled()
         planted.save(out)
     counts = planted.truth.groupby(["layer", *SUMMED[kind]], sort=True).size().rename("neurons").reset_index()
@@ -142,6 +146,12 @@ def chosen(kind: str, given: dict[str, Any]) -> dict[str, Any]:
             raise InputError(f"{name} is for {' and '.join(takers)}: plant {kind} takes {own}")
         found[takers[kind][0]] = value
     return found
+
+
+def in_options(kind: str, message: str) -> str:
+    """The library's message with options for the parameters that it speaks of: ``n_tokens must be …``."""
+    names = {takers[kind][0]: option for option, _, _, takers in OPTIONS if kind in takers} | {"seed": "--seed"}
+    return re.sub(rf"(?:^|(?<= and ))(?:{'|'.join(names)})\b", lambda found: names[found[0]], message)
 
 
 def summary(planted: Planted, recalled: list[bool], out: str) -> dict[str, Any]:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 import ffnmem as fm
 
 from ..errors import InputError
 from .figure import check_figure, save_axes
 from .guard import Command
-from .options import COUNT, ModelChoice, device_option, output_options, plot_option, text
+from .options import COUNT, ModelChoice, device_option, given, output_options, plot_option, text
 from .output import print_csv, print_json
 from .progress import Progress
 from .project import read_neurons
@@ -124,9 +123,8 @@ def check_options(setting: click.Context) -> None:
     """Raise InputError for an option that would do nothing."""
     if not setting.params["neurons"]:
         return
-    for parameter in setting.command.params:
-        source = setting.get_parameter_source(parameter.name or "")
-        if parameter.name in ("layer", "verdict", "budget") and source not in (None, ParameterSource.DEFAULT):
+    for name, parameter in given(setting).items():
+        if name in ("layer", "verdict", "budget"):
             raise InputError(f"{parameter.opts[0]} does not go with --neuron: leave it out")
 
 

@@ -13,7 +13,7 @@ from ..reports.meanings import meanings_card, settled
 from ..semantics.tallying import verdict_counts
 from ..semantics.verdicts import VERDICTS
 from .meaning_tables import meanings_table, measures_table
-from .tables import number, plain_table, provenance_line, token_line
+from .tables import captioned, number, plain_table, provenance_line, token_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,7 @@ def count_table(table: pd.DataFrame) -> Table:
     reasons = table.loc[table["verdict"] == "unclear", "why"].value_counts()
     if len(reasons):
         said = "; ".join(f"{count:,} {why}" for why, count in reasons.items())
-        shown.caption, shown.caption_justify = Text(f"unclear: {said}"), "left"
+        captioned(shown, f"unclear: {said}")
     return shown
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 import ffnmem as fm
 
 from ..errors import InputError
 from .late_bar import late_bar
+from .options import given
 from .output import print_csv, print_json
 from .tables import console, decimals, number, plain_table, provenance_line, token, user_text
 
@@ -39,22 +39,20 @@ WAIT = 2.0  # seconds before a bar is worth showing
 
 def chosen_mode(context: click.Context) -> str:
     """The one thing that was asked for; raises InputError for none, and for an option that would do nothing with it."""
-    given = {
-        name for name in context.params if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
-    }
+    asked = given(context)
     if not context.params["neurons"]:
-        given.discard("neurons")
-    mode = next((mode for mode, (key, _) in MODES.items() if key in given), None)
+        asked.pop("neurons", None)
+    mode = next((mode for mode, (key, _) in MODES.items() if key in asked), None)
     if mode is None:
         raise InputError(
             f"nothing to project: name neurons as {NEURONS}, such as 3.17, or give --all, --token or --search"
         )
     key, partners = MODES[mode]
-    for parameter in context.command.params:
-        if parameter.name in given - partners - {key, "help"}:
+    for name, parameter in asked.items():
+        if name not in partners | {key, "help"}:
             raise InputError(f"{label(parameter)} does not go with {mode}: leave one of them out")
     needed, meaning = NEEDS.get(mode, ("", ""))
-    if needed and needed not in given:
+    if needed and needed not in asked:
         raise InputError(f"{mode} needs {meaning}")
     return mode
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 import ffnmem as fm
 
 from ..errors import InputError
 from .guard import Command, note
 from .late_bar import late_bar
-from .options import COUNT, ModelChoice, answer_options, bos_option, model_options, text, top_option
+from .options import COUNT, ModelChoice, answer_options, bos_option, given, model_options, text, top_option
 from .project import read_neurons
 
 if TYPE_CHECKING:
@@ -115,9 +114,6 @@ def report(
 
 def check_options(context: click.Context) -> None:
     """Raise InputError unless there is a prompt or a store, and only options that do something with it."""
-    given = {
-        name for name in context.params if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
-    }
     of_store = context.params["store"] is not None
     if of_store == (context.params["prompt"] is not None):
         raise InputError(
@@ -125,9 +121,8 @@ def check_options(context: click.Context) -> None:
             if of_store
             else "nothing to report: give a PROMPT, or --store DIR and its --neurons"
         )
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name in given - OF_BOTH and (name in OF_STORES) != of_store:
+    for name, parameter in given(context).items():
+        if name not in OF_BOTH and (name in OF_STORES) != of_store:
             raise InputError(
                 f"{parameter.opts[0]} does not go with {'--store' if of_store else 'a PROMPT'}: leave it out"
             )

@@ -6,17 +6,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
 from ..errors import InputError
 from .figure import check_figure
 from .guard import Command
-from .options import BASES, COUNT, ModelChoice, model_options, output_options, plot_option, text, top_option
+from .options import (
+    BASES,
+    COUNT,
+    ModelChoice,
+    model_options,
+    output_options,
+    plot_option,
+    seed_option,
+    text,
+    top_option,
+)
 from .output import print_csv, print_json
 from .progress import Progress
-from .tables import console, plain_table, provenance_line, token_line
+from .tables import captioned, console, plain_table, provenance_line, token_line
 from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:
@@ -65,14 +74,7 @@ NAME_WIDTH, COUNT_WIDTH = 18, 6  # columns of the table of counts
     metavar="N",
     help="How many sequences of the store's text to read.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="SEED",
-    help="Of the choice of sequences.",
-)
+@seed_option("Of the choice of sequences.")
 @plot_option("the share of each role by layer")
 @model_options
 @output_options
@@ -181,7 +183,7 @@ def count_tables(frame: pd.DataFrame, width: int) -> Iterator[Table]:
         for name in shown:
             table.add_row(name, *(f"{count:,}" if count else "" for count in part[name]), f"{counts[name].sum():,}")
         if absent and start + at_once >= len(counts):
-            table.caption, table.caption_justify = Text(f"none: {', '.join(absent)}"), "left"
+            captioned(table, f"none: {', '.join(absent)}")
         yield table
 
 
@@ -206,6 +208,4 @@ def neuron_table(model: Model, listed: pd.DataFrame) -> Table:
             token_line(tokens[row["layer"], row["neuron"]]),
         )
         last = name
-    if not len(listed):
-        table.caption, table.caption_justify = Text("no neuron has any of these roles"), "left"
-    return table
+    return table if len(listed) else captioned(table, "no neuron has any of these roles")

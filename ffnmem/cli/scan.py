@@ -11,7 +11,7 @@ from rich.text import Text
 import ffnmem as fm
 
 from .guard import Command
-from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, text
+from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, seed_option, text
 from .output import print_json
 from .progress import Progress
 from .tables import console, labelled, provenance_line, user_text
@@ -49,7 +49,7 @@ def shard(value: str) -> tuple[int, int]:
     show_default=True,
     help="Numeric type of the pass. After bfloat16 the candidates are run again in float32, so examples are exact.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random examples.")
+@seed_option("Of the random examples.", metavar=None)
 @click.option(
     "--batch-tokens", type=COUNT, default=2048, show_default=True, metavar="N", help="Tokens of one forward pass."
 )

@@ -15,7 +15,7 @@ import ffnmem as fm
 
 from ..errors import InputError
 from .guard import Command
-from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, text
+from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, seed_option, text
 from .output import print_csv, print_json
 from .progress import Progress
 from .tables import console, labelled, plain_table, provenance_line, user_text
@@ -58,7 +58,7 @@ def setting(value: str) -> tuple[str, Any]:
     help="Any other setting of the study, such as keys=100; study.json lists them. Can be given several times.",
 )
 @click.option("--k", type=COUNT, metavar="N", help="Of the scan: examples at each end of a neuron.  [default: 25]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random choice.")
+@seed_option("Of every random choice.", metavar=None)
 @output_options
 @bos_option
 @name_option

@@ -82,8 +82,8 @@ def number(value: float, places: int, sign: bool = False) -> str:
 
 
 def percent(value: float) -> str:
-    """A share of a whole, in percent; a dash where there is none."""
-    return f"{value:.1%}" if math.isfinite(value) else "–"
+    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
+    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 def probability(value: float) -> str:
@@ -114,8 +114,7 @@ def captioned(table: Table, caption: str) -> Table:
 def explain_negatives(table: Table, coefficients: Iterable[float]) -> None:
     """Say below a table what a negative coefficient means, if it has one."""
     if any(coefficient < 0 for coefficient in coefficients):
-        table.caption = Text("a negative coefficient writes the opposite of what the value promotes")
-        table.caption_justify = "left"
+        captioned(table, "a negative coefficient writes the opposite of what the value promotes")
 
 
 def labelled(rows: Mapping[str, RenderableType]) -> Table:

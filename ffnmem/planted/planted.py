@@ -88,6 +88,8 @@ class Planted:
                 "ffnmem": __version__,
             }
             write_whole(place / CARD, json.dumps(card, indent=1) + "\n")
+            for weights in place.glob("*.safetensors"):  # which safetensors makes for their owner alone
+                shutil.copymode(place / CARD, weights)
         return path
 
     def __repr__(self) -> str:

@@ -11,11 +11,9 @@ among a thousand make the kurtosis of a prediction neuron, above 10.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -23,6 +21,7 @@ from torch import Tensor
 from ..errors import InputError, check_count
 from .lexicon import WAVES, Lexicon, draw_lexicon, even_rows
 from .planted import Planted, behind_bridge
+from .role_plan import CONTEXT, ROLES, Neuron, plan_layer, truth
 from .skeleton import (
     SPECIAL,
     build_tokenizer,
@@ -34,9 +33,6 @@ from .skeleton import (
     write_head,
 )
 
-ROLES = ("prediction", "suppression", "partition", "entropy", "position", "frequency", "detector", "dead", "none")
-TURNED = ("prediction", "suppression", "partition", "frequency", "dead", "none")  # whose key may lie along ± the value
-CONTEXT = 64
 D_MODEL = 384  # 1/384 = .0026
 HEADS = 4
 UNREAD = D_MODEL // 64  # as many near-null directions of W_U as Stolfo et al. count in GPT-2 small, for its width
@@ -45,31 +41,10 @@ MOST = 2000  # words: with more, two tokens are too few for a kurtosis above 10
 POSITION = 0.3  # the size of a position embedding beside a word's, which is 1
 ATTENTION = 0.2  # the size of what attention adds, about
 SMALL, LARGE = (0.03, 0.05), (0.15, 0.2)  # lengths of values, of entropy neurons'
-ALONG = (0.65, 0.95)  # cosine of key and value of strengthening neurons, before noise
 RATES = (0.1, 0.5)  # of words, for which a neuron without a role of its key fires
-SEEN = 25  # times at least that a detector's tokens occur in the text
-GAINS = (2.0, 3.0)  # pre-activation of detectors and position neurons where they fire, and below 0 elsewhere
 FALSE = 0.9995  # of the text that is not a detector's, below where it fires
 MARGIN, REDRAWS = 0.5, 20  # of the pre-activation, between a detector's words and the rest; draws of noise to get it
 ROUNDS = 8  # times that each word occurs in what keys are solved on
-
-
-@dataclass(frozen=True)
-class Neuron:
-    """What a neuron is made for: its role, the words, attribute or positions of it, its key's cosine with its value,
-    and the pre-activation that is ``gain`` where a detector or position neuron fires and −``gain`` elsewhere."""
-
-    role: str
-    words: tuple[int, ...] = ()
-    which: int = 0
-    sign: int = 1
-    span: tuple[int, int] = (0, 0)
-    cosine: float = 0.0
-    gain: float = 0.0
-
-    @property
-    def io(self) -> str:
-        return "none" if self.cosine == 0 else "strengthening" if self.cosine > 0 else "weakening"
 
 
 def plant_roles(
@@ -152,41 +127,6 @@ def mix_positions(hf: Any, layer: int, rng: np.random.Generator) -> None:
         query, key, value = (torch.tensor(rng.standard_normal((D_MODEL, width))) / D_MODEL**0.5 for _ in range(3))
         out = torch.tensor(rng.standard_normal((width, D_MODEL))) * ATTENTION / D_MODEL
         write_head(hf, layer, query=query, key=key, value=value, out=out, head=head)
-
-
-# -- the plan --------------------------------------------------------------------------------------------------------
-
-
-def plan_layer(rng: np.random.Generator, neurons: int, per_role: int, lexicon: Lexicon, *, last: bool) -> list[Neuron]:
-    """What each neuron of a layer is for, in random order."""
-    roles = [role for role in ROLES[:-1] if last or role != "entropy"] * per_role
-    roles += ["none"] * (neurons - len(roles))
-    planned = [plan_neuron(rng, roles[i], n, lexicon) for n, i in enumerate(rng.permutation(neurons))]
-    turned = rng.permutation([i for i, neuron in enumerate(planned) if neuron.role in TURNED])
-    for n, i in enumerate(turned[: 2 * per_role]):
-        planned[i] = replace(planned[i], cosine=float(rng.uniform(*ALONG)) * (-1) ** n)
-    return planned
-
-
-def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -> Neuron:
-    """The words, the attribute, the direction or the positions of a role."""
-    sign = (-1) ** n
-    if role in ("prediction", "suppression"):
-        words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False)
-        return Neuron(role, words=tuple(int(w) for w in words), sign=1 if role == "prediction" else -1)
-    if role == "detector":
-        common = np.flatnonzero(lexicon.counts >= SEEN)
-        words = rng.choice(common, int(rng.integers(1, 6)), replace=False)
-        return Neuron(role, words=tuple(int(w) for w in words), gain=float(rng.uniform(*GAINS)))
-    if role == "partition":
-        return Neuron(role, which=int(rng.integers(len(lexicon.splits))), sign=sign)
-    if role == "entropy":
-        return Neuron(role, which=int(rng.integers(len(lexicon.unread))), sign=sign)
-    if role == "position":
-        length, start = int(rng.integers(14, 33)), int(rng.integers(-6, 36))
-        span = (max(start, 1), min(start + length, CONTEXT - 1))
-        return Neuron(role, span=span, gain=float(rng.uniform(*GAINS)))
-    return Neuron(role, sign=sign)
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------
@@ -341,33 +281,3 @@ def draw_biases(
         else:
             found[i] = -pre[silent, i]
     return found
-
-
-# -- the truth -------------------------------------------------------------------------------------------------------
-
-
-def truth(planned: Sequence[Sequence[Neuron]], lexicon: Lexicon) -> pd.DataFrame:
-    """One row a neuron."""
-    return pd.DataFrame(
-        [
-            {"layer": layer, "neuron": i, "role": neuron.role, "io": neuron.io, "detail": detail(neuron, lexicon)}
-            for layer, neurons in enumerate(planned)
-            for i, neuron in enumerate(neurons)
-        ]
-    )
-
-
-def detail(neuron: Neuron, lexicon: Lexicon) -> str:
-    """The tokens, letters, direction or positions of a role, in words."""
-    up = neuron.sign > 0
-    if neuron.words:
-        return ", ".join(lexicon.words[word] for word in neuron.words)
-    if neuron.role == "partition":
-        return f"{lexicon.splits[neuron.which]} {'up' if up else 'down'}"
-    if neuron.role == "entropy":
-        return f"unread direction {neuron.which}"
-    if neuron.role == "frequency":
-        return f"frequent tokens {'up' if up else 'down'}"
-    if neuron.role == "position":
-        return f"positions {neuron.span[0]} to {neuron.span[1]}"
-    return ""

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64
 
+from ..models import Model
 from ..vocabulary.scoring import in_threads
-from .background import Background
+from .background import Background, normalised
 from .clustering import by_share, component_block, measure_block, multiplicities, null_clusters, null_picks
 from .estimates import Estimate, interval, p_values
 from .firing import MOST, Firing
+from .inputs import Inputs
 from .trigger import spread_around
 
 BLOCK = 64  # neurons at once
@@ -51,6 +53,19 @@ class Alike:
 
     estimates: dict[str, Estimate]
     labels: Int64[np.ndarray, "n most"]
+
+
+def compare(model: Model, found: Firing, inputs: Inputs, background: Background, seed: int, draws: int) -> Alike:
+    """How alike the examples of some neurons of a layer are.
+
+    Args:
+        model: the one scanned. found: where the neurons fire. inputs: what the layer's FFN read there.
+        background: the layer's. seed, draws: of bootstrap and null.
+    """
+    ffn = model.ffn[found.layer]
+    keys = (ffn.keys if ffn.gates is None else ffn.gates)[found.neurons].detach().float().cpu().numpy()
+    shared = Draws(draws, seed, len(background.units))
+    return alike(found, lambda places: inputs.at(found.layer, places), keys, background, shared)
 
 
 def alike(
@@ -118,18 +133,13 @@ def foote(
     if rows.shape[1] < 2:
         return out
     counts = (weights >= FOOTE_ABOVE * weights[:, :1]).sum(1) * (weights[:, 0] > 0)
-    similarity = pairwise(unit_rows(inputs * keys[:, None]))
-    random = pairwise(unit_rows(rows * keys[:, None]))
+    similarity = pairwise(normalised(inputs * keys[:, None]))
+    random = pairwise(normalised(rows * keys[:, None]))
     upper = random[:, *np.triu_indices(rows.shape[1], 1)].astype(np.float64)
     cuts = upper.mean(1) + FOOTE_CUT * upper.std(1)
     fixed = (cuts, random, draws.few, draws.multiplicity, out)
     in_threads(partial(component_block, similarity, weights, counts, *fixed), len(keys))
     return out
-
-
-def unit_rows(x: Float32[np.ndarray, "b n d_model"]) -> Float32[np.ndarray, "b n d_model"]:
-    norms = np.linalg.norm(x, axis=-1, keepdims=True)
-    return (x / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
 def pairwise(units: Float32[np.ndarray, "b n d_model"]) -> Float32[np.ndarray, "b n n"]:

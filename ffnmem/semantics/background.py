@@ -21,8 +21,9 @@ from ..errors import InputError
 from ..files import write_whole
 from ..models import Model
 from ..scanning import Store
+from ..scanning.passes import Report
 from ..scanning.state import place_of
-from .inputs import Inputs, Report
+from .inputs import Inputs
 
 FILE = "background.safetensors"
 VERSION = 2
@@ -66,8 +67,9 @@ class Background:
         return normalised((inputs - self.mean) @ self.whiten)
 
 
-def normalised(rows: Float32[np.ndarray, "n d_model"]) -> Float32[np.ndarray, "n d_model"]:
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+def normalised(rows: Float32[np.ndarray, "*shape d_model"]) -> Float32[np.ndarray, "*shape d_model"]:
+    """Rows scaled to length 1; one of zeros stays so."""
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
+from ..scanning.passes import Report
 from .folding import SIDES, cosines
 from .interference import BLOCK
 
@@ -23,7 +24,6 @@ WORTH = 0.2  # rows that a screen may let through, on trial: each costs a full p
 MOST = 0.7  # a screen wider than this share of the dimensions saves nothing
 
 Units = Callable[[str, int], Tensor]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ def find_duplicates(
     layers: Sequence[int],
     threshold: float,
     limit: int,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     block: int = BLOCK,
 ) -> Duplicates:
     """All pairs of neurons whose keys, values, or both have a cosine above the threshold; never n² in memory.

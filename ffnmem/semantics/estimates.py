@@ -49,14 +49,6 @@ class Estimate:
         }
 
 
-def without_null(
-    value: Float64[np.ndarray, " n"], low: Float64[np.ndarray, " n"], high: Float64[np.ndarray, " n"]
-) -> Estimate:
-    """An estimate of a measure that has no null: NaN for its null and p."""
-    unknown = np.full(len(value), np.nan)
-    return Estimate(value, low, high, unknown, unknown.copy())
-
-
 def p_values(
     value: Float64[np.ndarray, " n"], null: Float64[np.ndarray, "rows draws"], direction: str = "greater"
 ) -> Float64[np.ndarray, " n"]:

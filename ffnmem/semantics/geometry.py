@@ -16,9 +16,10 @@ from ..captures import choose_layers
 from ..errors import InputError, check_count
 from ..models import Model
 from ..provenance import Provenance
+from ..scanning.passes import Report
 from . import capacity, interference
 from .alignment import NO_ALIGNMENT, SPREAD, Alignment, alignment, mismatched
-from .duplicates import Duplicates, Progress, find_duplicates
+from .duplicates import Duplicates, find_duplicates
 from .folding import SIDES, cosines, memory_rows, unit_rows
 from .interference import QUANTILES, Overlap
 
@@ -78,7 +79,7 @@ def geometry(
     threshold: float | None = THRESHOLD,
     limit: int = LIMIT,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> Geometry:
     """How keys and values share their space: overlap, effective rank, capacity, input–output cosine, duplicates.
 

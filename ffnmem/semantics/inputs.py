@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 
@@ -22,10 +22,10 @@ from ..errors import InputError
 from ..models import Model
 from ..models.bare_body import BareBody
 from ..scanning import Store
+from ..scanning.passes import Report
 from ..scanning.state import place_of, position_of, sequence_of
 
 BATCH_TOKENS = 2048
-Report = Callable[[str, int, int], None]
 
 
 class Inputs:

@@ -13,14 +13,16 @@ from ..errors import check_choice, check_count
 from ..models import Model, load
 from ..scanning import Store
 from ..scanning.contexts import Window
+from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
 from ..token_text import visible
-from .alike import Alike, Draws, alike
+from .alike import compare
 from .background import Background, read_backgrounds
 from .estimates import Estimate
-from .firing import SIGNS, Firing, firing
-from .inputs import Inputs, Report
-from .polysemanticity import DRAWS, content_counts, fires
+from .firing import SIGNS, firing
+from .inputs import Inputs
+from .polysemanticity import DRAWS, fires
+from .reading import content_counts
 from .saved import read_one, settings_key
 from .trigger import trigger_tokens
 from .verdicts import RULE, Rule, verdicts
@@ -240,7 +242,7 @@ def measured(
         model = load(store.model) if model is None else model
         background = read_backgrounds(store, model, seed, progress)[layer]
         with Inputs(store, model, {layer: places}, progress) as inputs:
-            compared = compare_one(model, found, inputs, background, seed, draws)
+            compared = compare(model, found, inputs, background, seed, draws)
             labels = compared.labels[0, :n]
             similarity = cosines(background, inputs, layer, places, labels)
         tokens = np.zeros(found.places.shape, np.int64)
@@ -255,13 +257,6 @@ def measured(
     provenance = {**store.provenance, "polysemanticity": key}
     strengths = found.strengths[0, :n].astype(np.float32)
     return Found(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance, similarity)
-
-
-def compare_one(model: Model, found: Firing, inputs: Inputs, background: Background, seed: int, draws: int) -> Alike:
-    ffn = model.ffn[found.layer]
-    keys = (ffn.keys if ffn.gates is None else ffn.gates)[found.neurons].detach().float().cpu().numpy()
-    random = Draws(draws, seed, len(background.units))
-    return alike(found, lambda places: inputs.at(found.layer, places), keys, background, random)
 
 
 def cosines(

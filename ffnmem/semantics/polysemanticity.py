@@ -13,15 +13,17 @@ from jaxtyping import Int64
 from ..errors import InputError, check_choice, check_count
 from ..models import Model, load
 from ..scanning import Store
+from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
 from ..scanning.writing import STATS
-from .alike import Alike, Draws, alike
+from .alike import compare
 from .background import Background, read_backgrounds
 from .choosing import within_budget
 from .coherence import value_coherence
 from .estimates import Estimate
 from .firing import SIGNS, Firing, firing
-from .inputs import Inputs, Report
+from .inputs import Inputs
+from .reading import content_counts
 from .sample_measures import Sample, sample_measures, token_sample
 from .saved import read_saved, settings_key, write_saved
 from .trigger import trigger_tokens
@@ -155,13 +157,6 @@ def begin(
     return Survey(store, model, sign, seed, draws, rule, backgrounds, sample, counts)
 
 
-def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
-    """How often each token occurs in the store's corpus; special ones count as never."""
-    counts = store.corpus.token_counts.astype(np.int64)
-    counts[[token for token in store.settings.special if token < len(counts)]] = 0
-    return counts
-
-
 def measured(
     survey: Survey, found: Sequence[Firing], progress: Report | None
 ) -> tuple[list[pd.DataFrame], list[Int64[np.ndarray, "n most"]]]:
@@ -183,7 +178,7 @@ def measured(
 def layer_rows(survey: Survey, found: Firing, inputs: Inputs) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
     """All measures of one layer's neurons."""
     layer, store, model = found.layer, survey.store, survey.model
-    compared = compare(survey, found, inputs)
+    compared = compare(model, found, inputs, survey.backgrounds[layer], survey.seed, survey.draws)
     sampled = sample_measures(
         model, layer, survey.sample, inputs.at(layer, survey.sample.places), sign=survey.sign, seed=survey.seed,
         draws=survey.draws,
@@ -201,14 +196,6 @@ def layer_rows(survey: Survey, found: Firing, inputs: Inputs) -> tuple[pd.DataFr
     for name, estimate in estimates.items():
         columns |= estimate.columns(name)
     return pd.DataFrame({**columns, "verdict": told, "why": why}), compared.labels
-
-
-def compare(survey: Survey, found: Firing, inputs: Inputs) -> Alike:
-    """How alike the examples of a layer's neurons are."""
-    ffn, background = survey.model.ffn[found.layer], survey.backgrounds[found.layer]
-    keys = (ffn.keys if ffn.gates is None else ffn.gates).detach().float().cpu().numpy()[found.neurons]
-    draws = Draws(survey.draws, survey.seed, len(background.units))
-    return alike(found, lambda places: inputs.at(found.layer, places), keys, background, draws)
 
 
 def triggers(survey: Survey, found: Firing) -> Estimate:

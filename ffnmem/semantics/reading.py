@@ -117,6 +117,13 @@ def page_of(batch: Batch, lead: int, special: Int64[np.ndarray, " special"]) -> 
     return Page(batch, mask, places, tokens, places % pos, batch.sequences[places // pos])
 
 
+def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
+    """How often each token occurs in the store's corpus; special ones count as never."""
+    counts = store.corpus.token_counts.astype(np.int64)
+    counts[[token for token in store.settings.special if token < len(counts)]] = 0
+    return counts
+
+
 def choose(store: Store, n_sequences: int | None = SEQUENCES, seed: int = 0) -> Reading:
     """Choose the sequences to read: uniformly, without replacement.
 

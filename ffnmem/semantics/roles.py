@@ -15,7 +15,7 @@ from ..scanning.passes import Report
 from ..scanning.store import Store
 from .counting import FiringCounts, count_firings, position_information, token_detection
 from .folding import centred_values, io_cosines
-from .reading import SEQUENCES
+from .reading import SEQUENCES, content_counts
 from .role_rules import NONE, ROLES, Role, Thresholds, assign
 from .unembedding import frequency_direction, null_space, read_unembedding, variance_null, written
 
@@ -177,13 +177,6 @@ def weight_statistics(
     if frequency is not None:
         frame.attrs["frequency_null"] = frequency.null
     return frame
-
-
-def content_counts(store: Store) -> np.ndarray:
-    """How often each token occurs in a store's corpus, special ones not counted."""
-    counts = store.corpus.token_counts.copy()
-    counts[[token for token in store.settings.special if token < len(counts)]] = 0
-    return counts
 
 
 def firing_statistics(model: Model, store: Store, firing: FiringCounts, thresholds: Thresholds) -> pd.DataFrame:

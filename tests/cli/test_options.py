@@ -9,7 +9,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli import cli
-from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, text
+from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, given, seed_option, text
 from ffnmem.models import loading
 from ffnmem.vocabulary import BASES as LIBRARY_BASES
 from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
@@ -65,3 +65,34 @@ def test_text() -> None:
     assert text("naïve ↵") == "naïve ↵"
     with pytest.raises(click.BadParameter, match="UTF-8"):
         text("a\udcff")
+
+
+def parsed(*args: str) -> click.Context:
+    """The context of a small command that was given ``args``."""
+    command = click.Command(
+        "small",
+        params=[
+            click.Option(["--top"], type=int, default=3),
+            click.Option(["--json", "as_json"], is_flag=True),
+            click.Argument(["prompt"], required=False),
+        ],
+    )
+    return command.make_context("small", list(args))
+
+
+def test_given_are_those_on_the_command_line() -> None:
+    """A default would be refused as an option that does nothing, or one given with its default's value be let pass."""
+    assert given(parsed()) == {}
+    found = given(parsed("words", "--json", "--top", "3"))
+    assert list(found) == ["top", "as_json", "prompt"]
+    assert [found[name].opts[0] for name in ("top", "as_json")] == ["--top", "--json"]
+
+
+def test_seeds_are_not_negative() -> None:
+    for metavar, shown in (("SEED", "--seed SEED"), (None, "--seed INTEGER RANGE")):
+        command = click.command("small")(seed_option("Of the dice.", metavar)(lambda seed: seed))
+        assert command.main([], standalone_mode=False) == 0
+        assert command.main(["--seed", "7"], standalone_mode=False) == 7
+        with pytest.raises(click.BadParameter, match="-1 is not in the range"):
+            command.main(["--seed", "-1"], standalone_mode=False)
+        assert shown in command.get_help(click.Context(command))

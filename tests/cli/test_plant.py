@@ -113,16 +113,23 @@ def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
         (("facts", "--neurons", 3), ("--neurons", "meanings and roles", "--subjects")),
         (("roles", "--site", "late"), ("--site", "facts", "--per-role")),
         (("facts", "--site", "middle"), ("middle", "early", "late", "both")),
-        (("facts", "--noise", "-1"), ("noise", "-1")),
-        (("facts", "--noise", "nan"), ("noise", "nan")),
-        (("facts", "--seed", "-1"), ("seed", "-1")),
+        (("facts", "--noise", "-1"), ("--noise must", "-1")),
+        (("facts", "--noise", "nan"), ("--noise must", "nan")),
+        (("facts", "--seed", "-1"), ("--seed must", "-1")),
         (("facts", "--subjects", "x"), ("--subjects", "x")),
-        (("meanings", "--neurons", 0), ("neurons", "0")),
-        (("facts", "--objects", 100), ("n_objects", "20", "100")),
+        (("meanings", "--neurons", 0), ("--neurons must", "0")),
+        (("facts", "--objects", 100), ("--objects must", "20", "100")),
+        (("roles", "--tokens", 100), ("--tokens must", "20000", "100")),
+        (("roles", "--words", 10), ("--words must", "768", "10")),
+        (("roles", "--per-role", 40), ("--neurons must", "360", "40 a role and", "256")),
+        (("meanings", "--superposition", "-1"), ("--superposition must", "and --noise at", "-1.0 and 0.7")),
+        (("meanings", "--superposition", 0.001), ("--superposition 0.001 of 256 features",)),
+        (("facts", "--site", "both", "--relations", 1), ("--relations must", "2", "1")),
     ],
     ids=str,
 )
 def test_mistakes(args: tuple[object, ...], named: tuple[str, ...], tmp_path: Path) -> None:
+    """Each names the option that was given, not the library's parameter behind it, which the manual does not know."""
     mistake("plant", *args, "--out", tmp_path / "p", named=named)
     assert not list(tmp_path.iterdir())
 

@@ -11,8 +11,10 @@ from rich.cells import cell_len
 
 from ffnmem.cli.tables import (
     OneLine,
+    captioned,
     console,
     decimals,
+    explain_negatives,
     number,
     percent,
     plain_table,
@@ -76,6 +78,7 @@ def test_numbers() -> None:
     assert number(-1.23456, 2) == "-1.23"
     assert number(math.nan, 2) == percent(math.inf) == "–"
     assert percent(-0.0123) == "-1.2%"
+    assert percent(-0.0001) == percent(-0.0) == "0.0%"
     assert probability(0.0004) == "<0.1%"
     assert probability(0.0) == "0.0%"
     assert probability(0.9964) == "99.6%"
@@ -138,3 +141,14 @@ def test_only_wrapping_columns_give_way(capsys: pytest.CaptureFixture[str], monk
     assert "+123456789.123456789" in out
     assert "11.12345" in out
     assert max(map(cell_len, out.splitlines())) <= 60
+
+
+def test_captions_start_at_the_left() -> None:
+    """rich centres a caption, which reads as if it belonged to a column."""
+    table = captioned(plain_table("a"), "[red]what it means")
+    assert (str(table.caption), table.caption_justify) == ("[red]what it means", "left")
+    explained, plain = plain_table("a"), plain_table("a")
+    explain_negatives(explained, [1.0, -0.5])
+    explain_negatives(plain, [1.0, 0.0])
+    assert "opposite" in str(explained.caption)
+    assert (explained.caption_justify, plain.caption) == ("left", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,19 @@ def test_the_folder_is_an_ordinary_one(known: Planted, tmp_path: Path) -> None:
     assert [document.text for document in fm.open_corpus(folder / "corpus.txt")] == list(known.texts)
     store = fm.scan(model, str(folder / "corpus.txt"), tmp_path / "store")
     assert store.manifest["corpus"]["documents"] == len(known.texts)
+
+
+def test_weights_have_the_rights_of_other_files(known: Planted, tmp_path: Path) -> None:
+    """safetensors makes files that only their owner can read: a folder that is shared would not load for others."""
+    for mask in (0o022, 0o027):
+        before = os.umask(mask)
+        try:
+            folder = known.save(tmp_path / f"{mask:o}")
+        finally:
+            os.umask(before)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+        assert "model.safetensors" in modes
+        assert modes == dict.fromkeys(modes, 0o666 & ~mask)
 
 
 def test_saving_leaves_the_model_as_it_was(known: Planted, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,8 @@ from scipy import stats
 
 from ffnmem.errors import InputError
 from ffnmem.planted import Planted
-from ffnmem.planted.roles import CONTEXT, D_MODEL, ROLES, plant_roles
+from ffnmem.planted.role_plan import CONTEXT, ROLES
+from ffnmem.planted.roles import D_MODEL, plant_roles
 from ffnmem.planted.skeleton import SPECIAL, ffn_inputs
 from ffnmem.scanning import scan
 from ffnmem.semantics.roles import roles

@@ -17,10 +17,10 @@ from ffnmem.semantics.alike import (
     Alike,
     Draws,
     alike,
+    compare,
     pairwise,
-    unit_rows,
 )
-from ffnmem.semantics.background import Background, background_of, random_places
+from ffnmem.semantics.background import Background, background_of, normalised, random_places
 from ffnmem.semantics.clustering import by_share, effective, linked
 from ffnmem.semantics.firing import MOST, Firing, firing
 from ffnmem.semantics.inputs import Inputs
@@ -181,14 +181,30 @@ def test_a_background_of_few_rows(made: Made) -> None:
     assert ((p > 0) & (p <= 1))[f.counts >= 2].all()
 
 
-def test_pairwise_and_unit_rows() -> None:
+def test_pairwise() -> None:
     x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
     x[1, 2] = 0
-    units = unit_rows(x)
-    lengths = np.linalg.norm(units, axis=-1)
-    assert lengths[1, 2] == 0
-    assert allclose(np.delete(lengths.ravel(), 6), np.ones(11), 1e-6)
+    units = normalised(x)
     assert allclose(pairwise(units), np.einsum("bnd,bmd->bnm", units, units), 1e-5)
+
+
+def test_compare_reads_the_layer_and_takes_the_neurons_keys(meanings: Planted, meanings_store: Store) -> None:
+    """Another neuron's key, or another layer's inputs, would be compared without a word; alone as among others."""
+    model, store = meanings.model, meanings_store
+    everyone = firing(store, 1)
+    some = firing(store, 1, np.array([7, 3]))
+    random = random_places(store, 0)
+    with Inputs(store, model, {1: np.concatenate([everyone.places[everyone.places >= 0], random])}) as inputs:
+        background = background_of(inputs.at(1, random))
+        whole, few = (compare(model, found, inputs, background, 0, 20) for found in (everyone, some))
+        keys = model.ffn[1].keys.detach().float().numpy()[[7, 3]]
+        draws = Draws(20, 0, len(background.units))
+        expected = alike(some, lambda places: inputs.at(1, places), keys, background, draws)
+    assert few.labels.tolist() == expected.labels.tolist() == whole.labels[[7, 3]].tolist()
+    for name, estimate in few.estimates.items():
+        assert np.array_equal(estimate.value, expected.estimates[name].value, equal_nan=True)
+        assert np.array_equal(estimate.p, expected.estimates[name].p, equal_nan=True)
+        assert allclose(estimate.value, whole.estimates[name].value[[7, 3]], 1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,14 @@ def test_normalised_keeps_zero() -> None:
     ]
 
 
+def test_normalised_is_of_the_last_axis() -> None:
+    """Scaled along another one, a neuron's examples would be weighed against each other."""
+    x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
+    for block, rows in zip(normalised(x), x, strict=True):
+        assert block.tolist() == normalised(rows).tolist()
+    assert allclose(np.linalg.norm(normalised(x), axis=-1), np.ones((3, 4)), 1e-6)
+
+
 def test_random_places_are_content_of_the_sample(tiny_store: Store) -> None:
     places = random_places(tiny_store, 0)
     store = tiny_store

@@ -7,7 +7,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from ffnmem.errors import InputError
-from ffnmem.semantics.estimates import Estimate, interval, p_values, without_null
+from ffnmem.semantics.estimates import Estimate, interval, p_values
 from tests.helpers import allclose, refuses
 
 
@@ -18,9 +18,6 @@ def test_columns() -> None:
     assert list(columns) == ["ms", "ms_low", "ms_high", "ms_null", "ms_p"]
     assert all(column is number for column, number in zip(columns.values(), numbers, strict=True))
     assert len(estimate) == 2
-    bare = without_null(*numbers[:3])
-    assert np.isnan([bare.null, bare.p]).all()
-    assert bare.null is not bare.p
 
 
 def test_parts_must_agree() -> None:

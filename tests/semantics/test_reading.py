@@ -12,7 +12,7 @@ import ffnmem as fm
 from ffnmem.corpus.batching import Batch
 from ffnmem.errors import InputError
 from ffnmem.scanning import Store
-from ffnmem.semantics.reading import Page, choose, page_of, read
+from ffnmem.semantics.reading import Page, choose, content_counts, page_of, read
 from tests.helpers import allclose, refuses
 
 
@@ -81,6 +81,15 @@ def test_counts_of_all_are_the_corpus(tiny_store: Store) -> None:
     counts = tiny_store.corpus.token_counts.copy()
     counts[list(tiny_store.settings.special)] = 0
     assert choose(tiny_store, None).token_counts.tolist() == counts.tolist()
+
+
+def test_content_counts_are_those_of_a_reading_of_all(tiny_store: Store) -> None:
+    """Else measures would weigh tokens that the scan never saw; and the corpus's own counts stay as they are."""
+    before = np.array(tiny_store.corpus.token_counts)
+    found = content_counts(tiny_store)
+    assert found.tolist() == choose(tiny_store, None).token_counts.tolist()
+    found += 1
+    assert np.array(tiny_store.corpus.token_counts).tolist() == before.tolist()
 
 
 def test_page_masks_specials_inside_a_text() -> None:
