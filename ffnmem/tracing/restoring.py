@@ -1,0 +1,160 @@
+"""All cells of one position: each layer's clean output put back there, in every corrupted run, and what that leads to.
+
+Nothing is computed twice that is the same. A run starts above the first restored layer, at the restored position, with
+the keys and values of the positions before it; the state at the subject's first token, before which nothing is
+corrupted, is clean from there on up, so its keys and values are the clean run's too; windows that begin at the same
+layer are one run until the shorter one ends; the last layer's FFN and the unembedding see the last position alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from ..models.plain_layers import PlainLayers
+from ..models.replaying import Change, Replay
+
+UNEMBEDDED = 256  # rows at a time
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One layer of the map of a kind.
+
+    Attributes:
+        layer: its row in the map.
+        start: the first layer that is restored; nothing below it changes.
+        end: the layer from which on nothing is imposed any more.
+    """
+
+    layer: int
+    start: int
+    end: int
+
+
+def cells_of(kind: str, n_layers: int, window: int) -> list[Cell]:
+    """The cells of a kind, by rising start.
+
+    A window is centred on its layer as in the paper's program, one layer more below it than above where its width is
+    even, and cut at both ends.
+    """
+    if kind == "state":
+        return [Cell(layer, layer, layer + 1) for layer in range(n_layers)]
+    if kind.startswith("severed_"):
+        return [Cell(layer, layer, n_layers) for layer in range(n_layers)]
+    spans = [(max(0, layer - window // 2), min(n_layers, layer + (window + 1) // 2)) for layer in range(n_layers)]
+    return [Cell(layer, start, end) for layer, (start, end) in enumerate(spans)]
+
+
+class Restoring:
+    """The cells of a kind at one position.
+
+    Args:
+        replay: row 0 clean, each further row a corrupted run, from the embeddings on.
+        kind: one of ``KINDS`` and ``SEVERED``.
+        position: where the clean output is put back.
+        corrupted_from: the first position with noise.
+    """
+
+    def __init__(self, replay: Replay, kind: str, position: int, corrupted_from: int) -> None:
+        self.replay, self.kind, self.position = replay, kind, position
+        self.samples = replay.rows - 1
+        clean = kind == "state" and position == corrupted_from and position < replay.length - 1
+        self.first = position + int(clean)  # the first position that is run
+        self.rows = torch.arange(1, replay.rows) * int(not clean)  # whose keys and values stand before it
+        self.part = None if kind == "state" else kind.removeprefix("severed_")
+        # A severed part writes what it writes in the corrupted runs; a restored one what it writes in the clean run.
+        self.imposed = slice(1, None) if kind.startswith("severed_") else slice(0, 1)
+
+    def written(self, part: str, layer: int, rows: slice) -> Float[Tensor, "rows d_model"]:
+        """What a part of a layer writes at the position in some rows of the replay."""
+        return (self.replay.ffn if part == "ffn" else self.replay.attention)[layer][rows, self.position]
+
+    def begin(self, layer: int) -> Float[Tensor, "samples after d_model"]:
+        """The output of the first restored layer, from the position on."""
+        replay, at = self.replay, self.position
+        output = replay.stream[layer + 1][1:, self.first :].clone()
+        if self.first > at:
+            return output
+        if self.kind not in ("ffn", "attention"):
+            output[:, 0] = replay.stream[layer + 1][:1, at]
+            return output
+        x = replay.stream[layer][1:, at]
+        attention = self.written("attention", layer, self.imposed if self.kind == "attention" else slice(1, None))
+        if self.kind == "ffn":
+            ffn = self.written("ffn", layer, self.imposed)
+        elif replay.parallel[layer]:  # its FFN does not read what its attention writes
+            ffn = self.written("ffn", layer, slice(1, None))
+        else:
+            layers = replay.layers
+            ffn = layers.parts[layer].project_out(layers.coefficients(layer, x + attention))
+        output[:, 0] = x + attention + ffn
+        return output
+
+    def change(self, running: Sequence[Cell]) -> Change:
+        """What to impose at the position in the layers that run; the rows are those of the running cells."""
+
+        def impose(layer: int, part: str, first: int, written: Tensor, _coefficients: Tensor | None) -> Tensor:
+            held = [i for i, cell in enumerate(running) if cell.start < layer < cell.end]
+            if part != self.part or first > self.position or not held:
+                return written
+            by_cell = rearrange(written.clone(), "(cell sample) pos d -> cell sample pos d", sample=self.samples)
+            by_cell[held, :, 0] = self.written(part, layer, self.imposed)
+            return rearrange(by_cell, "cell sample pos d -> (cell sample) pos d")
+
+        return impose
+
+    def run(self, cells: Sequence[Cell]) -> Float[Tensor, "cells samples d_model"]:
+        """What reaches the final norm at the last position, for each cell and corrupted run."""
+        replay, n_layers = self.replay, len(self.replay.layers)
+        leads = {cell.start: cell for cell in sorted(cells, key=lambda cell: cell.end)}  # the last to end runs first
+        running: list[Cell] = []
+        x = replay.stream[0][:0, self.first :]
+        for layer in range(min(leads) + 1, n_layers + 1):
+            x = self.joined(x, running, cells, leads, layer)
+            if layer < n_layers:
+                rows = self.rows.to(x.device).repeat(len(running))
+                last = 1 if layer == n_layers - 1 else None
+                x = replay.run_layer(layer, x, self.first, rows, last, self.change(running))
+        final = rearrange(x[:, -1], "(cell sample) d -> cell sample d", sample=self.samples)
+        return final[[running.index(cell) for cell in cells]]
+
+    def joined(
+        self, x: Tensor, running: list[Cell], cells: Sequence[Cell], leads: dict[int, Cell], layer: int
+    ) -> Float[Tensor, "rows after d_model"]:
+        """What goes into a layer: of the cells that run, and of those that begin here or part from a longer window.
+
+        The latter are added to ``running``.
+        """
+        width = x.shape[1]
+        if layer - 1 in leads:
+            x = torch.cat([x, self.begin(layer - 1)[:, -width:]])
+            running.append(leads[layer - 1])
+        for cell in cells:
+            if cell.end == layer and cell is not leads[cell.start]:
+                at = running.index(leads[cell.start]) * self.samples
+                x = torch.cat([x, x[at : at + self.samples]])
+                running.append(cell)
+        return x
+
+
+def chunks(cells: Sequence[Cell], tokens: int, batch_tokens: int) -> Iterator[Sequence[Cell]]:
+    """Cells of ``tokens`` tokens each, as many at once as fit; one where not even that does."""
+    size = max(1, batch_tokens // tokens)
+    for start in range(0, len(cells), size):
+        yield cells[start : start + size]
+
+
+def probability(layers: PlainLayers, final: Float[Tensor, "*rows d_model"], answer: int) -> Float[Tensor, "*rows"]:
+    """The probability of a token, in float64, of what reaches the final norm."""
+    found = []
+    for rows in torch.split(final.reshape(-1, final.shape[-1]), UNEMBEDDED):
+        logits = layers.logits(rows)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        found.append((logits[:, answer] - logits.logsumexp(-1)).double().exp())
+    return torch.cat(found).reshape(final.shape[:-1])

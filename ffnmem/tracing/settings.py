@@ -1,0 +1,79 @@
+"""The settings of a trace, checked: what is restored, how wide the windows are, how much noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+from ..errors import InputError, check_choice, check_count, check_number
+
+KINDS = ("state", "ffn", "attention")
+SEVERED = ("severed_ffn", "severed_attention")
+PARTS = ("ffn", "attention")
+SAMPLES = 10
+FACTOR = 3.0  # noise, in standard deviations of the subjects' embeddings
+WIDEST, OF_LAYERS = 10, 48  # the paper's window in GPT-2 XL
+NARROWEST = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every cell of a trace has in common.
+
+    Attributes:
+        kinds: of restored things, severed ones included.
+        window: how many layers' outputs of FFN or attention are restored at once.
+        noise: its standard deviation.
+        samples: how many corrupted runs.
+        seed: of the noise; each fact's own seed is made of it and the fact's name.
+        prepend_bos: whether prompts get the beginning-of-sequence token in front.
+    """
+
+    kinds: tuple[str, ...]
+    window: int
+    noise: float
+    samples: int
+    seed: int
+    prepend_bos: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**asdict(self), "kinds": list(self.kinds)}
+
+    def recorded(self) -> dict[str, Any]:
+        """What a provenance says of them; it knows of the beginning of sequence itself."""
+        return {"kinds": ", ".join(self.kinds), **{k: getattr(self, k) for k in ("window", "noise", "samples", "seed")}}
+
+
+def check_kinds(kinds: Sequence[str], severed: Sequence[str]) -> tuple[str, ...]:
+    """The kinds to trace, each once, the severed ones by their names; raises InputError."""
+    for name, given in (("kinds", kinds), ("severed", severed)):
+        if isinstance(given, str):
+            raise InputError(f"{name} must be several names, such as ({given!r},), not the text {given!r}")
+    chosen = [check_choice("kind", kind, (*KINDS, *SEVERED)) for kind in kinds]
+    chosen += [f"severed_{check_choice('severed', part, PARTS)}" for part in severed]
+    if not chosen:
+        raise InputError(f"no kinds to trace: choose among {', '.join((*KINDS, *SEVERED))}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def check_window(window: int | None, n_layers: int) -> int:
+    """The window's width; by default the paper's share of the layers, which is 10 of 48.
+
+    In shallow models that is less than a layer, whose outputs alone restore little: at least three layers, unless that
+    is more than half of all.
+    """
+    if window is not None:
+        return check_count("window", window)
+    share = int(n_layers * WIDEST / OF_LAYERS + 0.5)
+    return max(1, min(WIDEST, max(NARROWEST, share), n_layers // 2))
+
+
+def check_noise(noise: float) -> float:
+    """The noise's standard deviation; raises InputError if it is negative or no finite number."""
+    number = check_number("noise", noise)
+    if number < 0 or not isfinite(number):
+        raise InputError(f"noise must be a standard deviation of at least 0, not {noise!r}")
+    return number

@@ -1,0 +1,251 @@
+"""``trace_fact`` and ``trace_facts``: hide a subject with noise, put back one clean output, read the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..errors import InputError, check_count
+from ..facts.asking import Asked, ask_about, find_subject, target_ids
+from ..facts.fact import Fact
+from ..models import Model
+from ..models.plain_layers import PlainLayers
+from ..models.replaying import Replay
+from .corrupting import corrupted, noise_scale, scale_of
+from .restoring import Restoring, cells_of, chunks, probability
+from .saving import TraceFolder
+from .settings import KINDS, SAMPLES, Settings, check_kinds, check_noise, check_window
+from .trace import Trace
+from .traces import Traces
+
+BATCH_TOKENS = 4096
+
+Progress = Callable[[int, int], None]
+
+
+def trace_fact(
+    model: Model,
+    fact: Fact | str,
+    subject: str | None = None,
+    *,
+    target: str | None = None,
+    kinds: Sequence[str] = KINDS,
+    window: int | None = None,
+    samples: int = SAMPLES,
+    noise: float | None = None,
+    seed: int = 0,
+    severed: Sequence[str] = (),
+    prepend_bos: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Trace:
+    """Where a fact is recalled: what restoring each clean output brings back of an answer whose subject is hidden.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        fact: a fact, or a prompt: a whole text, or a template with ``{}`` for the subject.
+        subject: of a prompt, as it is spelled there.
+        target: the known attribute; default the fact's own, and of a prompt whatever the model answers.
+        kinds: what is restored, at one position: ``"state"`` (a layer's output: the whole residual stream), ``"ffn"``
+            or ``"attention"`` (what these write in ``window`` layers around one).
+        window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.
+        samples: corrupted runs.
+        noise: standard deviation of the Gaussian noise on the subject's token embeddings; default three times that
+            of these embeddings. :func:`noise_scale` takes it over many facts.
+        seed: of the noise, which further depends on the fact's id (else the prompt) and on nothing else.
+        severed: ``"ffn"`` or ``"attention"`` for another kind, ``"severed_ffn"`` or ``"severed_attention"``: the state
+            is restored, and in all later layers that part writes at this position what it wrote in the corrupted run.
+        prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
+        batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
+        progress: called with the maps' columns done and all of them.
+
+    Returns: A :class:`Trace`.
+
+    Raises:
+        InputError: a subject that is not found, an option that cannot be used, or a model whose likeliest token is not
+            (the first token of) the known attribute.
+        UnsupportedModelError: a model under an intervention, or whose layers cannot be run by themselves.
+
+    Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
+    """
+    asked, name = question(model, fact, subject, prepend_bos)
+    known = target if target is not None or isinstance(fact, str) else fact.target_true
+    sigma = scale_of(model, [asked]) if noise is None else check_noise(noise)
+    settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
+    tokens = check_count("batch_tokens", batch_tokens)
+    return traced(PlainLayers(model), asked, name, known, settings, tokens, progress)
+
+
+def trace_facts(
+    model: Model,
+    facts: Iterable[Fact],
+    *,
+    out: str | Path | None = None,
+    kinds: Sequence[str] = KINDS,
+    window: int | None = None,
+    samples: int = SAMPLES,
+    noise: float | None = None,
+    seed: int = 0,
+    severed: Sequence[str] = (),
+    prepend_bos: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Traces:
+    """Trace many facts, each by itself; those that the model does not know are skipped, with the reason.
+
+    Args:
+        model, kinds, window, samples, seed, severed, prepend_bos, batch_tokens: as of :func:`trace_fact`.
+        facts: to trace.
+        out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
+            where one was stopped; other facts may be added.
+        noise: the same for all facts; default :func:`noise_scale` of all of them.
+        progress: called with the facts done and all of them.
+
+    Returns: :class:`Traces`: ``.traces``, ``.groups``, ``.skipped``.
+
+    Raises:
+        InputError: no facts, or an option that cannot be used.
+        FileError: a folder that cannot be written, holds something else, or was made by another model or with other
+            settings.
+        UnsupportedModelError: as :func:`trace_fact`.
+
+    Source: Meng et al. 2022 (2202.05262), section 2.2.
+    """
+    facts = list(facts)
+    if not facts:
+        raise InputError("no facts to trace: give at least one")
+    sigma = noise_scale(model, facts, prepend_bos=prepend_bos) if noise is None else check_noise(noise)
+    settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
+    tokens = check_count("batch_tokens", batch_tokens)
+    folder = None if out is None else TraceFolder(out, model, settings)
+    layers = PlainLayers(model)
+    traces, skipped = [], []
+    for done, fact in enumerate(facts, start=1):
+        found = None if folder is None else folder.read(fact)
+        if found is None:
+            found = traced_or_reason(layers, fact, settings, tokens)
+            if folder is not None:
+                folder.write(fact, found)
+        if isinstance(found, Trace):
+            traces.append(found)
+        else:
+            skipped.append((fact.id, fact.subject, found))
+        if progress is not None:
+            progress(done, len(facts))
+    provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(facts))
+    return Traces(tuple(traces), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
+
+
+def checked(
+    model: Model,
+    kinds: Sequence[str],
+    severed: Sequence[str],
+    window: int | None,
+    samples: int,
+    noise: float,
+    seed: int,
+    prepend_bos: bool | None,
+) -> Settings:
+    """The settings, or an InputError."""
+    return Settings(
+        kinds=check_kinds(kinds, severed),
+        window=check_window(window, model.n_layers),
+        noise=noise,
+        samples=check_count("samples", samples),
+        seed=check_count("seed", seed, 0),
+        prepend_bos=model.prepend_bos if prepend_bos is None else prepend_bos,
+    )
+
+
+def question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None) -> tuple[Asked, str]:
+    """The prompt with its subject found, and what names it to the seed."""
+    if isinstance(fact, Fact):
+        if subject is not None:
+            raise InputError(f"the fact has a subject, {fact.subject!r}: give a prompt to trace {subject!r}")
+        return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.id or fact.text
+    if subject is None:
+        raise InputError(f"a subject is needed to trace {fact!r}: which of its words to hide")
+    asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
+    return asked, asked.text
+
+
+def traced_or_reason(layers: PlainLayers, fact: Fact, settings: Settings, batch_tokens: int) -> Trace | str:
+    """The trace of a fact, or why there is none."""
+    try:
+        asked, name = question(layers.model, fact, None, settings.prepend_bos)
+        return traced(layers, asked, name, fact.target_true, settings, batch_tokens)
+    except InputError as error:
+        return str(error)
+
+
+def traced(
+    layers: PlainLayers,
+    asked: Asked,
+    name: str,
+    known: str | None,
+    settings: Settings,
+    batch_tokens: int,
+    progress: Progress | None = None,
+) -> Trace:
+    """The trace of one prompt; InputError if the model does not answer what is known."""
+    model = layers.model
+    expected = None if known is None else target_ids(model, known)[0]
+    embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed, name)
+    tokens = torch.tensor([asked.tokens], device=model.device).repeat(len(embeddings), 1)
+    replay = Replay(layers, tokens, embeddings=embeddings)
+    with torch.no_grad():
+        final = replay.stream[len(layers)][:, -1]
+        answer = int(layers.logits(final[0]).argmax())
+        if expected is not None and answer != expected:
+            said, wanted = model.token_strings([answer, expected])
+            raise InputError(f"{model.name} answers {said!r}, not {wanted!r}, to {asked.text!r}: it does not know this")
+        clean, *noisy = probability(layers, final, answer).tolist()
+        scores = maps(replay, asked, answer, settings, float(np.mean(noisy)), batch_tokens, progress)
+    return Trace(
+        scores=scores,
+        clean=clean,
+        samples=np.array(noisy),
+        answer=model.token_strings([answer])[0],
+        answer_id=answer,
+        text=asked.text,
+        tokens=tuple(model.token_strings(asked.tokens)),
+        subject=asked.subject,
+        fact=name,
+        provenance=model.provenance(settings.prepend_bos, **settings.recorded()),
+        **{key: getattr(settings, key) for key in ("window", "noise", "seed")},
+    )
+
+
+def maps(
+    replay: Replay,
+    asked: Asked,
+    answer: int,
+    settings: Settings,
+    before: float,
+    batch_tokens: int,
+    progress: Progress | None,
+) -> dict[str, np.ndarray]:
+    """Each kind's ``[n_layers, pos]``; ``before``: the score where nothing is changed, such as before the subject."""
+    layers, length = replay.layers, len(asked.tokens)
+    columns = range(asked.subject.start, length)
+    found: dict[str, np.ndarray] = {}
+    done, total = 0, len(columns) * len(settings.kinds)
+    for kind in settings.kinds:
+        scores = np.full((len(layers), length), before, dtype=np.float64)
+        for position in columns:
+            restoring = Restoring(replay, kind, position, asked.subject.start)
+            cells = cells_of(kind, len(layers), settings.window)
+            if position < length - 1:  # what the last layer writes there, no later position reads
+                cells = [cell for cell in cells if cell.start < len(layers) - 1]
+            for chunk in chunks(cells, settings.samples * (length - position), batch_tokens):
+                probabilities = probability(layers, restoring.run(chunk), answer)
+                scores[[cell.layer for cell in chunk], position] = probabilities.mean(-1).cpu().numpy()
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        found[kind] = scores
+    return found
