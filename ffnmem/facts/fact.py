@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, check_choice
+
+KINDS = ("unrelated", "portability", "reverse", "alias")
+
+NEIGHBOURS = "neighbours and no neighbour_prompts"
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "ES": ("target_new",),
+    "EM": ("target_new",),
+    "PS": ("target_new", "paraphrases"),
+    "PM": ("target_new", "paraphrases"),
+    "NS": ("target_new", NEIGHBOURS),
+    "NM": ("target_new", NEIGHBOURS),
+    "S": ("target_new", "paraphrases", NEIGHBOURS),
+    "NS+": ("target_new", NEIGHBOURS),
+    "NKL": (NEIGHBOURS,),
+    "GE": ("generation_prompts",),
+    "RS": ("generation_prompts",),
+}
+"""What each metric of an edit is computed from, besides subject, prompt and target_true."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One more question about an edit, with the answer that it should have.
+
+    Attributes:
+        kind: ``"unrelated"`` (its answer must stay as it is), ``"portability"`` (what follows from the new target),
+            ``"reverse"`` (from the new target back to the subject) or ``"alias"`` (the subject by another name).
+        prompt: whole text, which ends where the target begins.
+        target: a plain word or some.
+
+    Raises: InputError: another kind, an empty prompt or target.
+    """
+
+    kind: str
+    prompt: str
+    target: str
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "prompt", "target"):
+            if not getattr(self, name).strip():
+                raise InputError(f"a probe's {name} is empty")
+        check_choice("kind of probe", self.kind, KINDS)
 
 
 @dataclass(frozen=True)
@@ -24,6 +67,9 @@ class Fact:
         generation_prompts: templates of open-ended beginnings about the subject.
         false_targets: further plausible false targets.
         id: unique within its file.
+        neighbour_prompts: whole prompts about other subjects whose true answer is this fact's true target.
+        probes: further questions, each with its own answer.
+        notes: what a reader changed or left out when it made this fact of a record.
     """
 
     subject: str
@@ -36,6 +82,9 @@ class Fact:
     generation_prompts: tuple[str, ...] = ()
     false_targets: tuple[str, ...] = field(default=())
     id: str = ""
+    neighbour_prompts: tuple[str, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("subject", "relation", "target_true"):
@@ -45,6 +94,8 @@ class Fact:
             if template.count("{}") != 1:
                 name = self.id or repr(self.subject)
                 raise InputError(f"fact {name}: {template!r} needs exactly one {{}} for the subject")
+        if not all(prompt.strip() for prompt in self.neighbour_prompts):
+            raise InputError(f"fact {self.id or self.subject!r}: one of its neighbour_prompts is empty")
 
     @property
     def text(self) -> str:
@@ -54,6 +105,29 @@ class Fact:
     def ask(self, template: str, subject: str | None = None) -> str:
         """A template with this fact's subject (or another, such as a neighbour) filled in."""
         return template.replace("{}", self.subject if subject is None else subject)
+
+    @property
+    def prompts_about_neighbours(self) -> list[str]:
+        """Whole prompts whose true answer is this fact's too: its own prompt about neighbours, then those given."""
+        return [self.ask(self.prompt, neighbour) for neighbour in self.neighbours] + list(self.neighbour_prompts)
+
+    @property
+    def lacks(self) -> dict[str, str]:
+        """The metrics that cannot be computed from this record, each with what is missing for it.
+
+        Metrics have the names of the evaluation's columns, probes those of their kinds. RS needs reference texts
+        besides, which no record holds.
+        """
+        has = {
+            "target_new": bool(self.target_new),
+            "paraphrases": bool(self.paraphrases),
+            NEIGHBOURS: bool(self.neighbours or self.neighbour_prompts),
+            "generation_prompts": bool(self.generation_prompts),
+        }
+        missing = {metric: [need for need in needs if not has[need]] for metric, needs in NEEDS.items()}
+        found = {metric: ", ".join(f"no {need}" for need in needs) for metric, needs in missing.items() if needs}
+        kinds = {probe.kind for probe in self.probes}
+        return {**found, **{kind: f"no probe of kind {kind!r}" for kind in KINDS if kind not in kinds}}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -68,8 +142,10 @@ class Fact:
         if unknown or missing:
             problem = f"unknown fields {unknown}" if unknown else f"missing fields {missing}"
             raise InputError(f"{problem}; a fact has {', '.join(f.name for f in fields(cls))}")
-        lists = {f.name for f in fields(cls) if f.default == ()}
+        lists = {f.name for f in fields(cls) if f.default == ()} - {"probes"}
         for name, value in record.items():
+            if name == "probes":
+                continue
             if name in lists:
                 # A text is a sequence of texts to Python: its letters would become neighbours.
                 fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
@@ -79,9 +155,21 @@ class Fact:
                 kind = "a list of texts" if name in lists else "text"
                 raise InputError(f"field {name} must be {kind}, not {value!r}")
         values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in record.items()}
-        return cls(**values)
+        return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
     def _repr_html_(self) -> str:
         new = f" &rarr; <i>{escape(self.target_new)}</i>" if self.target_new else ""
         answer = f"<b>{escape(self.target_true)}</b>{new}"
         return f"<span>{escape(self.text)} {answer} <small>({escape(self.id)})</small></span>"
+
+
+def read_probes(value: Any) -> tuple[Probe, ...]:
+    """Probes of a record's list of objects; raises InputError."""
+    if not isinstance(value, list | tuple) or not all(map(is_probe, value)):
+        raise InputError(f"field probes must be a list of objects with kind, prompt and target as texts, not {value!r}")
+    return tuple(Probe(**probe) for probe in value)
+
+
+def is_probe(value: Any) -> bool:
+    names = {f.name for f in fields(Probe)}
+    return isinstance(value, dict) and set(value) == names and all(isinstance(text, str) for text in value.values())

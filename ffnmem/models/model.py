@@ -25,6 +25,7 @@ class Model:
         ffn: one :class:`FFN` view a layer.
         prepend_bos: whether texts get the beginning-of-sequence token in front.
         layout: the modules from embedding to unembedding.
+        edits: the edits that its weights hold now, in their order; empty for a model as it was loaded.
     """
 
     def __init__(self, bridge: Any, name: str, prepend_bos: bool | None = None) -> None:
@@ -38,7 +39,8 @@ class Model:
         self.ffn: tuple[FFN, ...] = read_ffns(self.layout, read_activation(bridge, name))
         default = getattr(bridge.cfg, "default_prepend_bos", True)
         self.prepend_bos = bool(default) if prepend_bos is None else prepend_bos
-        self._fingerprint: tuple[tuple[tuple[int, int], ...], str] | None = None
+        self.edits: Sequence[Any] = ()
+        self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
 
@@ -174,13 +176,12 @@ class Model:
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
         not noticed).
         """
-        parameters = list(self.bridge.original_model.named_parameters())
-        state = tuple((p.data_ptr(), p._version) for _, p in parameters)
+        state = self.weight_state()
         if self._fingerprint is None or self._fingerprint[0] != state:
             config = self.bridge.cfg
             shape = (self.n_layers, config.n_heads, getattr(config, "parallel_attn_mlp", False))
             digest = hashlib.sha256(f"{self.architecture}:{shape}:{self.ffn[0].activation}:{config.eps}".encode())
-            for name, parameter in parameters:
+            for name, parameter in self.bridge.original_model.named_parameters():
                 digest.update(
                     f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode()
                 )
@@ -188,6 +189,19 @@ class Model:
                 digest.update(memoryview(flat.view(torch.uint8).numpy()))
             self._fingerprint = (state, digest.hexdigest()[:12])
         return self._fingerprint[1]
+
+    @property
+    def unedited_fingerprint(self) -> str:
+        """The fingerprint of the model without the edits that its weights hold now."""
+        return str(getattr(self.edits, "fingerprint", "") or self.fingerprint)
+
+    def weight_state(self) -> dict[str, tuple[int, int]]:
+        """Where each parameter lies and how often it was changed in place: the same state holds the same weights."""
+        return {name: (p.data_ptr(), p._version) for name, p in self.bridge.original_model.named_parameters()}
+
+    def remember_fingerprint(self, fingerprint: str) -> None:
+        """Take the word of who knows what the weights are now, such as one who put them back, and do not hash them."""
+        self._fingerprint = (self.weight_state(), fingerprint)
 
     @property
     def interventions(self) -> tuple[str, ...]:
@@ -198,6 +212,8 @@ class Model:
     def provenance(self, prepend_bos: bool | None = None, **settings: Any) -> Provenance:
         if self.interventions:
             settings["interventions"] = "; ".join(self.interventions)
+        if len(self.edits):
+            settings["edits"] = "; ".join(f"{edit.title} ({edit.digest})" for edit in self.edits)
         return Provenance(
             model=self.name,
             fingerprint=self.fingerprint,

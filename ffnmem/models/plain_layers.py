@@ -55,7 +55,10 @@ class PlainLayers:
             Parts(*map(plain, (b.attention_norm, b.attention, b.norm, b.project_in, b.project_out)))
             for b in model.layout.blocks
         ]
-        self.activation = activation(model.ffn[0].activation, fused=model.dtype != torch.float64)
+        fused = model.dtype != torch.float64
+        if fused:
+            fuse_gelu(network)
+        self.activation = activation(model.ffn[0].activation, fused)
         self.final_norm = plain(model.layout.final_norm)
 
     def __len__(self) -> int:

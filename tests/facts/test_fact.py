@@ -10,6 +10,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.errors import InputError
+from ffnmem.facts.fact import KINDS, Probe
 from tests.helpers import refuses
 
 EIFFEL = fm.Fact(
@@ -24,6 +25,16 @@ EIFFEL = fm.Fact(
     false_targets=("Rome", "Berlin"),
     id="landmark.city.000",
 )
+FULL = dataclasses.replace(
+    EIFFEL,
+    neighbour_prompts=("The Louvre stands in",),
+    probes=tuple(Probe(kind, f"about {kind}", "Italy") for kind in KINDS),
+    notes=("a paraphrase left out",),
+)
+
+
+def changed(fact: fm.Fact, change: dict[str, Any]) -> fm.Fact:
+    return dataclasses.replace(fact, **change)
 
 
 def test_text_and_ask() -> None:
@@ -38,6 +49,7 @@ def test_dictionaries_round_trip() -> None:
     """A fact would change by being saved."""
     record = json.loads(json.dumps(EIFFEL.to_dict()))
     assert fm.Fact.from_dict(record) == EIFFEL
+    assert fm.Fact.from_dict(json.loads(json.dumps(FULL.to_dict()))) == FULL
     least = {name: record[name] for name in ("subject", "relation", "prompt", "target_true")}
     fact = fm.Fact.from_dict(least)
     assert (fact.target_new, fact.paraphrases, fact.neighbours, fact.id) == (None, (), (), "")
@@ -45,7 +57,7 @@ def test_dictionaries_round_trip() -> None:
 
 def test_facts_are_values() -> None:
     """Facts could not be counted, compared or kept in a set, or change under an edit that refers to them."""
-    assert len({EIFFEL, dataclasses.replace(EIFFEL), dataclasses.replace(EIFFEL, id="other")}) == 2
+    assert len({EIFFEL, dataclasses.replace(EIFFEL), dataclasses.replace(EIFFEL, id="other"), FULL}) == 3
     with pytest.raises(dataclasses.FrozenInstanceError):
         EIFFEL.target_true = "Rome"  # type: ignore[misc]
 
@@ -54,7 +66,7 @@ def test_facts_are_values() -> None:
 def test_empty_fields(name: str) -> None:
     """A prompt about nothing, or a target that is nothing, would be scored."""
     with refuses(InputError, ValueError, EIFFEL.id, name, "empty"):
-        dataclasses.replace(EIFFEL, **{name: "  "})
+        changed(EIFFEL, {name: "  "})
 
 
 @pytest.mark.parametrize("template", ["no braces", "{} and {}", ""])
@@ -63,7 +75,7 @@ def test_templates_without_one_place(name: str, template: str) -> None:
     """The subject would not be in the prompt, or twice."""
     value = template if name == "prompt" else (EIFFEL.prompt, template)
     with refuses(InputError, ValueError, EIFFEL.id, repr(template), "{}"):
-        dataclasses.replace(EIFFEL, **{name: value})
+        changed(EIFFEL, {name: value})
 
 
 @pytest.mark.parametrize(
@@ -76,6 +88,16 @@ def test_templates_without_one_place(name: str, template: str) -> None:
         ({"neighbours": [["Louvre"]]}, "neighbours"),
         ({"target_new": 3}, "target_new"),
         ({"id": None}, "id"),
+        ({"notes": "text"}, "notes"),
+        ({"neighbour_prompts": [" "]}, "neighbour_prompts"),
+        ({"probes": "text"}, "probes"),
+        ({"probes": [{"kind": "alias", "prompt": "x"}]}, "probes"),
+        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "colour": "red"}]}, "probes"),
+        ({"probes": [{"kind": "other", "prompt": "x", "target": "y"}]}, "'other'"),
+        ({"probes": [{"kind": "alias", "prompt": 3, "target": "y"}]}, "prompt"),
+        ({"probes": [{"kind": ["alias"], "prompt": "x", "target": "y"}]}, "kind"),
+        ({"probes": [3]}, "probes"),
+        ({"probes": [{"kind": "alias", "prompt": "x", "target": " "}]}, "target"),
     ],
     ids=str,
 )
@@ -113,3 +135,42 @@ def test_html_is_escaped() -> None:
     html = fm.Fact(evil, "r", "{} " + evil, evil, target_new=evil, id=evil)._repr_html_()
     assert "<script" not in html
     assert html.count("&lt;script&gt;") == 5
+
+
+def test_prompts_about_neighbours() -> None:
+    """Side effects would be measured on half of the prompts, or on the subject itself."""
+    assert FULL.prompts_about_neighbours == [
+        "The Louvre is located in the city of",
+        "The Panthéon is located in the city of",
+        "The Louvre stands in",
+    ]
+    assert dataclasses.replace(EIFFEL, neighbours=()).prompts_about_neighbours == []
+
+
+@pytest.mark.parametrize(
+    ("change", "metrics"),
+    [
+        ({}, ""),
+        ({"target_new": None}, "ES EM PS PM NS NM S NS+"),
+        ({"paraphrases": ()}, "PS PM S"),
+        ({"neighbours": ()}, ""),
+        ({"neighbour_prompts": ()}, ""),
+        ({"neighbours": (), "neighbour_prompts": ()}, "NS NM S NS+ NKL"),
+        ({"generation_prompts": ()}, "GE RS"),
+        ({"probes": FULL.probes[1:]}, "unrelated"),
+        ({"probes": ()}, "unrelated portability reverse alias"),
+    ],
+    ids=str,
+)
+def test_what_a_record_lacks(change: dict[str, Any], metrics: str) -> None:
+    """A metric would be computed from nothing, and its mean be over other facts than it says."""
+    lacks = changed(FULL, change).lacks
+    assert set(lacks) == set(metrics.split())
+    assert all(reason.startswith("no ") for reason in lacks.values())
+
+
+def test_why_it_lacks_it() -> None:
+    bare = fm.Fact("Tower", "r", "The {} is in", "Paris")
+    assert bare.lacks["ES"] == "no target_new"
+    assert bare.lacks["S"] == "no target_new, no paraphrases, no neighbours and no neighbour_prompts"
+    assert bare.lacks["alias"] == "no probe of kind 'alias'"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError
-from ffnmem.facts import load_facts, write_facts
-from tests.helpers import refuses
+from ffnmem.errors import FileError, InputError
+from ffnmem.facts import Probe, load_facts, write_facts
+from ffnmem.facts.formats import READERS
+from ffnmem.facts.reading import FORMATS
+from tests.facts.test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
+from tests.helpers import REPOSITORY, refuses
 
 ONE = {"subject": "Eiffel Tower", "relation": "city", "prompt": "The {} is in", "target_true": "Paris", "id": "1"}
 TWO = {"subject": "Panthéon", "relation": "city", "prompt": "{} is in", "target_true": "Rome\u2028", "id": "2"}
@@ -24,6 +31,7 @@ def atlas_facts() -> list[fm.Fact]:
 
 
 def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(lines), "utf-8")
     return path
 
@@ -35,6 +43,15 @@ def test_round_trip(tmp_path: Path, atlas_facts: list[fm.Fact]) -> None:
     assert path == tmp_path / "facts.jsonl"
     assert load_facts(path) == load_facts(str(path)) == facts
     assert "Panthéon" in path.read_text("utf-8")
+
+
+def test_only_what_a_fact_has_is_written(tmp_path: Path, atlas_facts: list[fm.Fact]) -> None:
+    """Files that were written before facts had probes and notes would look changed."""
+    path = write_facts(atlas_facts, tmp_path / "facts.jsonl")
+    assert path.read_text("utf-8") == (REPOSITORY / "data" / "atlas" / "facts.jsonl").read_text("utf-8")
+    full = dataclasses.replace(atlas_facts[0], probes=(Probe("alias", "It is in", "Rome"),), notes=("a note",))
+    assert load_facts(write_facts([full, atlas_facts[1]], path)) == [full, atlas_facts[1]]
+    assert "probes" in json.loads(path.read_text("utf-8").split("\n")[0])
 
 
 def test_no_temporary_file_stays(tmp_path: Path) -> None:
@@ -90,8 +107,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     """A traceback of several lines for a misspelt name."""
     with refuses(FileError, OSError, "nosuch.jsonl", "'atlas'", ".jsonl"):
         load_facts(tmp_path / "nosuch.jsonl")
-    with refuses(FileError, OSError, str(tmp_path)):
+    with refuses(FileError, OSError, str(tmp_path), "folder"):
         load_facts(tmp_path)
+    with refuses(FileError, OSError, str(tmp_path), "folder", "'zsre'"):
+        load_facts(tmp_path, "zsre")
     binary = tmp_path / "binary.jsonl"
     binary.write_bytes(b"\xff\xfe\x00")
     with refuses(FileError, OSError, str(binary), "UTF-8"):
@@ -107,6 +126,95 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
         load_facts(path)
     without = [json.dumps({**fact, "id": ""}) for fact in (ONE, TWO)]
     assert len(load_facts(write(path, *without))) == 2
+
+
+# -- public formats ----------------------------------------------------------------------------------------------------
+
+RECORDS = {"counterfact": COUNTERFACT, "known_1000": KNOWN, "zsre": ZSRE, "ffnmem": ONE}
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("format", RECORDS)
+def test_formats_are_told_by_what_is_in_them(tmp_path: Path, format: str, suffix: str) -> None:
+    """A copy of another kind of file, or of another name, could not be read."""
+    record: dict[str, Any] = {**RECORDS[format]}
+    path = tmp_path / f"facts{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([record]), path)
+    else:
+        path.write_text(json.dumps([record] if suffix == ".json" else record))
+    found = load_facts(path)
+    assert found == load_facts(path, format) == [READERS[format](record, 1)]
+
+
+def test_null_is_nothing(tmp_path: Path) -> None:
+    """A table has every column in every row."""
+    path = tmp_path / "facts.parquet"
+    full = {**ONE, "neighbours": ["Louvre"], "probes": [{"kind": "alias", "prompt": "It is in", "target": "Rome"}]}
+    pq.write_table(pa.Table.from_pylist([full, TWO]), path)
+    assert load_facts(path) == [fm.Fact.from_dict(full), fm.Fact.from_dict(TWO)]
+
+
+def test_a_flattened_copy(tmp_path: Path) -> None:
+    path = write(tmp_path / "tracing.jsonl", json.dumps(TRACING), json.dumps({**TRACING, "subject": " Dupont"}))
+    with pytest.raises(FileError, match="line 2"):  # its prefix and suffix no longer make up its prompt
+        load_facts(write(path, json.dumps(TRACING), json.dumps({**TRACING, "subject": " Martin"})))
+    assert [fact.id for fact in load_facts(write(path, json.dumps(TRACING), json.dumps(TRACING)))] == [
+        "counterfact.1",
+        "counterfact.2",
+    ]
+
+
+def test_triples(tmp_path: Path) -> None:
+    """One file, or a folder as its authors have it; neighbours depend on the seed alone."""
+    pattern, pairs = "[X] is a city of [Y] .", [(f"town {i}", "France") for i in range(30)]
+    document = {"templates": {"country": [pattern]}, "triples": [[s, "country", o] for s, o in pairs]}
+    path = tmp_path / "triples.json"
+    for indent in (None, 1):
+        path.write_text(json.dumps(document, indent=indent))
+        found = load_facts(path)
+        assert len(found) == 30
+        assert found[3].text == "town 3 is a city of"
+    assert load_facts(path) == load_facts(path, "pararel", seed=0) == found != load_facts(path, seed=1)
+    for part, rows in (
+        ("patterns", [{"pattern": pattern}]),
+        ("trex_lms_vocab", [{"sub_label": s, "obj_label": o} for s, o in pairs]),
+    ):
+        write(tmp_path / part / "country.jsonl", *map(json.dumps, rows))
+    assert load_facts(tmp_path) == load_facts(tmp_path, "pararel") == found
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_broken_record_is_named(tmp_path: Path, format: str) -> None:
+    """In a data set of thousands, the record would have to be searched for."""
+    path = tmp_path / "facts.json"
+    path.write_text(json.dumps([RECORDS.get(format, {"triples": [], "templates": {}}), {"subject": "Ann"}]))
+    with refuses(FileError, OSError, str(path), "record 2"):
+        load_facts(path, format)
+
+
+def test_unknown_formats(tmp_path: Path) -> None:
+    path = write(tmp_path / "questions.jsonl", json.dumps({"question": "Who?", "answer": "Ann"}))
+    with refuses(FileError, OSError, str(path), "line 1", "'question'", *FORMATS):
+        load_facts(path)
+    with refuses(InputError, ValueError, "'csv'", "'zsre'"):
+        load_facts(path, "csv")
+
+
+@pytest.mark.shared
+def test_the_real_known_1000() -> None:
+    """1,209 facts that GPT-2 XL knows, of which 478 have prompts longer than their templates."""
+    path = REPOSITORY.parent / "shared" / "data" / "known_1000.json"
+    if not path.is_file():
+        pytest.skip("known_1000.json is not beside this checkout (../shared/data)")
+    facts = load_facts(path)
+    records = json.loads(path.read_text("utf-8"))
+    assert len(facts) == len(records) == 1209
+    for fact, record in zip(facts, records, strict=True):
+        assert (fact.text, fact.subject, fact.target_true) == (record["prompt"], record["subject"], record["attribute"])
+    assert sum(fact.prompt != record["template"] for fact, record in zip(facts, records, strict=True)) == 478
+    assert not any(fact.notes or fact.target_new for fact in facts)
+    assert set(facts[0].lacks) >= {"ES", "PS", "NS", "GE"}
 
 
 # -- the embedded model's facts ---------------------------------------------------------------------------------------

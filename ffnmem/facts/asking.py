@@ -1,0 +1,111 @@
+"""Questions as tokens: a template with a subject filled in, and where in it the subject's tokens are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InputError, UnsupportedModelError
+from ..models import Model
+from .spelling import places
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt about a subject.
+
+    Attributes:
+        text: the whole prompt.
+        tokens: its ids, the beginning-of-sequence token included where texts get one.
+        subject: the positions of the subject's tokens.
+        aligned: whether these tokens hold the subject and nothing else (but a space before it).
+        starts: whether the text begins with the subject, so that its first token has no space before it: a token
+            other than the one that it has inside of a text.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    subject: range
+    aligned: bool
+    starts: bool = False
+
+    @property
+    def subject_last(self) -> int:
+        """The position of the subject's last token."""
+        return self.subject[-1]
+
+
+def ask_about(model: Model, template: str, subject: str, prefix: str = "", prepend_bos: bool | None = None) -> Asked:
+    """A template with its ``{}`` filled in, perhaps after other text.
+
+    Args:
+        model: whose tokenizer is used.
+        template: with exactly one ``{}``.
+        subject: what is filled in.
+        prefix: text that stands before the template, with its own trailing space.
+        prepend_bos: None for the model's own way.
+
+    Raises: InputError: a template without exactly one ``{}``, an empty subject, or more tokens than the model reads.
+        UnsupportedModelError: a tokenizer that does not say where its tokens stand in the text.
+    """
+    if template.count("{}") != 1:
+        raise InputError(f"{template!r} needs exactly one {{}} for the subject")
+    if not subject.strip():
+        raise InputError("the subject is empty")
+    begin = len(prefix) + template.index("{}")
+    text = prefix + template.replace("{}", subject)
+    return locate(model, text, begin, begin + len(subject), prepend_bos)
+
+
+def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None = None) -> Asked:
+    """A text and where its subject stands; refused where it does not stand there exactly once.
+
+    It counts where it is a word of its own: "Iran" stands once in "The Iranian capital of Iran".
+
+    Raises: InputError: the subject is empty, not in the text, or there twice. Otherwise as :func:`ask_about`.
+    """
+    if not subject.strip():
+        raise InputError("the subject is empty")
+    at = places(text, subject)
+    if len(at) != 1:
+        found = f"stands {len(at)} times" if at else "is not"
+        raise InputError(f"the subject {subject!r} {found} in {text!r}: it must stand there once, spelled the same")
+    begin = at[0]
+    return locate(model, text, begin, begin + len(subject), prepend_bos)
+
+
+def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | None = None) -> Asked:
+    """The tokens that hold the characters from ``begin`` to before ``end``, by the tokenizer's own offsets."""
+    if not getattr(model.tokenizer, "is_fast", False):
+        raise UnsupportedModelError(
+            f"{model.name}'s tokenizer does not say where its tokens stand in the text, which finding a subject needs: "
+            "load it with its fast tokenizer"
+        )
+    tokens = model.tokenize(text, prepend_bos)
+    offsets = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    shift = len(tokens) - len(offsets)
+    inside = [i for i, (a, b) in enumerate(offsets) if max(skip_space(text, a, b), begin) < min(b, end)]
+    if not inside:
+        raise InputError(f"no token of {model.name} holds {text[begin:end]!r} in {text!r}")
+    first, last = inside[0], inside[-1]
+    aligned = skip_space(text, *offsets[first]) == begin and offsets[last][1] == end
+    starts = not text[:begin].strip()
+    return Asked(text, tuple(tokens), range(first + shift, last + shift + 1), aligned, starts)
+
+
+def skip_space(text: str, begin: int, end: int) -> int:
+    """Where a token's text begins without the spaces in front of it."""
+    return begin + len(text[begin:end]) - len(text[begin:end].lstrip())
+
+
+def target_ids(model: Model, target: str) -> tuple[int, ...]:
+    """The tokens of a target, which is a plain word or some: the space before it is added here.
+
+    Raises: InputError: an empty target, or one with a token that the model does not have.
+    """
+    word = target.strip()
+    if not word:
+        raise InputError("the target is empty: give a word, such as 'Paris'")
+    ids = tuple(int(i) for i in model.tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
+    if not ids or (model.tokenizer.unk_token_id in ids and model.tokenizer.unk_token != word):
+        raise InputError(f"the target {target!r} is not in the vocabulary of {model.name}")
+    return ids

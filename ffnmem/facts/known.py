@@ -1,0 +1,145 @@
+"""``filter_known``: which facts a model knows, that is, answers with their true target by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ..errors import InputError, check_choice
+from ..models import Model
+from ..models.plain_layers import PlainLayers
+from ..models.scoring import Answered, Question, answer
+from ..provenance import Provenance
+from .asking import target_ids
+from .fact import Fact
+
+KNOWN_BY = ("target", "first")
+AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
+SHOWN = 10
+COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank", "known", "reason")
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Which of some facts a model knows. Made by :func:`ffnmem.filter_known`.
+
+    Attributes:
+        facts: those that it knows, in the order given.
+        frame: one row a fact that was asked for: id, subject, relation, target (the true one), answer (the model's own
+            first token), probability (of the whole target: the product over its tokens), rank (of its first token,
+            from 1 on), known, reason (why not; empty for a known one). A fact that cannot be asked has its reason,
+            and neither answer, probability nor rank.
+    """
+
+    facts: tuple[Fact, ...]
+    frame: pd.DataFrame = field(repr=False)
+    provenance: Provenance
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``frame``."""
+        return self.frame.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in self.frame.to_dict("records")]
+        return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.as_dict()}
+
+    def __repr__(self) -> str:
+        return f"Known({len(self)} of {len(self.frame)} facts by {self.provenance.model})"
+
+    def _repr_html_(self) -> str:
+        table = self.frame.head(SHOWN).to_html(index=False, escape=True, border=0, na_rep="–", float_format="%.3f")
+        hidden = len(self.frame) - SHOWN
+        more = f"<p>… and {hidden:,} more</p>" if hidden > 0 else ""
+        said = f"{escape(self.provenance.model)} knows <b>{len(self):,}</b> of {len(self.frame):,} facts"
+        return f"<div><p>{said}</p>{table}{more}</div>"
+
+
+def filter_known(
+    model: Model,
+    facts: Iterable[Fact],
+    *,
+    known_by: str = "target",
+    progress: Callable[[int, int], None] | None = None,
+) -> Known:
+    """The facts whose true target a model gives by itself, with its probabilities for all of them.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        facts: asked by their prompts.
+        known_by: ``"target"``: every token of the true target is the likeliest one where it stands, so that greedy
+            decoding writes it. ``"first"``: its first token is.
+        progress: called with the facts asked and all of them.
+
+    Returns: The known facts, and a table of all.
+
+    Raises: InputError: no such ``known_by``. UnsupportedModelError: layers that cannot be run by themselves.
+
+    Source: Meng et al. 2022 (2202.05262), appendix B.1: facts are traced where the prediction is the true attribute.
+    """
+    check_choice("known_by", known_by, KNOWN_BY)
+    every = list(facts)
+    layers = PlainLayers(model)
+    rows: list[dict[str, Any]] = []
+    for begin in range(0, len(every), AT_ONCE):
+        rows += ask(layers, every[begin : begin + AT_ONCE], known_by)
+        if progress is not None:
+            progress(len(rows), len(every))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"probability": float, "rank": "Int64", "known": bool})
+    provenance = model.provenance(prepend_bos=model.prepend_bos, known_by=known_by, facts=len(every))
+    frame.attrs = {"provenance": provenance.as_dict()}
+    known = tuple(fact for fact, row in zip(every, rows, strict=True) if row["known"])
+    return Known(known, frame, provenance)
+
+
+def ask(layers: PlainLayers, facts: Sequence[Fact], known_by: str) -> list[dict[str, Any]]:
+    """Rows of the table for some facts, asked in batches."""
+    rows: list[dict[str, Any]] = []
+    questions, asked = [], []
+    for place, fact in enumerate(facts):
+        row = {"id": fact.id, "subject": fact.subject, "relation": fact.relation, "target": fact.target_true}
+        rows.append({**row, "answer": None, "probability": float("nan"), "rank": pd.NA, "known": False, "reason": ""})
+        try:
+            questions.append(question(layers.model, fact))
+            asked.append(place)
+        except InputError as error:
+            rows[place]["reason"] = str(error)
+    found, _ = answer(layers, questions, next_token=True)
+    for place, one, said in zip(asked, questions, found, strict=True):
+        rows[place].update(judged(layers.model, one.answers[0], said, known_by))
+    return rows
+
+
+def question(model: Model, fact: Fact) -> Question:
+    """A fact's prompt and true target; raises InputError where they are longer than the model reads."""
+    tokens, target = model.tokenize(fact.text), target_ids(model, fact.target_true)
+    length = len(tokens) + len(target) - 1
+    if length > model.n_ctx:
+        raise InputError(f"the prompt and its target have {length} tokens; {model.name} reads at most {model.n_ctx}")
+    return Question(tuple(tokens), (target,))
+
+
+def judged(model: Model, target: tuple[int, ...], said: Answered, known_by: str) -> dict[str, Any]:
+    """What a model says, as columns of the table."""
+    logs = said.next_log
+    assert logs is not None
+    top = int(logs.argmax())
+    rank = 1 + int((logs > logs[target[0]]).sum())
+    text = model.token_strings([top])[0]
+    known = said.exact[0] if known_by == "target" else top == target[0]
+    if known:
+        reason = ""
+    elif top == target[0]:
+        reason = "another token follows the target's first one"
+    else:
+        reason = f"the model says {text!r}"
+    probability = float(torch.exp(said.log_probabilities[0].sum()))
+    return {"answer": text, "probability": probability, "rank": rank, "known": known, "reason": reason}

@@ -1,0 +1,122 @@
+"""Files as numbered records: JSON lines, one JSON document, or Parquet, told apart by what is in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError, InputError
+
+PARQUET = b"PAR1"
+
+Record = tuple[str, dict[str, Any]]
+"""A record with its place in the file for messages: ``"line 3"`` or ``"record 3"``."""
+
+
+def read_records(path: Path, source: str) -> list[Record]:
+    """The records of a file; of a JSON document that is one object, that object alone.
+
+    Args:
+        path: of the file.
+        source: its name in messages.
+
+    Raises: FileError: a file that cannot be read, no UTF-8 text, or something that is no record, by its place.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{source}: cannot be read ({error.strerror or error})") from None
+    if content.startswith(PARQUET):
+        return read_parquet(path, source)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{source}: cannot be read as UTF-8 text ({error})") from None
+    start = text.lstrip()[:1]
+    if start == "[":
+        return array_records(text, source)
+    if start == "{":
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            whole = None  # more than one object: a line each
+        if isinstance(whole, dict) and len(text.strip().splitlines()) > 1:
+            return [("record 1", whole)]
+    return line_records(text, source)
+
+
+def line_records(text: str, source: str) -> list[Record]:
+    """One JSON object a line; empty lines are none."""
+    records = []
+    for number, line in enumerate(text.split("\n"), start=1):  # splitlines() would also break inside a text
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+            if not isinstance(value, dict):
+                raise InputError("a line must hold one JSON object")
+        except (ValueError, RecursionError) as error:  # broken JSON, endless numbers and nesting
+            raise FileError(f"{source}, line {number}: {error}") from None
+        records.append((f"line {number}", value))
+    return records
+
+
+def array_records(text: str, source: str) -> list[Record]:
+    """One JSON array of objects."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{source}, line {error.lineno}: {error.msg} (column {error.colno})") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{source}, from line 1 on: {error}") from None
+    return numbered(values, source)
+
+
+def read_parquet(path: Path, source: str) -> list[Record]:
+    """The rows of a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            values = file.read().to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:  # a broken text is a ValueError
+        raise FileError(f"{source} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+    return numbered(values, source)
+
+
+def numbered(values: Sequence[Any], source: str) -> list[Record]:
+    for number, value in enumerate(values, start=1):
+        if not isinstance(value, dict):
+            raise FileError(f"{source}, record {number}: a record must be a JSON object, not {str(value)[:40]!r}")
+    return [(f"record {number}", value) for number, value in enumerate(values, start=1)]
+
+
+def text_field(record: dict[str, Any], name: str) -> str:
+    """A field that must be text and not empty; raises InputError naming it."""
+    if name not in record:
+        raise InputError(f"there is no field {name!r}; it has {', '.join(map(repr, record)) or 'none'}")
+    value = record[name]
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"field {name!r} must be text that is not empty, not {value!r}")
+    return value.strip()
+
+
+def optional_text(record: dict[str, Any], *names: str) -> str | None:
+    """The first of some fields that a record has, as text; None where it has none of them, or nothing in them."""
+    for name in names:
+        if record.get(name) not in (None, ""):
+            return text_field(record, name)
+    return None
+
+
+def text_list(record: dict[str, Any], name: str) -> tuple[str, ...]:
+    """A field that must be a list of texts, where a record has it; raises InputError naming it."""
+    value = record.get(name)
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) and text.strip() for text in value):
+        raise InputError(f"field {name!r} must be a list of texts, not {str(value)[:60]!r}")
+    return tuple(value)

@@ -1,0 +1,166 @@
+"""Questions as tokens, and where in them the subject stands."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import InputError, UnsupportedModelError
+from ffnmem.facts import load_facts
+from ffnmem.facts.asking import Asked, ask_about, find_subject, locate, skip_space, target_ids
+from tests.helpers import REPOSITORY, build_tokenizer, refuses
+
+
+def spelled(model: fm.Model, asked: Asked) -> str:
+    return model.tokenizer.decode([asked.tokens[i] for i in asked.subject])
+
+
+@pytest.mark.parametrize("bos", [False, True])
+@pytest.mark.parametrize("prefix", ["", "The city of Rome. ", "Eiffel Tower. "])
+def test_a_subject_inside_a_text(tiny: fm.Model, bos: bool, prefix: str) -> None:
+    """Noise, keys and values would be taken at the tokens of other words, or of another mention."""
+    asked = ask_about(tiny, "The {} is in", "Eiffel Tower", prefix, prepend_bos=bos)
+    assert asked.text == f"{prefix}The Eiffel Tower is in"
+    assert list(asked.tokens) == tiny.tokenize(asked.text, bos)
+    assert spelled(tiny, asked) == " Eiffel Tower"
+    assert asked.subject_last == asked.subject[-1] == len(asked.tokens) - 3
+    assert (asked.aligned, asked.starts) == (True, False)
+
+
+def test_a_subject_that_starts_the_text(tiny: fm.Model) -> None:
+    """Without a space before it, its tokens are others: they are found all the same, and it is told."""
+    asked = ask_about(tiny, "{} is in", "Eiffel Tower", prepend_bos=True)
+    assert spelled(tiny, asked) == "Eiffel Tower"
+    assert asked.subject[0] == 1
+    assert len(asked.subject) == len("Eiffel") + 1  # no token of its own without the space
+    assert (asked.aligned, asked.starts) == (True, True)
+
+
+def test_a_subject_that_is_part_of_a_token(tiny: fm.Model) -> None:
+    """It cannot be told apart from the rest of the token, which is said."""
+    asked = ask_about(tiny, "The {}er is", "Tow")
+    assert spelled(tiny, asked) == " Tower"
+    assert asked.aligned is False
+    assert find_subject(tiny, "The Towers", "Tower").aligned is True
+
+
+@pytest.mark.parametrize("subject", ["Panthéon", "東京", "New\tYork", "C++"])
+def test_letters_of_several_bytes(tiny: fm.Model, subject: str) -> None:
+    """Each byte of a letter is a token here; all of them belong to the subject."""
+    asked = ask_about(tiny, "The {} is in", subject)
+    assert spelled(tiny, asked).strip() == subject
+    assert asked.aligned
+
+
+def test_find_subject(tiny: fm.Model) -> None:
+    asked = find_subject(tiny, "The Eiffel Tower is in", "Eiffel Tower")
+    assert asked == ask_about(tiny, "The {} is in", "Eiffel Tower")
+    again = find_subject(tiny, "The Iranian city of Iran is", "Iran")
+    assert spelled(tiny, again).strip() == "Iran"
+    assert again.subject[0] > 10
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "named"),
+    [
+        ("The city", "Tower", ["'Tower'", "is not", "The city"]),
+        ("The tower", "Tower", ["is not"]),
+        ("Tower, Tower", "Tower", ["2 times"]),
+        ("The city", " ", ["empty"]),
+        ("", "Tower", ["is not"]),
+    ],
+)
+def test_subjects_that_are_not_there_once(tiny: fm.Model, text: str, subject: str, named: list[str]) -> None:
+    with refuses(InputError, ValueError, *named):
+        find_subject(tiny, text, subject)
+
+
+def test_questions_that_cannot_be_asked(tiny: fm.Model) -> None:
+    for template in ("no place", "{} and {}", ""):
+        with refuses(InputError, ValueError, repr(template), "{}"):
+            ask_about(tiny, template, "Tower")
+    with refuses(InputError, ValueError, "subject", "empty"):
+        ask_about(tiny, "The {}", "  ")
+    with refuses(InputError, ValueError, str(tiny.n_ctx)):
+        ask_about(tiny, "The {}" + " the" * 40, "Tower")
+    with refuses(InputError, ValueError, "no token"):
+        locate(tiny, "The  city", 3, 4)
+
+
+def with_tokenizer(model: fm.Model, tokenizer: Any) -> fm.Model:
+    other = copy.copy(model)
+    other.tokenizer = tokenizer
+    return other
+
+
+def test_a_tokenizer_without_offsets(tiny: fm.Model) -> None:
+    """It would be asked by tokenising pieces, which gives other tokens."""
+    model = with_tokenizer(tiny, Words("[UNK]", 0))
+    with refuses(UnsupportedModelError, ValueError, model.name, "fast"):
+        locate(model, "The Tower", 4, 9)
+
+
+def test_skip_space() -> None:
+    assert skip_space("a  b", 1, 4) == 3
+    assert skip_space("ab", 1, 2) == 1
+    assert skip_space("a  ", 1, 3) == 3
+
+
+def test_every_subject_of_the_embedded_facts(atlas: fm.Model) -> None:
+    """Tokens of the subject, decoded, are the subject."""
+    for fact in load_facts("atlas")[::40]:
+        asked = ask_about(atlas, fact.prompt, fact.subject)
+        assert asked.aligned, fact.id
+        assert spelled(atlas, asked).strip() == fact.subject
+        assert find_subject(atlas, fact.text, fact.subject) == asked
+
+
+@pytest.mark.shared
+def test_with_gpt2s_tokenizer(tiny: fm.Model, gpt2_tokenizer: Any) -> None:
+    """Its offsets leave the space before a word out, others hold it: neither moves the subject."""
+    path = REPOSITORY.parent / "shared" / "data" / "known_1000.json"
+    if not path.is_file():
+        pytest.skip("known_1000.json is not beside this checkout (../shared/data)")
+
+    model = with_tokenizer(tiny, gpt2_tokenizer)
+    facts = load_facts(path)
+    shared = 0
+    for fact in facts:
+        asked = ask_about(model, fact.prompt, fact.subject, prepend_bos=True)
+        text = gpt2_tokenizer.decode([asked.tokens[i] for i in asked.subject])
+        assert (text.strip() == fact.subject) == asked.aligned
+        assert fact.subject in text
+        assert asked.starts == fact.prompt.startswith("{}")
+        shared += not asked.aligned
+    assert shared == 1  # the bracket and the apostrophe of "(Ontario Section)'s" are one token
+
+
+def test_target_ids(tiny: fm.Model) -> None:
+    """A target without its space is another token."""
+    paris = tuple(build_tokenizer()(" Paris")["input_ids"])
+    assert target_ids(tiny, "Paris") == target_ids(tiny, " Paris ") == paris
+    assert len(paris) == 1
+    assert len(target_ids(tiny, "the city")) == 2
+    for empty in ("", "  "):
+        with refuses(InputError, ValueError, "empty"):
+            target_ids(tiny, empty)
+
+
+def test_a_target_that_the_model_cannot_say(tiny: fm.Model) -> None:
+    model = with_tokenizer(tiny, Words("[UNK]", 0))
+    with refuses(InputError, ValueError, "'qqq'", "vocabulary"):
+        target_ids(model, "qqq")
+    assert target_ids(model, "[UNK]") == (0,)
+
+
+class Words:
+    """A tokenizer of words that knows none."""
+
+    def __init__(self, unk_token: str, unk_token_id: int) -> None:
+        self.unk_token, self.unk_token_id = unk_token, unk_token_id
+
+    def __call__(self, text: str, **_options: Any) -> dict[str, list[int]]:
+        return {"input_ids": [self.unk_token_id] * len(text.split())}

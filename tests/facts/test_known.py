@@ -1,0 +1,138 @@
+"""Which facts a model knows."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.facts import Fact, load_facts
+from ffnmem.facts import known as module
+from ffnmem.facts.asking import target_ids
+from ffnmem.facts.known import COLUMNS, Known, filter_known
+from ffnmem.models.scoring import Answered
+from tests.helpers import WHOLE_WORDS, allclose, refuses
+
+
+@pytest.fixture(scope="module")
+def some() -> list[Fact]:
+    return load_facts("atlas")[::200]
+
+
+@pytest.fixture(scope="module")
+def found(atlas: fm.Model, some: list[Fact]) -> Known:
+    return filter_known(atlas, some)
+
+
+def plain_row(model: fm.Model, fact: Fact) -> tuple[float, int, str, bool]:
+    """Probability, rank, answer and known of one fact, token by token with whole passes."""
+    tokens, product, ranks, top = list(model.tokenize(fact.text)), 1.0, [], ""
+    for target in target_ids(model, fact.target_true):
+        capture = fm.capture(model, torch.tensor([tokens]), logits=True)
+        assert capture.logits is not None
+        p = capture.logits[0, -1].double().softmax(-1)
+        top = top or model.token_strings([int(p.argmax())])[0]
+        product *= float(p[target])
+        ranks.append(1 + int((p > p[target]).sum()))
+        tokens.append(target)
+    return product, ranks[0], top, set(ranks) == {1}
+
+
+def test_the_table_is_that_of_plain_passes(atlas: fm.Model, some: list[Fact], found: Known) -> None:
+    """A fact would be edited that the model never knew, or left out although it does."""
+    assert tuple(found.frame.columns) == COLUMNS
+    for fact, row in zip(some, found.frame.to_dict("records"), strict=True):
+        probability, rank, text, known = plain_row(atlas, fact)
+        assert (row["id"], row["subject"], row["target"]) == (fact.id, fact.subject, fact.target_true)
+        assert allclose(row["probability"], probability, 1e-4)
+        assert (row["rank"], row["answer"], row["known"]) == (rank, text, known)
+        assert (row["reason"] == "") == known
+    assert list(found.facts) == [fact for fact, known in zip(some, found.frame["known"], strict=True) if known]
+    assert len(found) > len(some) / 2
+
+
+def test_facts_at_a_time_do_not_matter(
+    atlas: fm.Model, some: list[Fact], found: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 7)
+    told: list[tuple[int, int]] = []
+    parts = filter_known(atlas, iter(some), progress=lambda done, of: told.append((done, of)))
+    assert parts.facts == found.facts
+    assert allclose(parts.frame["probability"], found.frame["probability"], 1e-5)
+    assert told[0] == (7, len(some))
+    assert told[-1] == (len(some), len(some))
+
+
+def test_known_by_the_first_token(tiny: fm.Model) -> None:
+    """A target of several tokens is known as a whole, unless only its beginning is asked for."""
+    likeliest, template = "", "The {} of"
+    for subject in ("city", "Tower", "Eiffel", "Paris", "Rome"):
+        logits = fm.capture(tiny, template.replace("{}", subject), logits=True).logits
+        assert logits is not None
+        likeliest = tiny.token_strings([int(logits[0, -1].argmax())])[0]
+        if likeliest in WHOLE_WORDS and likeliest.startswith(" "):
+            break
+    whole = Fact(subject, "r", template, likeliest)
+    longer = [Fact(subject, "r", template, likeliest + more) for more in (" Paris", " Rome")]
+    assert filter_known(tiny, [whole]).frame["known"].tolist() == [True]
+    assert filter_known(tiny, longer, known_by="first").frame["known"].tolist() == [True, True]
+    by_target = filter_known(tiny, longer).frame
+    assert not by_target["known"].all()
+    assert "another token follows the target's first one" in by_target["reason"].tolist()
+    assert by_target["rank"].tolist() == [1, 1]
+    with refuses(InputError, ValueError, "known_by", "'guess'", "'target'"):
+        filter_known(tiny, [whole], known_by="guess")
+
+
+def test_a_later_token_that_is_wrong(tiny: fm.Model) -> None:
+    """What the reason says for a target of which the model begins with the first token only."""
+    said = Answered((torch.tensor([-0.1, -3.0]).double(),), (False,), torch.tensor([0.0, 1.0, -1.0]))
+    row = module.judged(tiny, (1, 2), said, "target")
+    assert row["reason"] == "another token follows the target's first one"
+    assert (row["rank"], row["known"]) == (1, False)
+    assert row["probability"] == pytest.approx(math.exp(-3.1))
+    row = module.judged(tiny, (1, 2), said, "first")
+    assert (row["known"], row["reason"]) == (True, "")
+    row = module.judged(tiny, (2, 1), said, "first")
+    assert (row["rank"], row["known"]) == (3, False)
+    assert "the model says" in row["reason"]
+
+
+def test_facts_that_cannot_be_asked(tiny: fm.Model) -> None:
+    """One long prompt among thousands would end everything."""
+    long = Fact("Tower", "r", "{} " + "the " * 40 + "city", "Paris", id="long")
+    filled = Fact("Tower", "r", "{}" + " the" * (tiny.n_ctx - 8), "Panthéon", id="filled")
+    fact = Fact("Tower", "r", "The {} is in", "Paris", id="short")
+    found = filter_known(tiny, [long, fact, filled])
+    assert [bool(reason) for reason in found.frame["reason"]][::2] == [True, True]
+    assert str(tiny.n_ctx) in found.frame["reason"][0]
+    assert "target" in found.frame["reason"][2]
+    assert found.frame["rank"].isna().tolist() == [True, False, True]
+    assert found.frame["probability"].isna().tolist() == [True, False, True]
+    rows = json.loads(json.dumps(found.to_dict(), allow_nan=False))["facts"]
+    assert (rows[0]["answer"], rows[0]["probability"], rows[0]["rank"]) == (None, None, None)
+
+
+def test_none(tiny: fm.Model) -> None:
+    found = filter_known(tiny, [])
+    assert (len(found), len(found.frame)) == (0, 0)
+    assert tuple(found.frame.columns) == COLUMNS
+
+
+def test_shown(found: Known, atlas: fm.Model, tiny: fm.Model) -> None:
+    assert repr(found) == f"Known({len(found)} of {len(found.frame)} facts by {atlas.name})"
+    assert found.to_frame().equals(found.frame)
+    assert found.to_frame() is not found.frame
+    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert record["known"] == len(found)
+    assert record["provenance"]["fingerprint"] == atlas.fingerprint
+    assert record["provenance"]["known_by"] == "target"
+    assert f"and {len(found.frame) - module.SHOWN} more" in found._repr_html_()
+    evil = "<script>alert(1)</script>"
+    html = filter_known(tiny, [Fact("a", evil, "{} is", "b", id=evil)])._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html

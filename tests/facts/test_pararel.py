@@ -1,0 +1,129 @@
+"""Triples with templates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ffnmem.errors import FileError, InputError
+from ffnmem.facts.pararel import NEIGHBOURS, facts_of, read_document, read_folder, templates_of
+from tests.helpers import refuses
+
+PATTERNS = [
+    "The capital of [X] is [Y] .",
+    "[X],  whose capital is [Y].",
+    "[Y] is the capital of [X] .",
+    "[X]'s capital is [Y]",
+    "[X] and [X] have [Y]",
+    "[X] has [Y] as its capital",
+]
+PAIRS = [("France", "Paris"), ("Italy", "Rome"), ("Gaul", "Paris")]
+
+
+def folder(path: Path, name: str = "patterns") -> Path:
+    for part, rows in (
+        (name, [{"pattern": text, "lemma": "capital"} for text in PATTERNS]),
+        ("trex_lms_vocab", [{"sub_label": s, "obj_label": o, "uuid": "u"} for s, o in PAIRS]),
+    ):
+        (path / part).mkdir(parents=True)
+        (path / part / "P36.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_templates() -> None:
+    """A prompt would go on after the place of the answer."""
+    templates, notes = templates_of(PATTERNS)
+    assert templates == ("The capital of {} is", "{}, whose capital is", "{}'s capital is")
+    assert len(notes) == 3
+    assert "dropped from 2 templates" in notes[0]
+    assert "double spaces made one in 1" in notes[1]
+    assert all(repr(PATTERNS[i]) in notes[2] for i in (2, 4, 5))
+    assert templates_of(["[X] is [Y]", "[X] is [Y] ."]) == (
+        ("{} is",),
+        ("punctuation after [Y] dropped from 1 templates",),
+    )
+    assert templates_of(["[X]-[Y]"])[0] == ()
+
+
+@pytest.mark.parametrize("name", ["patterns", "pattern_data/graphs_json"])
+def test_folder(tmp_path: Path, name: str) -> None:
+    facts = read_folder(folder(tmp_path, name), "folder", 0)
+    assert [(fact.subject, fact.target_true, fact.id) for fact in facts] == [
+        ("France", "Paris", "P36.0"),
+        ("Italy", "Rome", "P36.1"),
+        ("Gaul", "Paris", "P36.2"),
+    ]
+    assert facts[0].text == "The capital of France is"
+    assert facts[0].paraphrases == ("{}, whose capital is", "{}'s capital is")
+    assert [fact.neighbours for fact in facts] == [("Gaul",), (), ("France",)]
+    assert facts[0].target_new is None
+    assert len(facts[0].notes) == 3
+
+
+def test_document() -> None:
+    """The same in one file, with triples as objects or arrays."""
+    triples: list[Any] = [[s, "P36", o] for s, o in PAIRS]
+    facts = read_document({"triples": triples, "templates": {"P36": PATTERNS, "P1": []}}, 0)
+    assert facts == facts_of("P36", PATTERNS, PAIRS, 0)
+    labelled = [{"sub_label": s, "predicate_id": "P36", "obj_label": o} for s, o in PAIRS]
+    named = [{"subject": s, "relation": "P36", "object": o} for s, o in PAIRS]
+    patterns = {"P36": [{"pattern": text} for text in PATTERNS]}
+    assert read_document({"triples": labelled, "templates": patterns}, 0) == facts
+    assert read_document({"triples": named, "templates": patterns}, 0) == facts
+
+
+def test_neighbours_are_drawn_with_a_seed() -> None:
+    """Side effects would be measured on other subjects at every reading, or on the subject itself."""
+    pairs = [(f"town {i}", "France") for i in range(40)] + [("Berlin", "Germany")]
+    facts = facts_of("country", PATTERNS[:1], pairs, 0)
+    for fact in facts[:40]:
+        assert len(set(fact.neighbours)) == NEIGHBOURS
+        assert fact.subject not in fact.neighbours
+        assert "Berlin" not in fact.neighbours
+    assert facts[40].neighbours == ()
+    assert len({fact.neighbours for fact in facts[:40]}) > 30
+    assert facts_of("country", PATTERNS[:1], pairs, 0) == facts
+    assert facts_of("country", PATTERNS[:1], pairs, 1) != facts
+    backwards = {fact.subject: fact.neighbours for fact in facts_of("country", PATTERNS[:1], pairs[::-1], 0)}
+    assert all(backwards[fact.subject] == fact.neighbours for fact in facts)
+
+
+def test_a_triple_that_stands_twice_is_no_neighbour_of_itself() -> None:
+    facts = facts_of("capital", PATTERNS[:1], [*PAIRS, PAIRS[0]], 0)
+    assert [fact.neighbours for fact in facts] == [("Gaul",), (), ("France",), ("Gaul",)]
+    assert len({fact.id for fact in facts}) == 4
+
+
+@pytest.mark.parametrize(
+    ("triples", "templates", "named"),
+    [
+        (3, {}, "triples"),
+        ([["France", "P36", "Paris"], ["Italy", "P36"]], {"P36": PATTERNS}, "triple 2"),
+        ([3], {"P36": PATTERNS}, "triple 1"),
+        ([{"subject": "France", "relation": "P36"}], {"P36": PATTERNS}, "object"),
+        ([["France", "P36", "Paris"]], {}, "'P36'"),
+        ([["France", "P36", "Paris"]], {"P36": "text"}, "list"),
+        ([["France", "P36", "Paris"]], {"P36": [3]}, "pattern"),
+        ([["France", "P36", "Paris"]], {"P36": PATTERNS[2:3]}, "[Y]"),
+    ],
+    ids=str,
+)
+def test_broken_documents(triples: Any, templates: Any, named: str) -> None:
+    with refuses(InputError, ValueError, named):
+        read_document({"triples": triples, "templates": templates}, 0)
+
+
+def test_broken_folders(tmp_path: Path) -> None:
+    with refuses(FileError, OSError, "somewhere", "patterns/", "trex_lms_vocab"):
+        read_folder(tmp_path, "somewhere", 0)
+    place = folder(tmp_path / "facts")
+    file = place / "trex_lms_vocab" / "P36.jsonl"
+    file.write_text('{"sub_label": "France", "obj_label": "Paris"}\n{"sub_label": "Italy"}\n')
+    with refuses(FileError, OSError, str(file), "line 2", "obj_label"):
+        read_folder(place, "facts", 0)
+    file.rename(file.with_name("P37.jsonl"))
+    with refuses(FileError, OSError, "facts", "[Y]"):
+        read_folder(place, "facts", 0)

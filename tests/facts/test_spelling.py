@@ -1,0 +1,60 @@
+"""Templates out of texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ffnmem.errors import InputError
+from ffnmem.facts.spelling import places, prompt_template, template_of, templates_of
+from tests.helpers import refuses
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "expected"),
+    [
+        ("Iran is in", "Iran", [0]),
+        ("The Iranian capital of Iran is", "Iran", [23]),
+        ("Iranian and Iraqi", "Iran", [0]),
+        ("Iran and Iran", "Iran", [0, 9]),
+        ("C++ is like C++0x", "C++", [0]),
+        ("a.b axb", "a.b", [0]),
+        ("nothing here", "Iran", []),
+        ("anything", " ", []),
+    ],
+)
+def test_places(text: str, subject: str, expected: list[int]) -> None:
+    """Another word that begins like the subject would be taken for it."""
+    assert places(text, subject) == expected
+
+
+def test_template_of() -> None:
+    assert template_of("The Louvre is in", "Louvre") == ("The {} is in", "")
+    assert template_of("{} is in", "Louvre") == ("{} is in", "")
+    template, note = template_of("The Louvre is in ", "Louvre")
+    assert template == "The {} is in"
+    assert "spaces" in note
+    for text, why in [("It is in", "not"), ("Louvre, Louvre", "2 times"), ("Louvre {} {}", "besides")]:
+        template, note = template_of(text, "Louvre")
+        assert template is None
+        assert why in note
+        assert repr(text) in note
+
+
+def test_prompt_template() -> None:
+    """A prompt is needed, so the last place of a subject is taken, which is where the model has read all of it."""
+    assert prompt_template("The Louvre is in", "Louvre") == ("The {} is in", ())
+    template, notes = prompt_template("Who was at the Louvre when the Louvre burned?", "Louvre")
+    assert template == "Who was at the Louvre when the {} burned?"
+    assert len(notes) == 1
+    assert "2 times" in notes[0]
+    for text in ("The museum is in", "The louvre is in", "Louvre {} and {}"):
+        with refuses(InputError, ValueError, "'Louvre'", text):
+            prompt_template(text, "Louvre")
+
+
+def test_templates_of() -> None:
+    """What is left out would not be seen."""
+    templates, notes = templates_of(("Louvre:", "it:", " of Louvre"), "Louvre", "paraphrase")
+    assert templates == ("{}:", "of {}")
+    assert len(notes) == 2
+    assert notes[0].startswith("paraphrase left out")
