@@ -16,6 +16,7 @@ NEEDED = (
     "ffnmem/data/atlas/model.safetensors",
     "ffnmem/data/atlas/tokenizer.json",
     "ffnmem/data/atlas/facts.jsonl",
+    "ffnmem/data/atlas/second_moments.safetensors",
     "ffnmem/data/atlas/README.md",
     "ffnmem/data/corpus/atlas.jsonl.gz",
     "ffnmem/data/corpus/README.md",
@@ -27,6 +28,8 @@ capture = fm.capture(model, "The Eiffel Tower is located in the city of")
 assert capture.predictions(k=1)["token"][0] == " Paris", capture.predictions(k=3)
 fm.report(model, "The Eiffel Tower is located in the city of", out="report.html")
 assert len(fm.load_facts("atlas")) > 2400
+from ffnmem.editing.moments import load_second_moment
+assert load_second_moment(None, model).condition(0) > 1
 from ffnmem.corpus import pack
 assert pack("atlas", model, "packed").n_tokens > 200_000
 print(fm.__file__)

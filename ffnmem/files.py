@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 
 from .errors import FfnmemError, FileError
 
@@ -46,3 +49,39 @@ def write_whole(path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     with replacing(path) as temporary, temporary.open("xb") as file:
         file.write(data)
+
+
+def check_new_folder(folder: str | Path) -> Path:
+    """The path of a folder to make; raises FileError where something lies there already or nothing can be made."""
+    path = Path(folder).expanduser()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileError(f"{folder} is there already and not empty: name a new folder")
+    if not path.parent.is_dir():
+        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
+    return path
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path``, renamed to it when the block ends well and removed when it fails."""
+    temporary: Path | None = None
+    try:
+        target = path.resolve()
+        temporary = Path(mkdtemp(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent))
+        (temporary / "whole").mkdir()  # with the rights of an ordinary folder, which a temporary one has not
+        yield temporary / "whole"
+        (temporary / "whole").replace(target)
+    except FfnmemError:
+        raise
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def current_umask() -> int:
+    """What new files are made without; there is no way to ask but to set it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,10 +1,19 @@
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ffnmem.errors import FileError, InputError
-from ffnmem.files import check_destination, replacing, write_whole
+from ffnmem.files import (
+    appearing,
+    check_destination,
+    check_new_folder,
+    current_umask,
+    replacing,
+    write_whole,
+)
+from tests.helpers import refuses
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -80,3 +89,37 @@ def test_a_block_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
         temporary.write_text("newer")
     assert path.read_text() == "newer"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_folder_is_checked_before_work(tmp_path: Path) -> None:
+    """Minutes of work would end in a folder that cannot be written."""
+    assert check_new_folder(tmp_path / "new") == tmp_path / "new"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    with refuses(FileError, OSError, "full", "not empty"):
+        check_new_folder(tmp_path / "full")
+    with refuses(FileError, OSError, "no folder"):
+        check_new_folder(tmp_path / "missing" / "new")
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with appearing(tmp_path / "done") as place:
+        (place / "file").write_text("x")
+        assert not (tmp_path / "done").exists()
+    assert [path.name for path in (tmp_path / "done").iterdir()] == ["file"]
+
+    def fail() -> None:
+        with appearing(tmp_path / "failed") as place:
+            (place / "file").write_text("x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["done"]
+
+
+def test_the_umask_is_read_and_left(tmp_path: Path) -> None:
+    before = current_umask()
+    assert current_umask() == before
+    (tmp_path / "file").write_text("x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~before

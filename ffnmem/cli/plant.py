@@ -114,7 +114,7 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
     --csv has one row for each sort of neurons in each layer: layer, what the truth says of it, neurons. --json has
     these and all else.
     """
-    from ..planted.planted import check_new_folder
+    from ..files import check_new_folder
 
     parameters = chosen(kind, given)
     check_new_folder(out)  # before any work is done for nothing

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pandas as pd
 import torch
 
 from .._version import __version__
-from ..errors import FfnmemError, FileError
+from ..errors import FileError
 from ..facts import Fact, load_facts, write_facts
-from ..files import write_whole
+from ..files import appearing, check_new_folder, write_whole
 from ..models import Model, load
 from ..models.loading import quiet
 
@@ -145,32 +143,3 @@ def read_truth(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise FileError(f"{path} cannot be read as the truth of a planted model ({error})") from None
     return frame
-
-
-def check_new_folder(folder: str | Path) -> Path:
-    """The path of a folder to make; raises FileError where something lies there already or nothing can be made."""
-    path = Path(folder).expanduser()
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FileError(f"{folder} is there already and not empty: name a new folder")
-    if not path.parent.is_dir():
-        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
-    return path
-
-
-@contextmanager
-def appearing(path: Path) -> Iterator[Path]:
-    """A temporary folder beside ``path``, renamed to it when the block ends well and removed when it fails."""
-    temporary: Path | None = None
-    try:
-        target = path.resolve()
-        temporary = Path(mkdtemp(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent))
-        (temporary / "whole").mkdir()  # with the rights of an ordinary folder, which a temporary one has not
-        yield temporary / "whole"
-        (temporary / "whole").replace(target)
-    except FfnmemError:
-        raise
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)

@@ -6,7 +6,6 @@ It is the checkpoint of a running scan and, once complete, what a store reads hi
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import zlib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
+from ..files import current_umask
 from .settings import ScanSettings
 from .state import LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState
 
@@ -93,13 +93,6 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: Progr
         raise FileError(f"cannot write {path}: {reason or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def current_umask() -> int:
-    """What new files are made without; there is no way to ask but to set it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def checksum(array: np.ndarray) -> int:

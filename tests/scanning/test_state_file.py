@@ -14,7 +14,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from ffnmem.errors import FileError
-from ffnmem.scanning import state_file
+from ffnmem.files import current_umask
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import ScanState
 from ffnmem.scanning.state_file import Identity, Progress, StateFile, save_state
@@ -141,7 +141,7 @@ def test_a_write_that_fails_leaves_the_old_file(
 
 def test_others_may_read_it(saved: Path) -> None:
     """safetensors makes files for their owner alone, and a shared store could not be opened."""
-    assert stat.S_IMODE(saved.stat().st_mode) == 0o666 & ~state_file.current_umask()
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o666 & ~current_umask()
 
 
 def test_identities_differ_by_what_is_scanned() -> None:

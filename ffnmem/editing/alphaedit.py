@@ -1,0 +1,84 @@
+"""``alphaedit``: facts rewritten in directions that the corpus hardly uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from jaxtyping import Float64
+from torch import Tensor
+
+from ..errors import InputError
+from ..facts import Fact
+from ..models import Model
+from .edit import Edit
+from .joint import joint_edit, keys_of, layer_range
+from .moments import NULL
+from .preparing import Moment, Plan, Progress, make_plan, moment_words
+from .requests import as_facts, make_requests
+from .settings import Settings
+from .spreading import alphaedit_left
+
+PENALTY = 10.0  # the published program's
+
+
+def alphaedit(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    target: str | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    layers: int | None = None,
+    threshold: float = NULL,
+    penalty: float = PENALTY,
+    previous: Iterable[Fact] = (),
+    moment: Moment = None,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | Settings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit:
+    """Rewrite facts together, moving only what lies in the null space of the corpus' keys.
+
+    The layer's values get (P(KKᵀ + K_pK_pᵀ) + λI)⁻¹ PK Rᵀ, P being the projection on the eigenvectors of C below a
+    threshold: keys in the other directions are not touched at all. Spread over layers as :func:`ffnmem.memit` does.
+
+    Args:
+        model, facts, target, layer, layers, moment, contexts, seed, settings, force, progress: as :func:`ffnmem.memit`.
+        threshold: of C's eigenvalues, absolute as published; what is small differs between models.
+        penalty: λ.
+        previous: facts edited before, whose keys (K_p) shall stay where they are.
+
+    Returns: One :class:`Edit` of all facts.
+
+    Raises: as :func:`ffnmem.rome`; InputError: no eigenvalue below the threshold.
+
+    Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
+    """
+    if not penalty > 0:
+        raise InputError(f"penalty must be above 0, not {penalty!r}")
+    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    where = layer_range(plan, layers)
+    for at in where:
+        if float(plan.moment.eigenvalues(at)[0]) >= threshold:
+            raise InputError(f"layer {at}: no eigenvalue of the second moment lies below threshold {threshold:g}")
+    protected = as_facts(previous) if (previous := list(previous)) else []
+    held = previous_keys(plan, protected, where)
+    closed = alphaedit_left(plan, threshold, penalty, held)
+    recorded = {
+        "threshold": threshold,
+        "penalty": penalty,
+        "previous": [fact.id for fact in protected],
+        "null_rank": [int((plan.moment.eigenvalues(at) < threshold).sum()) for at in where],
+        **{name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"},
+    }
+    return joint_edit(plan, "alphaedit", where, closed, recorded, force, progress)
+
+
+def previous_keys(plan: Plan, facts: list[Fact], layers: Sequence[int]) -> dict[int, Float64[Tensor, "p d_mlp"]]:
+    """The keys of facts edited before, by layer."""
+    if not facts:
+        return {}
+    requests = make_requests(plan.model, facts, None, plan.contexts)
+    return {layer: keys_of(plan, requests, layer) for layer in layers}

@@ -1,0 +1,240 @@
+"""Edits in a model's weights and out again: a ledger of what they were, so that reverting gives back every bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, SupportsIndex, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import InputError, ModelError
+from ..models import Model
+from .edit import Edit
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """The values of one layer, in the model's dtype: as they were before any edit, and as the ledger wrote them."""
+
+    pristine: Float[Tensor, "d_mlp d_model"]
+    written: Float[Tensor, "d_mlp d_model"]
+
+
+class Ledger(Sequence[Edit]):
+    """The edits that a model's weights hold, in their order, and the values without them; ``model.edits``.
+
+    A layer's values are always the pristine ones plus the changes of its edits, added up in that order in float64 and
+    rounded once. So reverting an edit, whichever it is, leaves what applying the others alone would have given.
+
+    Attributes:
+        fingerprint: of the model without these edits.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.fingerprint = model.fingerprint
+        self.state = model.weight_state()
+        self.active: tuple[Edit, ...] = ()
+        self.held: dict[int, Held] = {}
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Edit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Edit]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Edit | Sequence[Edit]:
+        return self.active[index]
+
+    def __len__(self) -> int:
+        return len(self.active)
+
+    def find(self, edit: Edit) -> int | None:
+        """Where an edit stands, by its digest."""
+        return next((i for i, held in enumerate(self.active) if held.digest == edit.digest), None)
+
+    def become(self, active: tuple[Edit, ...]) -> None:
+        """Write the values that the model has with these edits, all layers or none.
+
+        Raises: InputError: values changed by somebody else, or too large for the model's dtype; nothing is changed.
+        """
+        self.check_untouched()
+        moved = {change.layer for edit in {*self.active} ^ {*active} for change in edit.changes}
+        new: dict[int, Held] = {}
+        for layer in sorted(moved):
+            held = self.held.get(layer)
+            pristine = self.model.ffn[layer].values.detach().clone() if held is None else held.pristine
+            new[layer] = Held(pristine, edited(pristine, active, layer))
+        before = {
+            layer: self.held[layer].written if layer in self.held else held.pristine for layer, held in new.items()
+        }
+        try:
+            self.write({layer: held.written for layer, held in new.items()})
+        except BaseException:  # an interrupt between two layers: neither edit nor model may stay in halves
+            self.write(before)
+            raise
+        self.held |= new
+        self.active = active
+
+    def write(self, values: dict[int, Tensor]) -> None:
+        with torch.no_grad():
+            for layer, written in values.items():
+                self.model.ffn[layer].values.copy_(written)
+
+    def check_untouched(self) -> None:
+        """Raise InputError if the values of a layer are not what the ledger wrote."""
+        for layer, held in self.held.items():
+            live, written = self.model.ffn[layer].values.detach(), held.written
+            same = (live.shape, live.dtype, live.device) == (written.shape, written.dtype, written.device)
+            if not same or not torch.equal(live, written):
+                raise InputError(
+                    f"layer {layer} of {self.model.name} was changed by something else while {self.active[-1].title} "
+                    "was applied: put its values back as they were, or load the model again; nothing was changed"
+                )
+
+    def others_untouched(self) -> bool:
+        """Whether no weight but the values in the ledger was changed since it was begun."""
+        own = {id(self.model.ffn[layer].project_out.weight) for layer in self.held}
+        parameters = dict(self.model.bridge.original_model.named_parameters())
+        state = self.model.weight_state()
+        return state.keys() == self.state.keys() and all(
+            state[name] == self.state[name] for name, parameter in parameters.items() if id(parameter) not in own
+        )
+
+    def settle(self) -> None:
+        """Be the model's ledger, or, with nothing in it, leave the model as it was found."""
+        self.model.edits = self if self.active else ()
+        if not self.active and self.held and self.others_untouched():
+            self.model.remember_fingerprint(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Ledger({', '.join(edit.title for edit in self.active) or 'no edits'})"
+
+
+def edited(
+    pristine: Float[Tensor, "d_mlp d_model"], edits: Iterable[Edit], layer: int
+) -> Float[Tensor, "d_mlp d_model"]:
+    """A layer's values with edits added in their order, summed in float64; the pristine bits where none changes it.
+
+    Raises InputError if what comes out is too large for their dtype.
+    """
+    changes = [change for edit in edits for change in edit.changes if change.layer == layer]
+    if not changes:
+        return pristine.clone()
+    total = pristine.double()
+    for change in changes:
+        total = total + change.delta().to(total.device)
+    found = total.to(pristine.dtype)
+    if not bool(found.isfinite().all()):
+        raise InputError(f"the edited values of layer {layer} are too large for {pristine.dtype}: nothing was changed")
+    return found
+
+
+def ledger_of(model: Model) -> Ledger:
+    """The model's ledger, or a new one, which is the model's once it holds something."""
+    return model.edits if isinstance(model.edits, Ledger) else Ledger(model)
+
+
+def apply(edit: Edit, model: Model) -> None:
+    """Write an edit into a model's weights.
+
+    Args:
+        edit: made for this model, without edits or with those that it has now.
+        model: which.
+
+    Raises:
+        InputError: applied already, by itself or in a sum; weights that something else changed meanwhile; values too
+            large for the model's dtype. ModelError: an edit of another model. Nothing is changed then.
+    """
+    ledger = ledger_of(model)
+    held = {part: other for other in ledger for part in other.parts}
+    twice = [part for part in edit.parts if part in held]
+    if twice:
+        whole = held[twice[0]]
+        what = "it" if whole.digest == edit.digest else f"a part of it ({whole.title})"
+        raise InputError(f"{edit.title}: {what} is applied to {model.name} already: revert it first")
+    ledger.check_untouched()
+    if not ledger.others_untouched():
+        raise InputError(
+            f"weights of {model.name} were changed by something else while {ledger.active[-1].title} was applied: "
+            "revert that first, then apply this one"
+        )
+    check_fits(edit, model)
+    ledger.become((*ledger.active, edit))
+    ledger.settle()
+
+
+def revert(edit: Edit, model: Model) -> None:
+    """Take an edit out of a model's weights, which become, bit for bit, what the other edits alone would give.
+
+    Args:
+        edit: one that is applied, or its like from a file.
+        model: which.
+
+    Raises: InputError: not applied, or values that something else changed meanwhile; nothing is changed then.
+    """
+    ledger = ledger_of(model)
+    place = ledger.find(edit)
+    if place is None:
+        whole = next((other for other in ledger for part in edit.parts if part in other.parts), None)
+        sums = "" if whole is None else f" by itself, but in {whole.title}, which can be reverted as one"
+        raise InputError(f"{edit.title} is not applied to {model.name}{sums}")
+    ledger.become(ledger.active[:place] + ledger.active[place + 1 :])
+    ledger.settle()
+
+
+@contextmanager
+def applied(edit: Edit, model: Model) -> Iterator[Model]:
+    """A block in which a model has an edit; after it the edit is reverted, unless the block did that itself.
+
+    Raises: as :func:`apply` and :func:`revert`.
+    """
+    apply(edit, model)
+    try:
+        yield model
+    finally:
+        if ledger_of(model).find(edit) is not None:
+            revert(edit, model)
+
+
+@contextmanager
+def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
+    """A block in which a model has an edit, or has not, whatever it had before; then again what it had before.
+
+    Raises: as :func:`apply` and :func:`revert`.
+    """
+    ledger = ledger_of(model)
+    before = ledger.active
+    if (ledger.find(edit) is not None) == present:
+        yield
+        return
+    (apply if present else revert)(edit, model)
+    try:
+        yield
+    finally:
+        ledger = ledger_of(model)
+        ledger.become(before)
+        ledger.settle()
+
+
+def check_fits(edit: Edit, model: Model) -> None:
+    """Raise ModelError if an edit was made for other weights than a model has, with its edits or without them.
+
+    OutOfRangeError or ModelError where its layers are not the model's.
+    """
+    for change in edit.changes:
+        ffn = model.ffn[model.layer(change.layer)]
+        sizes = [change.left.shape[1], change.right.shape[1]]
+        if sizes != [ffn.d_mlp, ffn.d_model]:
+            raise ModelError(
+                f"{edit.title} changes values of shape {sizes}, and layer {change.layer} of {model.name} has "
+                f"{[ffn.d_mlp, ffn.d_model]}"
+            )
+    pristine: Any = getattr(model.edits, "fingerprint", None)
+    if edit.fingerprint != pristine and edit.fingerprint != model.fingerprint:
+        raise ModelError(
+            f"{edit.title} was made for a model with fingerprint {edit.fingerprint}, and {model.name} has "
+            f"{model.fingerprint}{'' if pristine is None else f' (without its edits {pristine})'}"
+        )

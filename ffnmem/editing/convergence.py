@@ -1,0 +1,140 @@
+"""``convergence``: how an edit's direction settles as the second moment sees more text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from ..corpus import Batch
+from ..corpus.batching import PAD, grouped
+from ..errors import InputError, check_count
+from ..models import Model
+from ..scanning.settings import BATCH_TOKENS
+from .accumulating import CORPUS, Pass, Reader, packed_corpus
+from .moments import RIDGE, Part, SecondMoment
+from .moments_merging import fewest
+from .moments_settings import Settings
+
+Quality = Callable[[SecondMoment], float]
+"""Told the second moment of each row; returns a number, e.g. the share of edits that succeed with it."""
+
+MULTIPLES = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of d_mlp, the default counts
+
+
+def convergence(
+    model: Model,
+    corpus: Any,
+    keys: Float[Tensor, "n d_mlp"],
+    layer: SupportsIndex,
+    counts: Sequence[int] | None = None,
+    *,
+    seed: int = 0,
+    ridge: float = RIDGE,
+    quality: Quality | None = None,
+    context: int | None = None,
+    prepend_bos: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    text: str = "text",
+    documents: str | None = None,
+) -> pd.DataFrame:
+    """How far u = C⁻¹k/‖C⁻¹k‖ is from where it ends, by the tokens that C has seen.
+
+    Sequences are taken in a random order, so that little text is a sample of all of it; each count holds the text of
+    those before it, and one pass reads them all. Whether enough text was read shows where the curve has become flat.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        corpus: as :func:`second_moment` takes it.
+        keys: coefficient vectors of the layer, e.g. at the subjects' last tokens, one a row.
+        layer: which.
+        counts: tokens after which to look, rounded up to whole sequences; default: multiples of d_mlp from ¼ to 100,
+            then all of the text. The last is what the others are compared with.
+        seed: of the order.
+        ridge: as :meth:`SecondMoment.solve` takes it.
+        quality: called with each second moment; its numbers become a column.
+        context, prepend_bos, batch_tokens, text, documents: as :func:`second_moment` takes them.
+
+    Returns: a table with a row a count: tokens, distance_mean and distance_max (of ‖u − u_final‖ over the keys; two
+        random directions are √2 apart), cosine_mean (of u with u_final), condition (of C), and quality if asked for.
+
+    Raises: InputError: no keys, a key that is zero, counts above what the text holds. Otherwise as
+        :func:`second_moment`.
+    """
+    settings = Settings.checked(model, [layer], None, context, prepend_bos, batch_tokens, (0, 1))
+    check_count("seed", seed, least=0)
+    (index,) = settings.layers
+    if not len(keys) or not bool((keys != 0).any(dim=1).all()):
+        raise InputError("keys must be at least one vector of coefficients, none of them zero")
+    rows: list[dict[str, float]] = []
+    directions = []
+    with TemporaryDirectory(prefix="ffnmem-") as folder:
+        packed = packed_corpus(model, corpus, Path(folder) / CORPUS, text, documents)
+        # Below d_mlp tokens C is singular, and float32's rounding would decide whether it can be solved.
+        job = Pass(model, packed, settings, exact=True)
+        wanted = checked_counts(counts, job.widths[0], packed.n_tokens)
+        for moment in nested(job, wanted, seed):
+            directions.append(unit(moment.solve(index, keys, ridge)))
+            row = {"tokens": moment.count, "condition": moment.condition(index)}
+            rows.append(row if quality is None else {**row, "quality": float(quality(moment))})
+    distances = torch.stack([(u - directions[-1]).norm(dim=1) for u in directions])
+    cosines = torch.stack([(u * directions[-1]).sum(dim=1) for u in directions])
+    frame = pd.DataFrame(rows)
+    frame.insert(1, "distance_mean", distances.mean(dim=1).tolist())
+    frame.insert(2, "distance_max", distances.amax(dim=1).tolist())
+    frame.insert(3, "cosine_mean", cosines.mean(dim=1).tolist())
+    frame.attrs["provenance"] = {**moment.provenance, "layer": index, "ridge": ridge, "seed": seed, "keys": len(keys)}
+    return frame
+
+
+def unit(rows: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def checked_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:
+    """Ascending counts; raises InputError for one that the text cannot give."""
+    if counts is None:
+        return [*sorted({n for m in MULTIPLES if (n := int(m * width)) and n < available}), available]
+    found = sorted({check_count("counts", count) for count in counts})
+    if not found:
+        raise InputError("counts is empty: give at least one number of tokens")
+    if found[-1] > available:
+        raise InputError(f"counts go up to {found[-1]} tokens, and the corpus has {available}")
+    return found
+
+
+def nested(job: Pass, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
+    """The second moment after each count of tokens, sequences taken in a random order."""
+    reader = Reader(job.model, job.sums, job.settings)
+    order = np.random.default_rng(seed).permutation(job.sequences.n_sequences)
+    taken = seen = 0
+    for count in counts:
+        rows = []
+        while seen < count:
+            rows.append(job.sequences.sequence_tokens(int(order[taken])))
+            seen += len(rows[-1]) - job.sequences.lead
+            taken += 1
+        for batch in batches_of(rows, order[taken - len(rows) : taken], job.settings.batch_tokens):
+            job.count += reader.read(batch)
+        numbers = [(int(n), int(n) + 1) for n in order[:taken]]
+        job.part = Part(job.packed.hash, job.packed.source, fewest(numbers))
+        yield job.moment()
+
+
+def batches_of(rows: Sequence[np.ndarray], numbers: Int64[np.ndarray, " n"], limit: int) -> Iterator[Batch]:
+    """Sequences of any lengths as batches, see :func:`ffnmem.corpus.batching.grouped`."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    if not len(rows):
+        return
+    for chosen in grouped(lengths, limit):
+        tokens = np.full((len(chosen), int(lengths[chosen[0]])), PAD, np.int64)
+        for place, index in enumerate(chosen):
+            tokens[place, : lengths[index]] = rows[index]
+        yield Batch(tokens, numbers[chosen], lengths[chosen])

@@ -1,0 +1,252 @@
+"""``diff``: which memories fire otherwise after an edit, and what that does to an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..attribution import Attribution, plain_records
+from ..captures import Capture, capture
+from ..contributions import attribute
+from ..errors import InputError, check_count
+from ..facts import Fact
+from ..models import Model
+from ..models.final_norm import FinalNorm, at_least_float32
+from ..provenance import Provenance
+from .applying import with_edit
+from .edit import Edit
+from .showing import table
+
+
+@dataclass(frozen=True, eq=False)
+class EditDiff:
+    """A prompt before and after an edit, memory by memory. Made by :func:`diff`.
+
+    Each side is the direct attribution of the target's logit (minus the foil's) in the model of that side, so the
+    changes of all components add up to the change of the logit.
+
+    Attributes:
+        neurons: one row a neuron, largest \\|change\\| first: ``layer``, ``neuron``, ``coefficient_before``,
+            ``coefficient_after``, ``logit_before``, ``logit_after``, ``change``, and ``written``: what of logit_after
+            the edit's own factors add there, mᵢ Σᵣ leftᵣᵢ (rightᵣ·u), zero in other layers.
+        components: one row a component: ``component``, ``layer``, ``logit_before``, ``logit_after``, ``change``.
+        writes: where in the prompt the edit writes: ``layer``, ``position``, ``token``, ``norm`` of what it adds to the
+            FFN's output there, ``share`` of the whole output's norm.
+        hidden: how many neurons are not in ``neurons``.
+        logit_before, logit_after, probability_before, probability_after: of the target; the logits minus the foil's.
+        target, foil, position, tokens: what was attributed, where, and the prompt's tokens.
+    """
+
+    neurons: pd.DataFrame
+    components: pd.DataFrame
+    writes: pd.DataFrame
+    hidden: int
+    logit_before: float
+    logit_after: float
+    probability_before: float
+    probability_after: float
+    target: str
+    foil: str | None
+    position: int
+    tokens: tuple[str, ...]
+    provenance: Provenance
+
+    @property
+    def change(self) -> float:
+        """Of the logit."""
+        return self.logit_after - self.logit_before
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``neurons``."""
+        return self.neurons.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "prompt_tokens": list(self.tokens),
+            "position": self.position,
+            "target": self.target,
+            "foil": self.foil,
+            "logit_before": self.logit_before,
+            "logit_after": self.logit_after,
+            "probability_before": self.probability_before,
+            "probability_after": self.probability_after,
+            "neurons": plain_records(self.neurons),
+            "hidden": self.hidden,
+            "components": plain_records(self.components),
+            "writes": plain_records(self.writes),
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"EditDiff({self.answer}: logit {self.logit_before:.3f} → {self.logit_after:.3f}, "
+            f"probability {self.probability_before:.4f} → {self.probability_after:.4f})"
+        )
+
+    @property
+    def answer(self) -> str:
+        """The target, and the foil that it is compared with."""
+        return f"{self.target!r}" + ("" if self.foil is None else f" against {self.foil!r}")
+
+    def _repr_html_(self) -> str:
+        from ..reports.rendering import probability, provenance_line, signed
+
+        more = f"<p><small>… and {self.hidden} neurons that change less</small></p>" if self.hidden else ""
+        return (
+            f"<div><p>After {escape(repr(self.tokens[self.position]))} at position {self.position}, "
+            f"<b>{escape(self.answer)}</b>: logit {signed(self.logit_before)} &rarr; {signed(self.logit_after)}, "
+            f"probability {probability(self.probability_before)} &rarr; {probability(self.probability_after)}</p>"
+            f"<p>Memories whose contribution changed most:</p>{table(self.neurons)}{more}"
+            f"<p>All components:</p>{table(self.components, rows=len(self.components))}"
+            f"<p>Where the edit writes:</p>{table(self.writes)}"
+            f"<p><small>{escape(provenance_line(self.provenance.as_dict()))}</small></p></div>"
+        )
+
+
+def diff(
+    edit: Edit,
+    model: Model,
+    prompt: str | Fact,
+    k: int | None = 20,
+    *,
+    target: str | None = None,
+    foil: str | None = None,
+    position: SupportsIndex = -1,
+) -> EditDiff:
+    """Which memories' coefficients and contributions an edit changes on a prompt, before and after.
+
+    Args:
+        edit: made for the model; applied or not, which stays as it is.
+        model: which.
+        prompt: a text, or a fact whose prompt is taken.
+        k: neurons to keep, by \\|change\\|; None for all.
+        target: a word, of which the first token is attributed; default: the edit's target for the fact whose subject
+            is in the prompt, or for its first fact.
+        foil: a word to attribute against; default: that fact's true target, if its first token is another one.
+        position: where the answer is predicted.
+
+    Returns: An :class:`EditDiff`.
+
+    Raises:
+        InputError: no target given for an edit without facts, or one that the model has no token for.
+        OutOfRangeError: no such position. ModelError: an edit of another model.
+    """
+    text = prompt.text if isinstance(prompt, Fact) else prompt
+    if not isinstance(text, str):
+        raise InputError(f"a prompt is a text or a fact, not {type(text).__name__}")
+    ids = asked(edit, model, prompt, target, foil)
+    with with_edit(edit, model, present=False):
+        before = capture(model, text)
+        old = attribute(before, *ids, position)
+    with with_edit(edit, model):
+        after = capture(model, text)
+        new = attribute(after, *ids, position)
+        own = written_along(edit, after, new)
+    neurons = neuron_table(old, new, own)
+    shown = neurons if k is None else neurons.head(check_count("k", k)).copy()
+    return EditDiff(
+        neurons=shown,
+        components=component_table(old, new),
+        writes=write_table(edit, after),
+        hidden=len(neurons) - len(shown),
+        logit_before=old.logit,
+        logit_after=new.logit,
+        probability_before=probability_of(before, old),
+        probability_after=probability_of(after, new),
+        target=new.target,
+        foil=new.foil,
+        position=new.position,
+        tokens=new.tokens,
+        provenance=before.provenance.with_settings(edit=edit.digest, method=edit.method),
+    )
+
+
+def asked(edit: Edit, model: Model, prompt: str | Fact, target: str | None, foil: str | None) -> tuple[int, int | None]:
+    """The ids of target and foil: the first tokens of the words, which are the edit's own by default."""
+    from ..facts.asking import target_ids
+
+    text = prompt.text if isinstance(prompt, Fact) else prompt
+    place = next((i for i, fact in enumerate(edit.facts) if fact.subject in text), 0)
+    if target is None:
+        if not edit.facts:
+            raise InputError(f"{edit.title} names no facts, so there is no default target: give target=")
+        target = edit.targets[place]
+        foil = edit.facts[place].target_true if foil is None else foil
+        ids = target_ids(model, target)[0], target_ids(model, foil)[0]
+        return ids if ids[0] != ids[1] else (ids[0], None)
+    return target_ids(model, target)[0], None if foil is None else target_ids(model, foil)[0]
+
+
+def written_along(edit: Edit, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
+    """What the edit's own factors add to each neuron's logit: mᵢ Σᵣ leftᵣᵢ (rightᵣ·u/σ), in float64."""
+    assert after.residual is not None
+    norm = FinalNorm(after.model)
+    final_in = at_least_float32(after.residual.final_in[0, [new.position]])
+    u, _ = norm.directions(torch.tensor(new.target_ids, device=after.model.device), new.foil_id)
+    direction = (u / norm.scale(final_in).unsqueeze(-1))[0].double().cpu()
+    found = torch.zeros(new.neuron_logits.shape[1:], dtype=torch.float64)
+    for change in edit.changes:
+        m = after.coefficients[change.layer][0, new.position].double().cpu()
+        found[change.layer] = m * (change.left.T @ (change.right @ direction))
+    return found
+
+
+def neuron_table(old: Attribution, new: Attribution, own: Float[Tensor, "layer d_mlp"]) -> pd.DataFrame:
+    """Every neuron, by falling \\|change\\|, ties by layer and neuron."""
+    n_layers, d_mlp = own.shape
+
+    def flat(tensor: Tensor) -> np.ndarray:
+        return tensor.reshape(n_layers * d_mlp).double().cpu().numpy()
+
+    frame = pd.DataFrame(
+        {
+            "layer": np.repeat(np.arange(n_layers), d_mlp),
+            "neuron": np.tile(np.arange(d_mlp), n_layers),
+            "coefficient_before": flat(old.coefficients[0]),
+            "coefficient_after": flat(new.coefficients[0]),
+            "logit_before": flat(old.neuron_logits[0]),
+            "logit_after": flat(new.neuron_logits[0]),
+        }
+    )
+    frame["change"] = frame["logit_after"] - frame["logit_before"]
+    frame["written"] = flat(own)
+    order = np.argsort(-frame["change"].abs().to_numpy(), kind="stable")
+    return frame.iloc[order].reset_index(drop=True)
+
+
+def component_table(old: Attribution, new: Attribution) -> pd.DataFrame:
+    """Every component before and after, in the order of the residual stream."""
+    frame = old.components.rename(columns={"logit": "logit_before"})
+    frame["logit_after"] = new.components["logit"]
+    frame["change"] = frame["logit_after"] - frame["logit_before"]
+    frame.attrs = {}
+    return frame
+
+
+def write_table(edit: Edit, after: Capture) -> pd.DataFrame:
+    """What the edit adds to its layers' FFN outputs at each position of the prompt."""
+    rows = []
+    tokens = after.token_strings()
+    for change in edit.changes:
+        m = after.coefficients[change.layer][0].double().cpu()
+        norms = ((m @ change.left.T) @ change.right).norm(dim=-1)
+        whole = after.ffn_out[change.layer][0].double().cpu().norm(dim=-1)
+        for position, token in enumerate(tokens):
+            norm = float(norms[position])
+            share = norm / float(whole[position]) if float(whole[position]) else float("nan")
+            rows.append((change.layer, position, token, norm, share))
+    return pd.DataFrame(rows, columns=["layer", "position", "token", "norm", "share"])
+
+
+def probability_of(found: Capture, attribution: Attribution) -> float:
+    """Of the target, at the position of an attribution."""
+    logits = found.logits_at(0, attribution.position).double()
+    return float(logits.softmax(-1)[attribution.target_ids[0]])

@@ -1,0 +1,53 @@
+"""``emmet``: many facts rewritten at once in one layer, each of them exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from ..errors import InputError
+from ..facts import Fact
+from ..models import Model
+from .edit import Edit
+from .joint import joint_edit
+from .moments import RIDGE
+from .preparing import Moment, Progress, make_plan, moment_words
+from .settings import Settings
+from .spreading import emmet_left
+
+
+def emmet(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    target: str | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    epsilon: float = 0.0,
+    moment: Moment = None,
+    ridge: float = RIDGE,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | Settings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit:
+    """Rewrite facts together under ROME's constraint: each key goes all the way, at the least cost for the corpus.
+
+    The layer's values get C⁻¹K (KᵀC⁻¹K + εI)⁻¹ Rᵀ. Of one fact it is ROME with consistent keys.
+
+    Args:
+        model, facts, target, layer, moment, ridge, contexts, seed, settings, force, progress: as :func:`ffnmem.rome`.
+        epsilon: relative to the mean diagonal of KᵀC⁻¹K; above 0 where keys are alike, as of one subject's facts.
+
+    Returns: One :class:`Edit` of all facts.
+
+    Raises: as :func:`ffnmem.rome`; InputError: two facts with one key, which cannot both be satisfied at epsilon 0.
+
+    Source: Gupta et al. 2024 (2403.14236), §3.
+    """
+    if not epsilon >= 0:
+        raise InputError(f"epsilon must be at least 0, not {epsilon!r}")
+    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    closed = emmet_left(plan, epsilon, ridge)
+    recorded = {"epsilon": epsilon, **moment_words(plan, ridge)}
+    return joint_edit(plan, "emmet", [plan.settings.layer], closed, recorded, force, progress)

@@ -1,0 +1,110 @@
+"""``ft_l``: a fact rewritten by fine-tuning one layer's values within a bound, as a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsIndex
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import InputError, check_count
+from ..facts import Fact
+from ..models import Model
+from ..models.replaying import Replay
+from .edit import Edit, LayerChange
+from .preparing import Plan, Progress, finished, make_plan, numbers_of, one_or_all, weight_norm
+from .requests import Request
+from .values import BETAS, EPSILON
+
+STEPS, STOP = 25, 1e-2  # the ROME authors' program
+RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
+
+
+def ft_l(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    target: str | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    bound: float | None = None,
+    rate: float | None = None,
+    steps: int = STEPS,
+    stop: float = STOP,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Edit | tuple[Edit, ...]:
+    """Rewrite a fact by fine-tuning one layer's values on its prompt, no weight moving further than a bound.
+
+    Args:
+        model, facts, target, layer, progress: as :func:`ffnmem.rome` has them.
+        bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a fiftieth of the
+            root mean square of the layer's values.
+        rate: Adam's; default as large as the bound.
+        steps, stop: at most so many, until the loss is so low.
+        seed, settings: accepted as other editors accept them; only the layer is used.
+
+    Returns: An :class:`Edit` for one fact, a tuple for some.
+
+    Raises: InputError: no target, numbers out of range. OutOfRangeError: no such layer.
+
+    Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
+    """
+    check_count("steps", steps)
+    plan = make_plan(model, facts, target, layer=layer, contexts=("{}",), seed=seed, settings=settings)
+    at = plan.settings.layer
+    if plan.settings.source == "published":
+        natural = BOUND
+    else:
+        values = model.ffn[at].values
+        natural = weight_norm(model, at) / values.numel() ** 0.5 / 50
+    limit = natural if bound is None else bound
+    pace = limit if rate is None else rate
+    for name, value in (("bound", limit), ("rate", pace)):
+        if not value > 0:
+            raise InputError(f"{name} must be above 0, not {value!r}")
+    edits = []
+    for i, request in enumerate(plan.requests):
+        edits.append(tuned(plan, i, request, limit, pace, steps, stop))
+        if progress is not None:
+            progress(i + 1, len(plan.requests))
+    return one_or_all(facts, edits)
+
+
+def tuned(plan: Plan, which: int, request: Request, bound: float, rate: float, steps: int, stop: float) -> Edit:
+    row, layer = request.rows[0], plan.settings.layer
+    tokens = torch.tensor([row.tokens], device=plan.model.device)
+    replay = Replay(plan.layers, tokens, start=layer)
+    m, above = replay.coefficients[layer], replay.stream[layer + 1]
+    ids = torch.tensor(request.ids, device=m.device)
+
+    def loss_of(delta: Float[Tensor, "d_mlp d_model"]) -> Tensor:
+        final = replay.finish([layer], above + m @ delta.to(m.dtype), last=len(ids))
+        logs = replay.logits(final[0]).float().log_softmax(-1)
+        return -logs.gather(1, ids.unsqueeze(1)).mean()
+
+    delta = torch.zeros(m.shape[-1], above.shape[-1], dtype=torch.float32, device=m.device)
+    first, second = torch.zeros_like(delta), torch.zeros_like(delta)
+    taken, losses = 0, []
+    for step in range(steps):
+        moving = delta.clone().requires_grad_()
+        with torch.enable_grad():
+            loss = loss_of(moving)
+            losses.append(float(loss.detach()))
+            if losses[-1] < stop:
+                break
+            (gradient,) = torch.autograd.grad(loss, moving)
+        first = BETAS[0] * first + (1 - BETAS[0]) * gradient
+        second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+        mean, spread = first / (1 - BETAS[0] ** (step + 1)), second / (1 - BETAS[1] ** (step + 1))
+        delta = (delta - rate * mean / (spread.sqrt() + EPSILON)).clamp(-bound, bound)
+        taken += 1
+    with torch.no_grad():
+        last = float(loss_of(delta))
+    change = LayerChange(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
+    numbers = numbers_of(request, None, steps=taken, loss=last, change=change.norm / weight_norm(plan.model, layer))
+    return finished(
+        plan, [which], "ft_l", [change], [numbers], bound=bound, fine_tuning_rate=rate, fine_tuning_stop=stop
+    )

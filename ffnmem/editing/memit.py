@@ -1,0 +1,63 @@
+"""``memit``: many facts rewritten at once, over several layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from ..errors import InputError
+from ..facts import Fact
+from ..models import Model
+from .edit import Edit
+from .joint import joint_edit, layer_range
+from .moments import RIDGE
+from .preparing import Moment, Progress, make_plan, moment_words
+from .settings import Settings
+from .spreading import memit_left
+
+WEIGHTS = {"gpt2-xl": 20_000.0}  # λ of the published program
+SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
+
+
+def memit(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    target: str | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    layers: int | None = None,
+    weight: float | None = None,
+    moment: Moment = None,
+    ridge: float = RIDGE,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | Settings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit:
+    """Rewrite facts together: least squares over their keys and the corpus', spread over several layers.
+
+    Each layer's values get (λC + KKᵀ)⁻¹ K Rᵀ, R being the layer's share of what is still missing of each fact's δ above
+    the highest layer. Unlike :func:`ffnmem.rome` it gives way where facts or the corpus disagree: at one fact its key
+    goes the share kᵀC⁻¹k / (λ + kᵀC⁻¹k) of the way in each layer.
+
+    Args:
+        model, facts, target, moment, ridge, contexts, seed, settings, force, progress: as :func:`ffnmem.rome` has them.
+        layer: the highest layer that is edited; default by the model's name or depth.
+        layers: how many layers up to it share the edit; default a tenth of the depth, as published for GPT-2 XL.
+        weight: λ; default the published one, else a tenth of d_mlp (which is the mean of kᵀC⁻¹k over the corpus).
+
+    Returns: One :class:`Edit` of all facts.
+
+    Raises: as :func:`ffnmem.rome`.
+
+    Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
+    """
+    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    own = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp) if weight is None else weight
+    if not own > 0:
+        raise InputError(f"weight must be above 0, not {weight!r}")
+    where = layer_range(plan, layers)
+    closed = memit_left(plan, own, ridge)
+    recorded = {"weight": own, **moment_words(plan, ridge)}
+    return joint_edit(plan, "memit", where, closed, recorded, force, progress)

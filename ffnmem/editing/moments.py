@@ -1,0 +1,297 @@
+"""``SecondMoment``: C = E[m mᵀ] of every layer's coefficients, and what edits ask of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed
+from ..models import Model
+from ..resources import EMBEDDED, embedded_folder
+from .triangles import diagonal, square
+
+RIDGE = 1e-6  # of the mean diagonal
+NULL = 2e-2  # AlphaEdit's threshold
+KEPT = 8  # square matrices kept, 8·d_mlp² bytes each: 75 MB for GPT-2 small
+SHIPPED = "second_moments.safetensors"
+MAKE = "make one with second_moment(model, corpus, out) and pass it"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Text that a second moment has seen.
+
+    Attributes:
+        corpus_hash: of the whole corpus, see :class:`ffnmem.corpus.Packed`.
+        source: its name.
+        ranges: the numbers of the sequences seen, as ascending (first, end) with the end left out.
+    """
+
+    corpus_hash: str
+    source: str
+    ranges: tuple[tuple[int, int], ...]
+
+    def overlaps(self, other: Part) -> bool:
+        """Whether both hold a sequence of one corpus."""
+        return self.corpus_hash == other.corpus_hash and any(
+            max(a, c) < min(b, d) for a, b in self.ranges for c, d in other.ranges
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoment:
+    """C_l = E[m mᵀ], m the coefficients of layer l, over the tokens of a text. Made by :func:`second_moment`.
+
+    Attributes:
+        model: the name of the model, fingerprint: its weights.
+        tokenizer_hash: of the tokenizer that made the tokens.
+        layers: the layers it holds.
+        widths: d_mlp of each.
+        count: tokens seen; no BOS, pads or special tokens.
+        context: the longest sequence in tokens, BOS included. prepend_bos: whether sequences had one.
+        parts: which text.
+        provenance: how it was made.
+
+    Source: Meng et al. 2022 (2202.05262), equation 2: C = KKᵀ "uncentered covariance of keys"; Kohonen 1972.
+    """
+
+    model: str
+    fingerprint: str
+    tokenizer_hash: str
+    layers: tuple[int, ...]
+    widths: tuple[int, ...]
+    count: int
+    context: int
+    prepend_bos: bool
+    parts: tuple[Part, ...]
+    provenance: Mapping[str, Any]
+    sums: Mapping[int, Tensor] = field(repr=False)
+    """Σ m mᵀ by layer: the upper triangle, row by row."""
+    _conditions: dict[int, float] = field(default_factory=dict, repr=False)
+    _kept: dict[tuple[Any, ...], Tensor] = field(default_factory=dict, repr=False)
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def corpus_hash(self) -> str:
+        """The hash of the corpus; of several corpora, all of them joined by ``+``."""
+        return "+".join(dict.fromkeys(part.corpus_hash for part in self.parts))
+
+    def width(self, layer: int) -> int:
+        """d_mlp of a layer; raises OutOfRangeError for one that is not here."""
+        if layer not in self.layers:
+            held = listed(self.layers)
+            raise OutOfRangeError(f"layer {layer} is not in this second moment of {self.model}, which has {held}")
+        return self.widths[self.layers.index(layer)]
+
+    def check(self, model: Model) -> None:
+        """Raise ModelError unless this was made for these weights, or for these without the edits applied to them."""
+        if self.fingerprint not in (model.unedited_fingerprint, model.fingerprint):
+            raise ModelError(
+                f"this second moment is of {self.model} ({self.fingerprint}), not of {model.name} "
+                f"({model.fingerprint}): {MAKE}"
+            )
+
+    def matrix(self, layer: int) -> Float64[Tensor, "d_mlp d_mlp"]:
+        """C of a layer, a new tensor on the CPU."""
+        width = self.width(layer)
+        return square(self.sums[layer], width) / self.count
+
+    # -- solving -------------------------------------------------------------------------------------------------
+
+    def solve(self, layer: int, keys: Float[Tensor, "n d_mlp"], ridge: float = RIDGE) -> Float64[Tensor, "n d_mlp"]:
+        """(C + ridge·c̄·I)⁻¹ k for each row k of ``keys``, in float64 on their device; c̄ is the mean diagonal of C.
+
+        The Cholesky factor is kept, so that further calls are cheap. The ridge makes C invertible where text was
+        short or a neuron never fires; at its default, directions that carry more than a millionth of the mean neuron's
+        second moment are hardly touched.
+
+        Args:
+            layer: one of :attr:`layers`.
+            keys: coefficient vectors, one a row.
+            ridge: relative to the mean diagonal, at least 0.
+
+        Raises:
+            InputError: keys of another width, a ridge below 0, or C + ridge that is not positive definite.
+            OutOfRangeError: a layer that is not here.
+        """
+        width = self.width(layer)
+        if keys.shape[-1] != width:
+            raise InputError(f"keys of layer {layer} have {width} coefficients, not {keys.shape[-1]}")
+        factor = self.factor(layer, ridge).to(keys.device)
+        return torch.cholesky_solve(keys.detach().double().T, factor).T
+
+    def factor(self, layer: int, ridge: float = RIDGE) -> Float64[Tensor, "d_mlp d_mlp"]:
+        """The lower Cholesky factor of C + ridge·c̄·I; kept: do not change it. Raises as :meth:`solve`."""
+        share = check_number("ridge", ridge)
+        if not 0 <= share < math.inf:
+            raise InputError(f"ridge must be at least 0 and finite, not {ridge!r}")
+
+        def make() -> Tensor:
+            matrix = self.matrix(layer)
+            mean = torch.diagonal(matrix).mean()
+            torch.diagonal(matrix).add_(share * mean)
+            factor, failed = torch.linalg.cholesky_ex(matrix)
+            if int(failed) or not float(mean) > 0:
+                raise InputError(
+                    f"the second moment of layer {layer} with ridge {share:g} is not positive definite after "
+                    f"{self.count} tokens for {self.width(layer)} neurons: give more text, or a larger ridge"
+                )
+            return factor
+
+        return self.kept(("factor", layer, share), make)
+
+    def null_projection(self, layer: int, threshold: float = NULL) -> Float64[Tensor, "d_mlp d_mlp"]:
+        """P, which projects on the eigenvectors of C whose eigenvalue is below ``threshold``; kept: do not change it.
+
+        The threshold is absolute, in squared coefficients, as published; what counts as small differs between models.
+
+        Source: AlphaEdit, Fang et al. 2024 (2410.02355), section 3.2; its program takes U of C's singular value
+        decomposition at singular values below 2e-2, which are C's eigenvectors, and P = U Uᵀ.
+        """
+        below = check_number("threshold", threshold)
+
+        def make() -> Tensor:
+            eigenvalues, vectors = torch.linalg.eigh(self.matrix(layer))
+            small = vectors[:, eigenvalues < below]
+            return small @ small.T
+
+        return self.kept(("null", layer, below), make)
+
+    def kept(self, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Tensor:
+        """What an earlier call made, or a new one; the oldest of more than KEPT goes."""
+        if key not in self._kept:
+            made = make()
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = made
+        return self._kept[key]
+
+    # -- figures -------------------------------------------------------------------------------------------------
+
+    def condition(self, layer: int) -> float:
+        """The largest eigenvalue of C over the smallest, no ridge; inf where C is singular to float64's rounding.
+
+        Computed before anything was rounded, if the file was saved in float32.
+        """
+        if layer not in self._conditions:
+            eigenvalues = self.eigenvalues(layer)
+            least = float(eigenvalues[0])
+            noise = float(eigenvalues[-1]) * len(eigenvalues) * torch.finfo(torch.float64).eps
+            self._conditions[layer] = float(eigenvalues[-1]) / least if least > noise else math.inf
+        return self._conditions[layer]
+
+    def eigenvalues(self, layer: int) -> Float64[Tensor, " d_mlp"]:
+        """The eigenvalues of C, ascending."""
+        return self.kept(("eigenvalues", layer), lambda: torch.linalg.eigvalsh(self.matrix(layer)))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Columns layer, count, trace (of C), condition, rank (eigenvalues above rounding), effective_rank.
+
+        The effective rank is (Σλ)²/Σλ², the number of equal eigenvalues that would spread as much.
+        """
+        rows = []
+        for layer, width in zip(self.layers, self.widths, strict=True):
+            eigenvalues = self.eigenvalues(layer)
+            noise = eigenvalues[-1] * width * torch.finfo(self.sums[layer].dtype).eps
+            rows.append(
+                {
+                    "layer": layer,
+                    "count": self.count,
+                    "trace": float(diagonal(self.sums[layer], width).sum()) / self.count,
+                    "condition": self.condition(layer),
+                    "rank": int((eigenvalues > noise).sum()),
+                    "effective_rank": float(eigenvalues.sum() ** 2 / eigenvalues.square().sum()),
+                }
+            )
+        frame = pd.DataFrame(rows)
+        frame.attrs["provenance"] = dict(self.provenance)
+        return frame
+
+    def __repr__(self) -> str:
+        layers = f"{len(self.layers)} layer{'s' if len(self.layers) > 1 else ''}"
+        return f"SecondMoment({self.model!r}: {layers} of {max(self.widths)} neurons, {self.count} tokens)"
+
+    def _repr_html_(self) -> str:
+        known = [self._conditions.get(layer) for layer in self.layers]
+        rows = "".join(
+            f"<tr><td>{layer}</td><td>{width}</td><td>{'–' if known is None else f'{known:.2e}'}</td></tr>"
+            for layer, width, known in zip(self.layers, self.widths, known, strict=True)
+        )
+        sources = ", ".join(dict.fromkeys(part.source for part in self.parts))
+        return (
+            f"<div><p>Second moment of {escape(self.model)}'s coefficients over {self.count:,} tokens of "
+            f"{escape(sources)}</p><table><tr><th>layer</th><th>neurons</th><th>condition</th></tr>{rows}</table>"
+            f"<p><small>{escape(', '.join(f'{k} {v}' for k, v in self.provenance.items()))}</small></p></div>"
+        )
+
+    # -- joining and keeping -------------------------------------------------------------------------------------
+
+    @staticmethod
+    def merge(moments: Sequence[SecondMoment]) -> SecondMoment:
+        """Join second moments of different text, as if all of it had been read at once.
+
+        The result does not depend on their order; how merges are nested changes float64 rounding only.
+
+        Raises: InputError: none given, other weights, layers or settings, or text that two of them hold.
+        """
+        from .moments_merging import merge
+
+        return merge(moments)
+
+    def save(self, path: str | Path, dtype: str = "float64") -> Path:
+        """Write a safetensors file, whole or not at all: packed triangles, and a header that says all the rest.
+
+        Args:
+            path: the file. dtype: ``"float64"``, or ``"float32"`` at half the size.
+
+        Raises: FileError: a file that cannot be written. InputError: another dtype.
+        """
+        from .moments_file import save
+
+        return save(self, path, dtype)
+
+    @staticmethod
+    def load(path: str | Path) -> SecondMoment:
+        """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
+        from .moments_file import load
+
+        return load(path)
+
+
+def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -> SecondMoment:
+    """The second moment to edit a model with.
+
+    Args:
+        source: one in memory, a file, ``"atlas"`` for the shipped one, or None for the shipped one of these weights.
+        model: the model to edit.
+
+    Raises:
+        InputError: None, and nothing ships for these weights. ModelError: one of other weights.
+        FileError: no such file, or a damaged one.
+    """
+    if source is None:
+        found = next((m for m in map(shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
+        if found is None:
+            raise InputError(f"{model.name} ({model.fingerprint}) comes without a second moment: {MAKE}")
+        return found
+    if isinstance(source, SecondMoment):
+        moment = source
+    else:
+        moment = shipped(str(source)) if str(source) in EMBEDDED else SecondMoment.load(source)
+    moment.check(model)
+    return moment
+
+
+def shipped(name: str) -> SecondMoment:
+    """The second moment that ships with an embedded model; raises FileError."""
+    return SecondMoment.load(embedded_folder(name) / SHIPPED)

@@ -1,0 +1,173 @@
+"""What editors share: requests, contexts, second moments, v*, and an ``Edit`` with all that it was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import pandas as pd
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from ..errors import InputError
+from ..facts import Fact
+from ..models import Model
+from ..models.plain_layers import PlainLayers
+from .contexts import check_contexts, sample_contexts
+from .edit import Edit, LayerChange
+from .moments import SecondMoment, load_second_moment
+from .requests import Request, make_requests
+from .settings import Settings, settings_for
+from .values import Found, optimise
+
+Moment = SecondMoment | str | Path | None
+Progress = Callable[[int, int], None]
+CHANGE_LIMIT = 2.0  # of ‖ΔW‖/‖W‖
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Requests and all that is needed to fulfil them.
+
+    Attributes:
+        model: to edit, as it is now. layers: its plain layers.
+        requests: what is to be rewritten.
+        contexts: in which keys are averaged and targets are trained. seed: of their sampling.
+        settings: how v* is found.
+        source: what the second moment is read from.
+    """
+
+    model: Model
+    layers: PlainLayers
+    requests: tuple[Request, ...]
+    contexts: tuple[str, ...]
+    seed: int
+    settings: Settings
+    source: Moment
+
+    @cached_property
+    def moment(self) -> SecondMoment:
+        """The second moment of the model's coefficients; loaded where an editor needs it."""
+        return load_second_moment(self.source, self.model)
+
+    def of(self, some: Iterable[int]) -> tuple[Request, ...]:
+        return tuple(self.requests[i] for i in some)
+
+
+def make_plan(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    target: str | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    moment: Moment = None,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | Settings | None = None,
+) -> Plan:
+    """What the editors' arguments mean; see :func:`ffnmem.rome`.
+
+    Raises: InputError: facts without target, contexts without ``{}``, unknown settings. OutOfRangeError: no such layer.
+        UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
+    """
+    from .requests import as_facts
+
+    some = as_facts(facts)
+    if isinstance(settings, Settings):
+        own = settings if layer is None else settings_for(model, model.layer(layer), settings.changed())
+    else:
+        own = settings_for(model, None if layer is None else model.layer(layer), settings)
+    texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
+    if texts[0] != "{}":
+        texts = ("{}", *texts)
+    requests = make_requests(model, some, target, texts)
+    return Plan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
+
+
+def find_values(plan: Plan, progress: Progress | None = None) -> list[Found]:
+    """δ for each request of a plan."""
+    return optimise(plan.layers, plan.requests, plan.settings, progress=progress)
+
+
+def whitened(plan: Plan, layer: int, keys: Float64[Tensor, "n d_mlp"], ridge: float) -> Float64[Tensor, "n d_mlp"]:
+    """C⁻¹k for each key."""
+    return plan.moment.solve(layer, keys, ridge)
+
+
+def weight_norm(model: Model, layer: int) -> float:
+    """‖W‖ of a layer's values."""
+    return float(torch.linalg.matrix_norm(model.ffn[layer].values.detach().double()))
+
+
+def check_change(plan: Plan, changes: Sequence[LayerChange], name: str, force: bool, **numbers: float) -> float:
+    """‖ΔW‖/‖W‖, the largest of the layers; refused where it is no small change of the layer's weights.
+
+    Single edits that are far larger than others are what breaks a model (Gupta et al. 2024, 2403.07175).
+
+    Raises: InputError: above CHANGE_LIMIT, unless forced.
+    """
+    ratio = max(change.norm / weight_norm(plan.model, change.layer) for change in changes)
+    if not force and not ratio <= CHANGE_LIMIT:
+        also = "".join(f", {word} = {number:.3g}" for word, number in numbers.items())
+        raise InputError(
+            f"the edit of {name} would change a layer by {ratio:.3g} times its own norm (at most {CHANGE_LIMIT:g}"
+            f"{also}): it would likely break the model; force=True (--force) makes it all the same"
+        )
+    return ratio
+
+
+def numbers_of(request: Request, found: Found | None, **more: Any) -> dict[str, Any]:
+    """A row of an edit's numbers."""
+    row: dict[str, Any] = {"id": request.fact.id}
+    if found is not None:
+        row |= {
+            "steps": found.steps,
+            "loss": found.loss,
+            "delta": float(found.delta.norm()) / found.scale,
+            "before": found.before,
+            "after_delta": found.after,
+        }
+    return {**row, **more}
+
+
+def finished(
+    plan: Plan,
+    which: Sequence[int],
+    method: str,
+    changes: Sequence[LayerChange],
+    rows: Sequence[Mapping[str, Any]],
+    **settings: Any,
+) -> Edit:
+    """The edit of some of a plan's requests."""
+    requests = plan.of(which)
+    return Edit.of(
+        plan.model,
+        list(changes),
+        method=method,
+        facts=[request.fact for request in requests],
+        targets=[request.target for request in requests],
+        settings={
+            **plan.settings.to_dict(),
+            **settings,
+            "contexts": list(plan.contexts),
+            "context_seed": plan.seed,
+        },
+        numbers=pd.DataFrame(list(rows)),
+    )
+
+
+def one_or_all(facts: Fact | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
+    """One edit for one fact, as many as facts for some."""
+    return edits[0] if isinstance(facts, Fact) else tuple(edits)
+
+
+def moment_words(plan: Plan, ridge: float) -> dict[str, Any]:
+    """What an edit records of its second moment."""
+    return {
+        "second_moment": {"tokens": plan.moment.count, "corpus": plan.moment.corpus_hash},
+        "ridge": ridge,
+    }

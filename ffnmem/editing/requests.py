@@ -1,0 +1,91 @@
+"""What is asked of an editor: a fact and a new target, and the rows of tokens that say it in several contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..errors import InputError
+from ..facts import Fact
+from ..facts.asking import ask_about, target_ids
+from ..models import Model
+
+KL_TEMPLATE = "{} is a"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt with all of its target's tokens but the last one.
+
+    Attributes:
+        tokens: its ids.
+        lookup: the position of the subject's last token.
+    """
+
+    tokens: tuple[int, ...]
+    lookup: int
+
+    @property
+    def after(self) -> int:
+        """How many positions there are from the lookup on."""
+        return len(self.tokens) - self.lookup
+
+
+@dataclass(frozen=True)
+class Request:
+    """One rewrite: this fact shall have that target.
+
+    Attributes:
+        fact: what is rewritten.
+        target: the new one, a plain word or some.
+        ids: its tokens.
+        rows: the fact's prompt after each context, the first one without any.
+        essence: the prompt whose prediction shall stay (Meng et al. 2022, §3.1).
+    """
+
+    fact: Fact
+    target: str
+    ids: tuple[int, ...]
+    rows: tuple[Row, ...]
+    essence: Row
+
+
+def as_facts(facts: Fact | Iterable[Fact]) -> list[Fact]:
+    found = [facts] if isinstance(facts, Fact) else list(facts)
+    if not found or not all(isinstance(fact, Fact) for fact in found):
+        raise InputError("an edit needs a fact or some: fm.load_facts gives them, Fact(…) makes one")
+    return found
+
+
+def make_requests(model: Model, facts: Sequence[Fact], target: str | None, contexts: Sequence[str]) -> list[Request]:
+    """The requests for some facts.
+
+    Args:
+        model: whose tokenizer is used.
+        facts: what to rewrite.
+        target: the new target of all; default each fact's own ``target_new``.
+        contexts: templates with one ``{}`` for the prompt; the first must be ``"{}"``.
+
+    Raises: InputError: a fact without a new target, a target that is the true one, or a prompt that is too long.
+    """
+    if not contexts or contexts[0] != "{}":
+        raise InputError("the first context must be '{}', the prompt without any")
+    return [make_request(model, fact, target, contexts) for fact in facts]
+
+
+def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequence[str]) -> Request:
+    wanted = fact.target_new if target is None else target
+    name = fact.id or fact.text
+    if wanted is None or not wanted.strip():
+        raise InputError(f"fact {name!r} has no new target: name one, such as target='Rome'")
+    if wanted.strip() == fact.target_true.strip():
+        raise InputError(f"fact {name!r}: the new target {wanted.strip()!r} is its true one already")
+    ids = target_ids(model, wanted)
+    rows = []
+    for context in contexts:
+        asked = ask_about(model, context.replace("{}", fact.prompt), fact.subject)
+        if len(asked.tokens) + len(ids) > model.n_ctx:
+            raise InputError(f"fact {name!r}: its prompt, a context and the target exceed {model.n_ctx} tokens")
+        rows.append(Row(asked.tokens + ids[:-1], asked.subject_last))
+    about = ask_about(model, KL_TEMPLATE, fact.subject)
+    return Request(fact, wanted.strip(), ids, tuple(rows), Row(about.tokens, about.subject_last))

@@ -1,0 +1,102 @@
+"""``rome``: a fact rewritten by a rank-one change of one layer's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from torch import Tensor
+
+from ..errors import check_choice
+from ..facts import Fact
+from ..models import Model
+from .edit import Edit, LayerChange
+from .moments import RIDGE
+from .preparing import (
+    Moment,
+    Plan,
+    Progress,
+    check_change,
+    find_values,
+    finished,
+    make_plan,
+    moment_words,
+    numbers_of,
+    one_or_all,
+)
+from .settings import Settings
+from .values import Found
+
+KEYS = ("consistent", "original")
+
+
+def rome(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    target: str | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    keys: str = "consistent",
+    moment: Moment = None,
+    ridge: float = RIDGE,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | Settings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit | tuple[Edit, ...]:
+    """Rewrite a fact: one layer shall write v* for the subject's key k*, and change little for other keys.
+
+    k* is the mean coefficient vector at the subject's last token over contexts; v* is what makes the model say the new
+    target there; W + ΔW with ΔW = (v* − Wk*) (C⁻¹k*)ᵀ / (k*ᵀC⁻¹k*) takes k* to v* at the least cost for the keys of
+    the corpus behind C. Several facts are prepared in one batch and give an edit each, independent of each other.
+
+    Args:
+        model: from :func:`ffnmem.load`, as it is now.
+        facts: one, or some.
+        target: the new target of all; default each fact's ``target_new``.
+        layer: whose FFN is edited; default by the model's name or depth.
+        keys: "consistent" uses the averaged key throughout; "original" takes the plain prompt's key everywhere but in
+            C⁻¹k*, as the published program does.
+        moment: the second moment C: from :func:`ffnmem.second_moment`, a file, or None for one that ships.
+        ridge: added to C, relative to its mean diagonal.
+        contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
+        settings: changes of :class:`ffnmem.editing.settings.Settings`, as ``{"steps": 40}``.
+        force: make an edit also where it changes the layer by more than twice its own norm.
+        progress: called with the facts done and all of them.
+
+    Returns: An :class:`Edit` for one fact, a tuple of them for some. Nothing is applied.
+
+    Raises:
+        InputError: no target, no second moment for this model, unknown settings, an outlier that is not forced.
+        OutOfRangeError: no such layer. UnsupportedModelError: layers that cannot be run by themselves.
+
+    Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
+    """
+    check_choice("keys", keys, KEYS)
+    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    plan.moment.layers  # noqa: B018 (a missing second moment is told before minutes of work)
+    found = find_values(plan, progress)
+    edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
+    return one_or_all(facts, edits)
+
+
+def rank_one(plan: Plan, which: int, found: Found, keys: str, ridge: float, force: bool) -> Edit:
+    """The edit of one of a plan's requests."""
+    layer, request = plan.settings.layer, plan.requests[which]
+    left, right, strength = factors(plan, found, keys, ridge)
+    change = LayerChange(layer, left.unsqueeze(0), right.unsqueeze(0))
+    ratio = check_change(plan, [change], repr(request.fact.id or request.fact.text), force, **{"k·u": strength})
+    row = numbers_of(request, found, key_u=strength, change=ratio)
+    return finished(plan, [which], "rome", [change], [row], keys=keys, **moment_words(plan, ridge))
+
+
+def factors(plan: Plan, found: Found, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
+    """u, r and k·u (u = C⁻¹k*/‖C⁻¹k*‖)."""
+    averaged, written = found.keys.double().mean(0), found.written.double()
+    u = plan.moment.solve(plan.settings.layer, averaged.unsqueeze(0), ridge)[0]
+    u = u / u.norm()
+    key, now = (averaged, written.mean(0)) if keys == "consistent" else (found.keys[0].double(), written[0])
+    target = now + found.delta.double()  # v*
+    strength = float(key @ u)
+    return u, (target - now) / strength, strength

@@ -1,0 +1,115 @@
+"""How an editor works: published settings by the model's name, derived ones for any other model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import InputError, check_count
+from ..models import Model
+
+STEPS, RATE, STOP, KL, DECAY = 20, 0.5, 0.05, 0.0625, 0.5  # Meng et al. 2022, their program's hyperparameters
+PUBLISHED = {  # layer and clamp of ROME
+    "gpt2": (5, 4.0),
+    "openai-community/gpt2": (5, 4.0),
+    "gpt2-medium": (8, 3.0),
+    "openai-community/gpt2-medium": (8, 3.0),
+    "gpt2-large": (12, 4.0),
+    "openai-community/gpt2-large": (12, 4.0),
+    "gpt2-xl": (17, 4.0),
+    "openai-community/gpt2-xl": (17, 4.0),
+}
+DERIVED_STEPS, DERIVED_RATE, DERIVED_CLAMP, DERIVED_STOP = 80, 0.05, 4.0, 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How v* is found.
+
+    Attributes:
+        layer: whose FFN is edited.
+        steps: at most; the last one only measures.
+        rate: Adam's step size.
+        relative: whether ``rate`` is in units of ‖v₀‖/√d_model, the size of a coordinate of what the FFN writes.
+        stop: the loss from which down no further step is taken.
+        clamp: the largest ‖δ‖ in units of ‖v₀‖.
+        kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖².
+        source: "published", "derived" or "given".
+    """
+
+    layer: int
+    steps: int = STEPS
+    rate: float = RATE
+    relative: bool = False
+    stop: float = STOP
+    clamp: float = 4.0
+    kl: float = KL
+    decay: float = DECAY
+    source: str = "given"
+
+    def step_size(self, scales: Float[Tensor, " requests"], d_model: int) -> Float[Tensor, " requests"]:
+        """Adam's step size for each request, given its ‖v₀‖."""
+        if self.relative:
+            return self.rate * scales / math.sqrt(d_model)
+        return self.rate * scales.new_ones(scales.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    def changed(self) -> dict[str, Any]:
+        """What can be set, as it is."""
+        return {name: value for name, value in asdict(self).items() if name not in ("source", "layer")}
+
+
+def default_settings(name: str, n_layers: int) -> Settings:
+    """Those of a model of this name and depth."""
+    if name in PUBLISHED:
+        layer, clamp = PUBLISHED[name]
+        return Settings(layer, clamp=clamp, source="published")
+    early = max(0, round(n_layers / 3) - 2)
+    return Settings(
+        early,
+        DERIVED_STEPS,
+        DERIVED_RATE,
+        relative=True,
+        stop=DERIVED_STOP,
+        clamp=DERIVED_CLAMP,
+        source="derived",
+    )
+
+
+def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a model: published ones for a name that has them, else derived from its size.
+
+    Derived: a layer in the first third (the published ones lie between .33 and .42 of the depth; small models recall
+    earlier), steps in units of what the FFN writes, and more of them.
+
+    Args:
+        layer: another one than theirs.
+        changes: fields of :class:`Settings` to set.
+
+    Raises: InputError: an unknown field, or a value out of range. OutOfRangeError: no such layer.
+    """
+    found = default_settings(model.name, model.n_layers)
+    if layer is not None:
+        found = replace(found, layer=model.layer(layer))
+    unknown = set(changes or {}) - {*asdict(found)} | ({"source"} & set(changes or {}))
+    if unknown:
+        names = ", ".join(name for name in asdict(found) if name != "source")
+        raise InputError(f"unknown setting {sorted(unknown)[0]!r}: settings are {names}")
+    if changes:
+        found = replace(found, **changes, source="given")
+    check_count("steps", found.steps)
+    for name in ("rate", "clamp"):
+        if not getattr(found, name) > 0:
+            raise InputError(f"{name} must be above 0, not {getattr(found, name)!r}")
+    for name in ("stop", "kl", "decay"):
+        if not getattr(found, name) >= 0:
+            raise InputError(f"{name} must be at least 0, not {getattr(found, name)!r}")
+    return replace(found, layer=model.layer(found.layer))

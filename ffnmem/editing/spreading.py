@@ -1,0 +1,146 @@
+"""Closed forms for many facts at once, in one layer or spread over several: MEMIT, EMMET and AlphaEdit.
+
+All add ``leftᵀ @ right`` to a layer's values, where the rows of ``right`` are what is still missing of each fact's v*
+and ``left`` says which coefficients bring it. They differ in ``left`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from ..errors import InputError
+from ..models.replaying import Replay
+from ..models.scoring import padded
+from .edit import LayerChange
+from .preparing import Plan
+from .requests import Request
+from .values import Found
+
+SINGULAR = 1e10  # the condition number of KᵀC⁻¹K from which on keys count as the same
+
+Closed = Callable[[int, Float64[Tensor, "n d_mlp"]], Float64[Tensor, "n d_mlp"]]
+"""``closed(layer, keys)``: ``left`` for the keys of some facts."""
+
+
+def spread(
+    plan: Plan, requests: Sequence[Request], found: Sequence[Found], layers: Sequence[int], closed: Closed
+) -> tuple[list[LayerChange], list[Float64[Tensor, "n d_mlp"]]]:
+    """The changes of some layers that together bring each fact's δ to the highest of them.
+
+    From the lowest layer up: keys and what is still missing are read with the changes so far, and a layer takes its
+    share of the rest, one part of as many layers as are left.
+
+    Returns: The changes, and each layer's keys (for the numbers of an edit).
+
+    Source: Meng et al. 2023 (2210.07229), §4.3 and algorithm 1.
+    """
+    text = Text(plan, requests, layers)
+    wanted = text.clean + torch.stack([one.delta.double() for one in found])
+    changes: list[LayerChange] = []
+    seen = []
+    for place, layer in enumerate(layers):
+        keys, now = text.read(changes, layer)
+        missing = (wanted - now) / (len(layers) - place)
+        changes.append(LayerChange(layer, closed(layer, keys), missing))
+        seen.append(keys)
+    return changes, seen
+
+
+class Text:
+    """The rows of some requests from the lowest layer to the highest, with changes so far."""
+
+    def __init__(self, plan: Plan, requests: Sequence[Request], layers: Sequence[int]) -> None:
+        rows = [row for request in requests for row in request.rows]
+        device = plan.model.device
+        tokens, mask = padded([row.tokens for row in rows], device)
+        self.replay = Replay(plan.layers, tokens, mask, start=layers[0])
+        self.low, self.high = layers[0], layers[-1]
+        self.first = self.replay.length - max(row.after for row in rows)
+        self.at = torch.tensor([self.replay.length - row.after for row in rows], device=device) - self.first
+        self.owner = torch.tensor([i for i, request in enumerate(requests) for _ in request.rows], device=device)
+        self.plain = torch.searchsorted(self.owner, torch.arange(len(requests), device=device))
+        self.every = torch.arange(len(rows), device=device)
+        self.clean = self.read([], layers[0])[1]
+
+    def read(
+        self, changes: Sequence[LayerChange], layer: int
+    ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
+        """Each request's mean key in a layer, and what stands above the highest layer for its plain prompt."""
+        by_layer = {change.layer: change for change in changes}
+        keys: list[Tensor] = []
+
+        def change(at: int, part: str, _first: int, written: Tensor, m: Tensor | None) -> Tensor:
+            if part != "ffn":
+                return written
+            assert m is not None
+            if at == layer:
+                keys.append(m[self.every, self.at].double())
+            if at not in by_layer:
+                return written
+            own = by_layer[at]
+            more = (m.double() @ own.left.to(m.device).T) @ own.right.to(m.device)
+            return (written.double() + more).to(written.dtype)
+
+        x = self.replay.stream[self.low][:, self.first :]
+        with torch.no_grad():
+            for at in range(self.low, self.high + 1):
+                x = self.replay.run_layer(at, x, self.first, self.every, None, change)
+        above = x[self.every, self.at].double()[self.plain]
+        count = len(self.plain)
+        sums = torch.zeros(count, keys[0].shape[1], dtype=torch.float64, device=x.device)
+        sums.index_add_(0, self.owner, keys[0])
+        return sums / torch.bincount(self.owner, minlength=count).unsqueeze(1), above
+
+
+def memit_left(plan: Plan, weight: float, ridge: float) -> Closed:
+    """(λC + KKᵀ)⁻¹K by rows, by Woodbury: C⁻¹K (λI + KᵀC⁻¹K)⁻¹ (Meng et al. 2023, eq. 14)."""
+
+    def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+        solved = plan.moment.solve(layer, keys, ridge)
+        inside = weight * torch.eye(len(keys), dtype=keys.dtype, device=keys.device) + keys @ solved.T
+        return torch.linalg.solve(inside, solved)
+
+    return closed
+
+
+def emmet_left(plan: Plan, epsilon: float, ridge: float) -> Closed:
+    """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2401.07453): every key goes exactly where it should at ε = 0.
+
+    ε is relative to the mean diagonal of KᵀC⁻¹K.
+    """
+
+    def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+        solved = plan.moment.solve(layer, keys, ridge)
+        inside = keys @ solved.T
+        inside = inside + epsilon * inside.diagonal().mean() * torch.eye(len(keys), dtype=keys.dtype)
+        if float(torch.linalg.cond(inside)) > SINGULAR:
+            raise InputError(
+                f"{len(keys)} facts have keys so alike in layer {layer} that not each can go its own way: "
+                "edit them one by one, or with epsilon above 0"
+            )
+        return torch.linalg.solve(inside, solved)
+
+    return closed
+
+
+def alphaedit_left(
+    plan: Plan, threshold: float, penalty: float, previous: dict[int, Float64[Tensor, "p d_mlp"]]
+) -> Closed:
+    """(P(KKᵀ + K_pK_pᵀ) + λI)⁻¹PK by rows, P the projection on what the corpus hardly uses (Fang et al. 2024).
+
+    PK lies in P's image, where the matrix is P(…)P + λI: solved there by Woodbury in as many dimensions as keys.
+    """
+
+    def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+        projection = plan.moment.null_projection(layer, threshold).to(keys.device)
+        inside = keys @ projection
+        both = torch.cat([inside, previous[layer] @ projection]) if layer in previous else inside
+        gram = both @ both.T + penalty * torch.eye(len(both), dtype=keys.dtype, device=keys.device)
+        # (λI + BBᵀ)⁻¹ PK = (PK − B (λI + BᵀB)⁻¹ Bᵀ PK) / λ
+        return (inside - torch.linalg.solve(gram, both @ inside.T).T @ both) / penalty
+
+    return closed

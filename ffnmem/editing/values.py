@@ -1,0 +1,222 @@
+"""v*: what a layer's FFN should write at the subject's last token, found for many facts in one batch.
+
+Everything below the layer and left of the subject's last token is computed once; each step runs the layers above it on
+the positions from there on, and unembeds only where a target is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..models.plain_layers import PlainLayers
+from ..models.replaying import Replay
+from ..models.scoring import padded
+from .requests import Request, Row
+from .settings import Settings
+
+BATCH_TOKENS = 3072
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's (Kingma & Ba 2015)
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What was found for one request.
+
+    Attributes:
+        keys: ``[contexts, d_mlp]``, the coefficients at the subject's last token after each context.
+        written: ``[contexts, d_model]``, what the FFN writes there for them.
+        delta: ``[d_model]``, to be written in addition.
+        steps: taken until the loss was low enough, or all.
+        loss: the last loss; nll: its part of the target.
+        before, after: the target's probability (the geometric mean over its tokens, over contexts) without and with
+            ``delta``.
+    """
+
+    keys: Float[Tensor, "contexts d_mlp"]
+    written: Float[Tensor, "contexts d_model"]
+    delta: Float[Tensor, " d_model"]
+    steps: int
+    loss: float
+    nll: float
+    before: float
+    after: float
+
+    @property
+    def scale(self) -> float:
+        """‖v₀‖: of what the FFN writes for the prompt without context."""
+        return float(self.written[0].norm())
+
+
+def optimise(
+    layers: PlainLayers,
+    requests: Sequence[Request],
+    settings: Settings,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> list[Found]:
+    """δ for each request: by gradient descent on the target's loss, with the essence's prediction held (METHODS §5).
+
+    Losses are summed over requests, so that their gradients do not mix; steps, stop and clamp are each request's own.
+    Doing them one by one gives the same to rounding.
+
+    Args:
+        layers: of the model.
+        requests: from :func:`ffnmem.editing.requests.make_requests`.
+        settings: layer, steps, step size, stop, clamp and weights of the loss.
+        batch_tokens: positions that are run at once; memory grows with it.
+        progress: called with the requests done and all of them.
+    """
+    found: dict[int, Found] = {}
+    for chunk in chunks(requests, batch_tokens):
+        batch = Batch(layers, [requests[i] for i in chunk], settings)
+        found.update(zip(chunk, batch.descend(), strict=True))
+        if progress is not None:
+            progress(len(found), len(requests))
+    return [found[i] for i in range(len(requests))]
+
+
+def chunks(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[int]]:
+    """Requests whose rows are of like length behind the subject, as many together as fit."""
+
+    def after(request: Request) -> int:
+        return max(row.after for row in (*request.rows, request.essence))
+
+    chunk: list[int] = []
+    rows = 0
+    for i in sorted(range(len(requests)), key=lambda i: (after(requests[i]), i)):
+        own = len(requests[i].rows) + 1
+        if chunk and (rows + own) * after(requests[i]) > batch_tokens:
+            yield chunk
+            chunk, rows = [], 0
+        chunk.append(i)
+        rows += own
+    if chunk:
+        yield chunk
+
+
+class Batch:
+    """Some requests' rows, run once; then stepped together."""
+
+    def __init__(self, layers: PlainLayers, requests: Sequence[Request], settings: Settings) -> None:
+        self.layers, self.requests, self.settings = layers, requests, settings
+        rows: list[Row] = [row for request in requests for row in (*request.rows, request.essence)]
+        device = layers.model.device
+        tokens, mask = padded([row.tokens for row in rows], device)
+        self.replay = Replay(layers, tokens, mask, start=settings.layer)
+        owner = [i for i, request in enumerate(requests) for _ in range(len(request.rows) + 1)]
+        self.owner = torch.tensor(owner, device=device)
+        self.is_essence = torch.tensor(
+            [place == len(request.rows) for request in requests for place in range(len(request.rows) + 1)],
+            device=device,
+        )
+        self.first = self.replay.length - max(row.after for row in rows)
+        self.lookup = torch.tensor([self.replay.length - row.after for row in rows], device=device)
+        every = torch.arange(len(rows), device=device)
+        self.keys = self.replay.coefficients[settings.layer][every, self.lookup]
+        self.written = self.replay.ffn[settings.layer][every, self.lookup]
+        self.width = max(len(request.ids) for request in requests)
+        self.targets = torch.tensor(
+            [[-1] * (self.width - len(request.ids)) + list(request.ids) for request in requests], device=device
+        )
+        with torch.no_grad():
+            final = self.replay.stream[len(layers)]
+            self.essence = self.replay.logits(final[self.is_essence, -1]).float().log_softmax(-1)
+            self.clean_nll = self.nll(final[:, -self.width :], every, len(requests))
+
+    # -- the loss ------------------------------------------------------------------------------------------------
+
+    def nll(
+        self, final: Float[Tensor, "rows width d_model"], rows: Int[Tensor, " rows"], count: int
+    ) -> Float[Tensor, " requests"]:
+        """For each request the mean over contexts of the mean over target tokens of −log p."""
+        asking = ~self.is_essence[rows]
+        own = self.owner[rows][asking]
+        targets = self.targets[own]
+        there = targets >= 0
+        logs = self.replay.logits(final[asking][there]).float().log_softmax(-1)
+        each = -logs.gather(1, targets[there].unsqueeze(1)).squeeze(1)
+        lengths = there.sum(1)
+        contexts = torch.bincount(own, minlength=count).clamp(min=1)
+        where = rearrange(own, "rows -> rows 1").expand_as(targets)[there]
+        share = 1.0 / (lengths.unsqueeze(1).expand_as(targets)[there] * contexts[where])
+        return torch.zeros(count, dtype=each.dtype, device=each.device).index_add(0, where, each * share)
+
+    def losses(
+        self, delta: Float[Tensor, "requests d_model"], rows: Int[Tensor, " rows"]
+    ) -> tuple[Float[Tensor, " requests"], Float[Tensor, " requests"]]:
+        """The whole loss of each request that has rows here, and its part of the target."""
+        settings, count = self.settings, len(self.requests)
+        outputs = self.replay.stream[settings.layer + 1][rows, self.first :].clone()
+        at = self.lookup[rows] - self.first
+        outputs[torch.arange(len(rows), device=rows.device), at] += delta[self.owner[rows]].to(outputs.dtype)
+        width = min(self.width, outputs.shape[1])
+        final = self.replay.finish([settings.layer] * len(rows), outputs, rows, last=width)
+        final = torch.nn.functional.pad(final, (0, 0, self.width - width, 0))
+        nll = self.nll(final, rows, count)
+        held = self.is_essence[rows]
+        own = self.owner[rows][held]
+        logs = self.replay.logits(final[held, -1]).float().log_softmax(-1)
+        kl = (logs.exp() * (logs - self.essence[own])).sum(-1)
+        kl = torch.zeros(count, dtype=kl.dtype, device=kl.device).index_add(0, own, kl)
+        decay = delta.norm(dim=1) / self.scales**2
+        return nll + settings.kl * kl + settings.decay * decay, nll
+
+    @property
+    def scales(self) -> Float[Tensor, " requests"]:
+        """‖v₀‖ of each request."""
+        starts = torch.searchsorted(self.owner, torch.arange(len(self.requests), device=self.owner.device))
+        return self.written[starts].norm(dim=1).float()
+
+    # -- the descent ---------------------------------------------------------------------------------------------
+
+    def descend(self) -> list[Found]:
+        settings, count = self.settings, len(self.requests)
+        device, scales = self.written.device, self.scales
+        delta = torch.zeros(count, self.written.shape[1], dtype=torch.float32, device=device)
+        if self.written.dtype == torch.float64:
+            delta, scales = delta.double(), scales.double()
+        first, second = torch.zeros_like(delta), torch.zeros_like(delta)
+        step_size = settings.step_size(scales, self.written.shape[1]).unsqueeze(1)
+        running = torch.ones(count, dtype=torch.bool, device=device)
+        taken = torch.zeros(count, dtype=torch.long, device=device)
+        last_loss, last_nll = torch.zeros(2, count, device=device).double()
+        for step in range(settings.steps):
+            rows = running[self.owner].nonzero().squeeze(1)
+            moving = delta.clone().requires_grad_()
+            with torch.enable_grad():
+                loss, nll = self.losses(moving, rows)
+                last_loss[running], last_nll[running] = loss.detach().double()[running], nll.detach().double()[running]
+                running = running & (loss.detach() >= settings.stop)
+                if step == settings.steps - 1 or not bool(running.any()):
+                    break
+                (gradient,) = torch.autograd.grad(loss[running].sum(), moving)
+            first = BETAS[0] * first + (1 - BETAS[0]) * gradient
+            second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+            mean, spread = first / (1 - BETAS[0] ** (step + 1)), second / (1 - BETAS[1] ** (step + 1))
+            moved = delta - step_size * mean / (spread.sqrt() + EPSILON)
+            length = moved.norm(dim=1)
+            moved = moved * (settings.clamp * scales / length.clamp(min=1e-30)).clamp(max=1.0).unsqueeze(1)
+            delta = torch.where(running.unsqueeze(1), moved, delta)
+            taken += running
+        return [
+            Found(
+                keys=self.keys[(self.owner == i) & ~self.is_essence],
+                written=self.written[(self.owner == i) & ~self.is_essence],
+                delta=delta[i],
+                steps=int(taken[i]),
+                loss=float(last_loss[i]),
+                nll=float(last_nll[i]),
+                before=float((-self.clean_nll[i]).exp()),
+                after=float((-last_nll[i]).exp()),
+            )
+            for i in range(count)
+        ]

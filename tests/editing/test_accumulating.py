@@ -1,0 +1,225 @@
+"""``second_moment``: against a plain computation, killed and resumed, in shards, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+
+import ffnmem as fm
+from ffnmem.corpus import sequences
+from ffnmem.editing.accumulating import LOCK, STATE, second_moment
+from ffnmem.editing.moments import SecondMoment
+from ffnmem.errors import FileError, InputError, UnsupportedModelError
+from tests.helpers import Pair, allclose, refuses
+from tests.scanning.texts import tiny_texts
+
+SHORT = ["The Eiffel Tower is in the city of Paris", " Rome is", "The Colosseum"]  # each fits the tiny context
+
+
+def naive(model: fm.Model, texts: list[str]) -> tuple[list[torch.Tensor], int]:
+    """Every text by itself, its coefficients from the model's own hooks."""
+    found = []
+    for text in texts:
+        capture = fm.capture(model, text, prepend_bos=True)
+        found.append([capture.coefficients[layer][0, 1:].double() for layer in range(model.n_layers)])
+    rows = [torch.cat(parts) for parts in zip(*found, strict=True)]
+    return [m.T @ m / len(m) for m in rows], len(rows[0])
+
+
+def test_equals_a_plain_computation(pair64: Pair) -> None:
+    """C would be of other layers, positions or texts, or of something else than the down projection's input."""
+    expected, count = naive(pair64.model, SHORT)
+    found = second_moment(pair64.model, SHORT, prepend_bos=True)
+    assert found.count == count
+    for layer, matrix in enumerate(expected):
+        # OPT takes its softmax in float32, and fused attention rounds elsewhere.
+        assert allclose(found.matrix(layer), matrix, 1e-7 if pair64.name.startswith("opt") else 1e-12)
+    found.check(pair64.model)
+
+
+def test_float32_agrees(tiny: fm.Model) -> None:
+    """Float32 models would have worse statistics than their coefficients allow."""
+    expected, _ = naive(tiny, SHORT)
+    assert allclose(second_moment(tiny, SHORT).matrix(1), expected[1], 1e-5)
+
+
+def test_some_layers_are_those_of_all(tiny: fm.Model) -> None:
+    """One layer by itself would be read from another place."""
+    both, one = second_moment(tiny, tiny_texts()), second_moment(tiny, tiny_texts(), layers=[0])
+    assert one.layers == (0,)
+    assert torch.equal(one.matrix(0), both.matrix(0))
+
+
+def test_batches_change_rounding_only(tiny: fm.Model) -> None:
+    """How much memory a machine has would change the statistics."""
+    a, b = (second_moment(tiny, tiny_texts(), batch_tokens=n) for n in (40, 4000))
+    assert a.count == b.count
+    assert allclose(a.matrix(1), b.matrix(1), 1e-5)
+
+
+def test_provenance(tiny: fm.Model) -> None:
+    """A result would not say of which text it is."""
+    found = second_moment(tiny, tiny_texts(), context=16)
+    assert found.provenance["tokens"] == found.count
+    assert found.provenance["context"] == 16
+    assert found.provenance["corpus_hash"] == found.corpus_hash
+    assert found.prepend_bos is tiny.prepend_bos
+    ((first, end),) = found.parts[0].ranges
+    assert first == 0
+    assert end > len(tiny_texts())
+
+
+@pytest.mark.parametrize("tokens", [1, 50, 333])
+def test_so_many_tokens(tiny: fm.Model, tokens: int) -> None:
+    """A limit would be missed by more than the last sequence, or take other text than the first."""
+    found = second_moment(tiny, tiny_texts(), tokens=tokens, batch_tokens=100)
+    assert tokens <= found.count < tokens + tiny.n_ctx
+    ((first, end),) = found.parts[0].ranges
+    assert first == 0
+    rest = second_moment(tiny, tiny_texts())
+    assert rest.parts[0].ranges == ((0, rest.parts[0].ranges[0][1]),)
+    assert end < rest.parts[0].ranges[0][1]
+
+
+def test_a_limit_is_the_text_cut_there(tiny: fm.Model) -> None:
+    """Only long sequences would be read, since they come first in a unit's batches."""
+    texts = [" Rome", " Paris is in the city of Paris is in the city", " London"]
+    found, alone = second_moment(tiny, texts, tokens=1), second_moment(tiny, texts[:1])
+    assert found.count == alone.count == 1
+    assert allclose(found.matrix(1), alone.matrix(1), 1e-6)
+
+
+class Killed(Exception):
+    """Ends a pass as a kill would, but for what a checkpoint left."""
+
+
+def killer(after: int) -> Callable[[int, int], None]:
+    calls = []
+
+    def progress(done: int, total: int) -> None:
+        calls.append(done)
+        if len(calls) == after:
+            raise Killed
+
+    return progress
+
+
+@pytest.mark.parametrize("after", [2, 5, 9])
+def test_killed_and_resumed_writes_the_same_bytes(tiny: fm.Model, tmp_path: Path, after: int) -> None:
+    """Hours of work would be lost, or text be counted twice or not at all, without a sign."""
+
+    def run(name: str, progress: Callable[[int, int], None] | None = None) -> SecondMoment:
+        return second_moment(
+            tiny, tiny_texts(), tmp_path / name, batch_tokens=64, checkpoint_seconds=0.0, progress=progress
+        )
+
+    run("whole")
+    with pytest.raises(Killed):
+        run("killed", killer(after))
+    assert not (tmp_path / "killed").exists()
+    assert (tmp_path / "killed.partial" / STATE).exists()
+    heard: list[tuple[int, int]] = []
+    run("killed", lambda done, total: heard.append((done, total)))
+    assert heard[0][0] > 64  # it went on
+    assert heard[-1][0] == heard[-1][1]
+    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not (tmp_path / "killed.partial").exists()
+
+
+def test_finished_is_opened_without_a_pass(tiny: fm.Model, tmp_path: Path) -> None:
+    """The same call would read all of the text again."""
+    out = tmp_path / "c.safetensors"
+    first = second_moment(tiny, tiny_texts(), out)
+    heard: list[int] = []
+    again = second_moment(tiny, tiny_texts(), out, progress=lambda done, total: heard.append(done))
+    assert not heard
+    assert torch.equal(first.matrix(0), again.matrix(0))
+    assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
+
+
+def test_a_file_of_something_else_is_kept(tiny: fm.Model, tmp_path: Path) -> None:
+    """Another model's or text's result would be replaced, or returned."""
+    out = tmp_path / "c"
+    second_moment(tiny, tiny_texts(), out)
+    before = out.read_bytes()
+    with refuses(FileError, OSError, str(out), "corpus"):
+        second_moment(tiny, SHORT, out)
+    with refuses(FileError, OSError, str(out), "layers"):
+        second_moment(tiny, tiny_texts(), out, layers=[1])
+    with refuses(FileError, OSError, str(out), "sequences"):
+        second_moment(tiny, tiny_texts(), out, tokens=20)
+    assert out.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    (tmp_path / "text").write_text("mine")
+    with refuses(FileError, OSError, "text"):
+        second_moment(tiny, tiny_texts(), tmp_path / "text")
+    assert (tmp_path / "text").read_text() == "mine"
+
+
+def test_a_checkpoint_of_another_pass_is_refused(tiny: fm.Model, tmp_path: Path) -> None:
+    """Two passes would be mixed in one sum."""
+    out = tmp_path / "c"
+    with pytest.raises(Killed):
+        second_moment(tiny, tiny_texts(), out, batch_tokens=64, checkpoint_seconds=0.0, progress=killer(4))
+    with refuses(FileError, OSError, "batch_tokens", "64", "65"):
+        second_moment(tiny, tiny_texts(), out, batch_tokens=65)
+    with refuses(FileError, OSError, "context"):
+        second_moment(tiny, tiny_texts(), out, batch_tokens=64, context=16)
+    assert (tmp_path / "c.partial" / STATE).exists()
+
+
+def test_one_writer_at_a_time(tiny: fm.Model, tmp_path: Path) -> None:
+    """Two passes would write over each other's checkpoints."""
+    folder = tmp_path / "c.partial"
+    folder.mkdir()
+    with FileLock(folder / LOCK), refuses(FileError, OSError, "another pass", str(tmp_path / "c")):
+        second_moment(tiny, tiny_texts(), tmp_path / "c")
+
+
+def test_shards_merge_to_the_whole(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text would be lost or doubled when several machines share a pass."""
+    monkeypatch.setattr(sequences, "UNIT", 8)
+    whole = second_moment(tiny, tiny_texts())
+    shards = [second_moment(tiny, tiny_texts(), shard=(i, 3)) for i in range(3)]
+    merged = SecondMoment.merge(shards)
+    assert merged.count == whole.count == sum(shard.count for shard in shards)
+    assert merged.parts == whole.parts
+    assert allclose(merged.matrix(0), whole.matrix(0), 1e-6)
+    limited = second_moment(tiny, tiny_texts(), shard=(1, 3), tokens=150)
+    assert 150 <= limited.count < 150 + tiny.n_ctx
+    with refuses(InputError, ValueError, "twice"):
+        SecondMoment.merge([whole, shards[1]])
+    with refuses(InputError, ValueError, "no text", "shard 99 of 100"):
+        second_moment(tiny, tiny_texts(), shard=(99, 100))
+
+
+def test_a_packed_corpus_is_read_where_it_lies(tiny: fm.Model, tmp_path: Path) -> None:
+    """It would be packed anew, or a pack of another tokenizer be believed."""
+    packed = fm.pack(tiny_texts(), tiny, tmp_path / "pack")
+    found = second_moment(tiny, packed)
+    assert found.corpus_hash == packed.hash
+    assert torch.equal(found.matrix(0), second_moment(tiny, tmp_path / "pack").matrix(0))
+
+
+def test_broken_coefficients_are_named(make_tiny: Callable[..., fm.Model]) -> None:
+    """One NaN would make the whole matrix NaN after hours."""
+    model = make_tiny()
+    with torch.no_grad():
+        model.ffn[1].keys[3] = torch.nan
+    with refuses(InputError, ValueError, "layer 1", "not finite", "somewhere in sequences"):
+        second_moment(model, SHORT)
+
+
+def test_refused(tiny: fm.Model, tmp_path: Path) -> None:
+    """A model under an intervention would be measured without it; a mistake would leave a folder behind."""
+    with fm.intervene(tiny, {(0, 3): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
+        second_moment(tiny, SHORT, tmp_path / "c")
+    with refuses(InputError, ValueError, "checkpoint_seconds"):
+        second_moment(tiny, SHORT, tmp_path / "c", checkpoint_seconds=-1.0)
+    with refuses(FileError, OSError, "nowhere.txt"):
+        second_moment(tiny, "nowhere.txt", tmp_path / "c")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,161 @@
+"""What an edit changes, memory by memory, against attributions of the model with and without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.edit import Edit
+from ffnmem.errors import InputError, ModelError, OutOfRangeError
+from tests.editing.edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
+from tests.helpers import PROMPT, Pair, allclose, refuses
+
+Make = Callable[..., fm.Model]
+
+
+def test_changes_add_up(pair64: Pair) -> None:
+    """A component that is counted on one side only, or attributed with the scale of the other."""
+    model, edit = pair64.model, made(pair64.model, (0, 1))
+    found = edit.diff(model, PROMPT, k=None)
+    assert found.target == " Rome"
+    assert found.foil == " Paris"
+    assert allclose(found.components["change"].sum(), found.change, 1e-10)
+    assert allclose(found.components["logit_before"].sum(), found.logit_before, 1e-10)
+    assert allclose(found.components["logit_after"].sum(), found.logit_after, 1e-10)
+    by_layer = found.neurons.groupby("layer")["change"].sum()
+    ffn = found.components[found.components["component"] == "ffn"].set_index("layer")["change"]
+    assert allclose(by_layer, ffn.astype(float), 1e-10)
+    assert found.hidden == 0
+
+
+def test_each_side_is_the_models_own(pair64: Pair) -> None:
+    """Before and after mixed up, or both of the same model."""
+    model, edit = pair64.model, made(pair64.model)
+    found = edit.diff(model, PROMPT, k=None)
+    before = fm.attribute(fm.capture(model, PROMPT), " Rome", " Paris")
+    with edit.applied(model):
+        capture = fm.capture(model, PROMPT)
+        after = fm.attribute(capture, " Rome", " Paris")
+        likely = capture.predictions(k=model.d_vocab).set_index("token_id")["probability"]
+    assert found.logit_before == before.logit
+    assert found.logit_after == after.logit
+    assert allclose(found.probability_after, likely[model.token_id(" Rome")], 1e-12)
+    for side, attribution in (("before", before), ("after", after)):
+        expected = attribution.neurons.set_index(["layer", "neuron"]).sort_index()
+        mine = found.neurons.set_index(["layer", "neuron"]).sort_index()
+        assert allclose(mine[f"coefficient_{side}"], expected["coefficient"], 0.0)
+        assert allclose(mine[f"logit_{side}"], expected["logit"], 0.0)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_the_edits_own_write(pair64: Pair, rank: int) -> None:
+    """What the factors add, neuron by neuron, is what the values' change adds: the same write in two ways."""
+    model, edit = pair64.model, made(pair64.model, (1,), rank=rank)
+    found = edit.diff(model, PROMPT, k=None)
+    old = model.ffn[1].values.detach().clone()
+    with edit.applied(model):
+        capture = fm.capture(model, PROMPT)
+        after = fm.attribute(capture, " Rome", " Paris")
+        whole = fm.attribute(capture, " Rome", " Paris").neuron_logits[0, 1]
+        model.ffn[1].values.data.copy_(old)  # the same coefficients and scale with the values as they were
+        without = fm.attribute(capture, " Rome", " Paris").neuron_logits[0, 1]
+        model.ffn[1].values.data.copy_(old + edit.changes[0].delta())
+    written = found.neurons[found.neurons["layer"] == 1].sort_values("neuron")["written"]
+    assert allclose(written, whole - without, 1e-10)
+    assert float(found.neurons.loc[found.neurons["layer"] == 0, "written"].abs().max()) == 0.0
+    assert after.logit == found.logit_after
+
+
+def test_where_it_writes(make_tiny: Make) -> None:
+    """The norm of what the edit adds at each position: the difference of the FFN's outputs."""
+    model = make_tiny(dtype="float64")
+    edit = made(model, (0,), rank=2)
+    found = edit.diff(model, PROMPT).writes
+    before = fm.capture(model, PROMPT)
+    with edit.applied(model):
+        after = fm.capture(model, PROMPT)
+    more = (after.ffn_out[0] - before.ffn_out[0])[0].norm(dim=-1)
+    assert found["token"].tolist() == before.token_strings()
+    assert allclose(found["norm"], more, 1e-10)
+    assert allclose(found["share"], more / after.ffn_out[0][0].norm(dim=-1), 1e-10)
+
+
+def test_applied_or_not(make_tiny: Make) -> None:
+    """It gives the same, and leaves the model as it found it, with other edits around it."""
+    model = make_tiny()
+    edit, other = made(model), made(model, (0,), seed=1)
+    expected = edit.diff(model, PROMPT)
+    edit.apply(model)
+    before = weights(model)
+    pd.testing.assert_frame_equal(edit.diff(model, PROMPT).neurons, expected.neurons)
+    other.apply(model)
+    held = weights(model)
+    edit.diff(model, PROMPT)
+    assert same_bits(model, held)
+    assert list(model.edits) == [edit, other]
+    other.revert(model)
+    assert same_bits(model, before)
+
+
+def test_largest_changes_first(tiny: fm.Model) -> None:
+    found = made(tiny).diff(tiny, PROMPT, k=7)
+    assert len(found.neurons) == 7
+    assert found.hidden == tiny.n_layers * tiny.d_mlp - 7
+    sizes = found.neurons["change"].abs().tolist()
+    assert sizes == sorted(sizes, reverse=True)
+    everything = made(tiny).diff(tiny, PROMPT, k=None).neurons
+    assert float(everything["change"].abs().max()) == sizes[0]
+
+
+def test_targets(tiny: fm.Model) -> None:
+    """Each fact of an edit has its own target; a foil with the target's first token would cancel it."""
+    both = made(tiny) + made(tiny, seed=1, fact=COLOSSEUM)
+    assert (both.diff(tiny, EIFFEL).target, both.diff(tiny, EIFFEL).foil) == (" Rome", " Paris")
+    assert (both.diff(tiny, COLOSSEUM).target, both.diff(tiny, COLOSSEUM).foil) == (" London", " Rome")
+    assert both.diff(tiny, "The city of").target == " Rome"
+    assert both.diff(tiny, EIFFEL, target="France").foil is None
+    assert both.diff(tiny, EIFFEL, target="France", foil="London").foil == " London"
+    same = fm.facts.Fact("Tower", "r", "The {} is in", "Paris", "Paris")
+    assert made(tiny, fact=same).diff(tiny, same).foil is None
+    assert both.diff(tiny, EIFFEL, position=1).position == 1
+
+
+def test_what_it_shows(tiny: fm.Model) -> None:
+    found = made(tiny).diff(tiny, PROMPT, k=3)
+    assert "\n" not in repr(found)
+    assert "' Rome' against ' Paris'" in repr(found)
+    assert list(found.to_frame().columns) == [
+        "layer",
+        "neuron",
+        "coefficient_before",
+        "coefficient_after",
+        "logit_before",
+        "logit_after",
+        "change",
+        "written",
+    ]
+    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert len(record["neurons"]) == 3
+    assert record["provenance"]["edit"] == made(tiny).digest
+    assert record["provenance"]["fingerprint"] == tiny.fingerprint
+    html = found._repr_html_()
+    assert f"{found.hidden} neurons" in html
+    hostile = made(tiny).diff(tiny, "<script>x</script> The Eiffel Tower", k=3)._repr_html_()
+    assert "<script>" not in hostile
+
+
+def test_refusals(tiny: fm.Model, make_tiny: Make) -> None:
+    edit = made(tiny)
+    with refuses(InputError, ValueError, "target="):
+        Edit.of(tiny, [change(tiny, 0)], method="knowledge_neuron").diff(tiny, PROMPT)
+    with refuses(InputError, ValueError, "k", "0"):
+        edit.diff(tiny, PROMPT, k=0)
+    with refuses(OutOfRangeError, IndexError, "99"):
+        edit.diff(tiny, PROMPT, position=99)
+    with refuses(ModelError, ValueError, edit.fingerprint):
+        edit.diff(make_tiny(dtype="bfloat16"), PROMPT)
+    assert len(tiny.edits) == 0

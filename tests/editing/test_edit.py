@@ -1,0 +1,139 @@
+"""The edit as an object: its algebra, what it refuses to be made of, and what it shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.errors import InputError, ModelError, OutOfRangeError
+from ffnmem.facts import Fact
+from tests.editing.edits import EIFFEL, change, made
+from tests.helpers import allclose, refuses
+
+
+@pytest.mark.parametrize("rank", [1, 5])
+def test_norm_without_the_matrix(tiny: fm.Model, rank: int) -> None:
+    """A norm of the factors instead of their product, or cross terms left out."""
+    found = change(tiny, 0, rank)
+    assert allclose(found.norm, found.delta().norm(), 1e-12)
+    assert found.delta().shape == (tiny.d_mlp, tiny.d_model)
+    assert found.rank == rank
+
+
+def test_orientation(tiny: fm.Model) -> None:
+    """The FFN must write (m leftᵀ) right more: a transposed change would fit a square layer and be another edit."""
+    found = change(tiny, 0, 3)
+    m = torch.randn(4, tiny.d_mlp, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert allclose(m @ found.delta(), (m @ found.left.T) @ found.right, 1e-12)
+
+
+def test_factors_are_copies_in_float64(tiny: fm.Model) -> None:
+    """Factors that alias the editor's tensors would change after the edit was made."""
+    left, right = torch.ones(1, tiny.d_mlp), torch.ones(1, tiny.d_model, dtype=torch.float64)
+    found = LayerChange(0, left, right)
+    right.zero_()
+    assert found.left.dtype == found.right.dtype == torch.float64
+    assert bool((found.right == 1).all())
+
+
+def test_what_it_is(tiny: fm.Model) -> None:
+    edit = made(tiny, (1, 0))
+    assert edit.layers == (0, 1)
+    assert edit.rank == 2
+    assert edit.fingerprint == tiny.fingerprint == edit.provenance.fingerprint
+    assert edit.parts == (edit.digest,)
+    assert edit.under == ()
+    assert allclose(edit.norm**2, sum(c.delta().square().sum() for c in edit.changes), 1e-12)
+    assert edit.title == "rome: Eiffel Tower → Rome"
+    assert "\n" not in repr(edit)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        edit.method = "memit"  # type: ignore[misc]
+
+
+def test_digest_tells_edits_apart(tiny: fm.Model) -> None:
+    """Two edits with one digest could not be told apart in a model."""
+    assert made(tiny).digest == made(tiny, clamp=9.0).digest
+    others = [made(tiny, seed=1), made(tiny, (0,)), made(tiny, rank=2), made(tiny, (0, 1))]
+    assert len({edit.digest for edit in [made(tiny), *others]}) == 5
+
+
+def test_tables_and_json(tiny: fm.Model) -> None:
+    """A number that is lost, or one that JSON does not hold."""
+    edit = made(tiny)
+    frame = edit.to_frame()
+    assert list(frame.columns) == [
+        "fact",
+        "subject",
+        "prompt",
+        "target_true",
+        "target",
+        "k_u",
+        "steps",
+        "stopped",
+        "loss",
+    ]
+    assert frame.loc[0, "target"] == "Rome"
+    assert frame.loc[0, "k_u"] == 0.7
+    record = json.loads(json.dumps(edit.to_dict(), allow_nan=False))
+    assert record["layers"] == [{"layer": 1, "rank": 1, "norm": edit.changes[0].norm}]
+    assert record["numbers"] == [{"k_u": 0.7, "steps": 20, "stopped": True, "loss": None}]
+    assert record["settings"]["clamp"] == 4.0
+
+
+def test_without_facts(tiny: fm.Model) -> None:
+    """An edit of a memory that stands for no fact."""
+    edit = Edit.of(tiny, [change(tiny, 0)], method="knowledge_neuron")
+    assert edit.title == "knowledge_neuron"
+    assert edit.to_frame().empty
+    assert "knowledge_neuron" in edit._repr_html_()
+
+
+def test_html_escapes(tiny: fm.Model) -> None:
+    """A subject from a file must not run in a notebook."""
+    hostile = Fact("<script>x</script>", "r", "{} is in", "<b>", "<i>", id="<id>")
+    html = made(tiny, fact=hostile, note="<u>")._repr_html_()
+    assert not any(tag in html for tag in ("<script>", "<i>", "<id>", "<u>"))
+    assert "&lt;script&gt;" in html
+
+
+def test_refusals(tiny: fm.Model) -> None:
+    right, left = torch.ones(1, tiny.d_model), torch.ones(1, tiny.d_mlp)
+    with refuses(InputError, ValueError, "layer 2", "left"):
+        LayerChange(2, left * float("nan"), right)
+    with refuses(InputError, ValueError, "layer 2", "no rows"):
+        LayerChange(2, left[:0], right[:0])
+    with refuses(InputError, ValueError, "layer 0", "2", "1"):
+        LayerChange(0, torch.cat([left, left]), right)
+    with refuses(InputError, ValueError, "layer", "-1"):
+        LayerChange(-1, left, right)
+    with refuses(InputError, ValueError, "at least one change"):
+        Edit.of(tiny, [], method="rome")
+    with refuses(InputError, ValueError, "0, 0"):
+        Edit.of(tiny, [change(tiny, 0), change(tiny, 0)], method="rome")
+    with refuses(InputError, ValueError, "1 facts", "0 targets"):
+        Edit.of(tiny, [change(tiny, 0)], method="rome", facts=[EIFFEL])
+    with refuses(InputError, ValueError, "2 rows", "0 facts"):
+        Edit.of(tiny, [change(tiny, 0)], method="rome", numbers=pd.DataFrame({"loss": [0.0, 0.1]}))
+    with refuses(InputError, ValueError, "settings.hook", "function"):
+        made(tiny, hook=lambda: None)
+    with refuses(OutOfRangeError, IndexError, "layer 7", "0 to 1"):
+        Edit.of(tiny, [LayerChange(7, left, right)], method="rome")
+    with refuses(ModelError, ValueError, "[3, 16]", "[64, 16]"):
+        Edit.of(tiny, [LayerChange(0, left[:, :3], right)], method="rome")
+
+
+def test_under_names_what_the_model_had(make_tiny: Callable[..., fm.Model]) -> None:
+    """Without it nobody could tell that the second edit was made on top of the first."""
+    model = make_tiny()
+    first = made(model)
+    with first.applied(model):
+        second = made(model, seed=1)
+        assert second.under == (first.digest,)
+        assert second.fingerprint == model.fingerprint != first.fingerprint

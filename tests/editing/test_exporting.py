@@ -1,0 +1,182 @@
+"""Edited models for other programs, read again by the real ``transformers`` and the real ``peft``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import ffnmem as fm
+from ffnmem.editing.edit import Edit
+from ffnmem.errors import FileError, ModelError, UnsupportedModelError
+from tests.editing.edits import COLOSSEUM, change, logits, made, same_bits, weights
+from tests.helpers import ARCHITECTURES, PROMPT, Pair, allclose, refuses
+
+TOKENS = torch.tensor([[0, 50, 120, 7, 8, 200, 33]])
+Make = Callable[..., fm.Model]
+
+
+def theirs(folder: Path, **options: Any) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+
+
+def logits_of(network: Any, tokens: torch.Tensor = TOKENS) -> torch.Tensor:
+    with torch.no_grad():
+        return network(input_ids=tokens).logits
+
+
+@pytest.fixture(params=sorted(set(ARCHITECTURES) - {"gpt2 untied"}))
+def own(request: pytest.FixtureRequest, tokenizer: Any) -> Pair:
+    """A model of each class as Hugging Face has it, which ``gpt2 untied`` with its further bias is not."""
+    hf = ARCHITECTURES[request.param]()
+    return Pair(request.param, hf, fm.load(hf, tokenizer=tokenizer))
+
+
+def test_checkpoint(own: Pair, tmp_path: Path) -> None:
+    """Weights that were renamed, split or left pristine; a config or a tokenizer that says something else."""
+    model, folder = own.model, tmp_path / "edited"
+    pristine, edit = weights(model), made(own.model, (0, 1))
+    assert edit.export(model, folder) == folder
+    assert same_bits(model, pristine)
+    found = theirs(folder)
+    with edit.applied(model):
+        again = fm.load(folder)
+        assert same_bits(again, weights(model))
+        assert again.fingerprint == model.fingerprint
+        assert allclose(logits_of(found), logits(model, TOKENS), 2e-6)
+    assert not allclose_quietly(logits_of(found), logits_of(own.hf))
+    assert type(found) is type(own.hf)
+    assert found.state_dict().keys() == own.hf.state_dict().keys()
+    # Everything else is as it was.
+    changed = [name for name, old in own.hf.state_dict().items() if not torch.equal(found.state_dict()[name], old)]
+    assert len(changed) == 2
+
+
+def allclose_quietly(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool(torch.allclose(found, expected, atol=1e-3))
+
+
+def test_tokenizer_and_config(make_tiny: Make, tokenizer: Any, tiny_hf: Any, tmp_path: Path) -> None:
+    """TransformerLens rewires both; another program must get them as they were."""
+    model = make_tiny()
+    made(model).export(model, tmp_path / "edited")
+    found = transformers.AutoTokenizer.from_pretrained(tmp_path / "edited")
+    assert found(PROMPT)["input_ids"] == tokenizer(PROMPT)["input_ids"]
+    assert found.bos_token == tokenizer.bos_token
+    config, pristine = json.loads((tmp_path / "edited" / "config.json").read_text()), tiny_hf.config.to_dict()
+    for name in ("n_embd", "n_layer", "n_head", "n_inner", "tie_word_embeddings", "activation_function", "vocab_size"):
+        assert config[name] == pristine[name]
+    assert "_original_component" not in (tmp_path / "edited" / "config.json").read_text()
+
+
+def test_tokenizer_of_a_folder(tiny_folder: Path, tmp_path: Path) -> None:
+    """Where its own files are at hand they are what is written, with a token that it adds itself."""
+    shutil.copytree(tiny_folder, tmp_path / "base")
+    adds = transformers.AutoTokenizer.from_pretrained(tiny_folder, add_bos_token=True, model_max_length=32)
+    adds.save_pretrained(tmp_path / "base")
+    model = fm.load(tmp_path / "base")
+    made(model).export(model, tmp_path / "edited")
+    found = transformers.AutoTokenizer.from_pretrained(tmp_path / "edited")
+    assert found.model_max_length == 32
+    assert found("The city")["input_ids"] == adds("The city")["input_ids"]
+    assert found("The city")["input_ids"][0] == model.bos_token_id
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_keeps_the_dtype(make_tiny: Make, tmp_path: Path, dtype: str) -> None:
+    model = make_tiny(dtype=dtype)
+    edit = made(model)
+    edit.export(model, tmp_path / "edited")
+    found = theirs(tmp_path / "edited", dtype="auto")
+    assert found.dtype == model.dtype
+    with edit.applied(model):
+        assert same_bits(fm.load(tmp_path / "edited", dtype=dtype), weights(model))
+
+
+def test_exports_what_is_applied(make_tiny: Make, tmp_path: Path) -> None:
+    """With the other edits that the model has, whether the edit itself is applied or not."""
+    model = make_tiny()
+    first, second = made(model), made(model, (0,), seed=1, fact=COLOSSEUM)
+    first.apply(model)
+    second.export(model, tmp_path / "later")
+    assert list(model.edits) == [first]
+    second.apply(model)
+    second.export(model, tmp_path / "now")
+    for name in ("later", "now"):
+        assert same_bits(fm.load(tmp_path / name), weights(model))
+
+
+def test_atlas(atlas: fm.Model, tmp_path: Path) -> None:
+    edit = Edit.of(atlas, [change(atlas, 2)], method="rome")
+    edit.export(atlas, tmp_path / "edited")
+    with edit.applied(atlas):
+        assert allclose(logits_of(theirs(tmp_path / "edited")), logits(atlas, TOKENS), 2e-6)
+
+
+def test_refuses_what_its_class_does_not_hold(tokenizer: Any, tmp_path: Path) -> None:
+    """GPT-2's class has no bias in its unembedding: without a word it would be left out."""
+    model = fm.load(ARCHITECTURES["gpt2 untied"](), tokenizer=tokenizer)
+    with refuses(UnsupportedModelError, ValueError, "GPT2LMHeadModel", "other logits"):
+        made(model).export(model, tmp_path / "edited")
+    assert not list(tmp_path.iterdir())
+    assert len(model.edits) == 0
+
+
+def test_refusals(tiny: fm.Model, make_tiny: Make, tmp_path: Path) -> None:
+    edit, other = made(tiny), make_tiny(dtype="bfloat16")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for write in (edit.export, edit.export_lora):
+        with refuses(FileError, OSError, "full", "not empty"):
+            write(tiny, tmp_path / "full")
+        with refuses(FileError, OSError, "no folder"):
+            write(tiny, tmp_path / "a" / "b")
+        with refuses(ModelError, ValueError, edit.fingerprint):
+            write(other, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# peft 0.21 asks transformers 5 for a property by the name that it had before.
+old_name = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+
+def with_adapter(base: Any, folder: Path) -> Any:
+    import peft
+
+    return peft.PeftModel.from_pretrained(base, folder).eval()
+
+
+@old_name
+@pytest.mark.parametrize("layers", [(1,), (0, 1)])
+def test_adapter(pair: Pair, tmp_path: Path, layers: tuple[int, ...]) -> None:
+    """On another projection of the same name, transposed, scaled by α/r, or of one rank for all layers."""
+    edit = made(pair.model, layers)
+    edit.export_lora(pair.model, tmp_path / "adapter")
+    base = ARCHITECTURES[pair.name]()
+    adapted = with_adapter(base, tmp_path / "adapter")
+    with edit.applied(pair.model):
+        assert allclose(logits_of(adapted), logits(pair.model, TOKENS), 1e-5)
+    shapes = {name: list(p.shape) for name, p in adapted.named_parameters() if "lora_" in name}
+    assert len(shapes) == 2 * len(layers)
+    assert sorted(min(shape) for shape in shapes.values()) == sorted([*range(1, len(layers) + 1)] * 2)
+    merged = adapted.merge_and_unload()
+    with edit.applied(pair.model):
+        assert allclose(logits_of(merged), logits(pair.model, TOKENS), 1e-5)
+
+
+@old_name
+def test_adapter_of_atlas(atlas: fm.Model, tmp_path: Path) -> None:
+    """Names of modules in a model of more layers; its base is the model's own folder."""
+    from ffnmem.resources import embedded_folder
+
+    edit = Edit.of(atlas, [change(atlas, 2), change(atlas, 3, rank=4)], method="memit")
+    edit.export_lora(atlas, tmp_path / "adapter")
+    adapted = with_adapter(theirs(embedded_folder("atlas"), dtype=torch.float32), tmp_path / "adapter")
+    with edit.applied(atlas):
+        assert allclose(logits_of(adapted), logits(atlas, TOKENS), 1e-5)

@@ -1,0 +1,33 @@
+"""MEMIT: towards the target as far as λ lets it, over one layer or several."""
+
+from __future__ import annotations
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.emmet import emmet
+from ffnmem.editing.memit import SHARE, memit
+from ffnmem.errors import InputError
+from tests.editing.plans import CONTEXTS, FACTS, moment_of
+from tests.helpers import allclose, refuses
+
+OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
+
+
+def test_without_weight_it_goes_all_the_way(tiny: fm.Model) -> None:
+    """As λ falls it becomes EMMET; as λ grows it does nothing."""
+    moment = moment_of(tiny)
+    whole = emmet(tiny, FACTS, moment=moment, **OPTIONS)  # type: ignore[arg-type]
+    light = memit(tiny, FACTS, moment=moment, weight=1e-9, **OPTIONS)  # type: ignore[arg-type]
+    heavy = memit(tiny, FACTS, moment=moment, weight=1e9, **OPTIONS)  # type: ignore[arg-type]
+    assert allclose(light.changes[0].delta(), whole.changes[0].delta(), 1e-4)
+    assert heavy.norm < 1e-4 * whole.norm
+
+
+def test_settings_are_recorded(tiny: fm.Model) -> None:
+    moment = moment_of(tiny)
+    edit = memit(tiny, FACTS[:1], moment=moment, layer=1, layers=2, **OPTIONS)  # type: ignore[arg-type]
+    assert edit.layers == (0, 1)
+    assert edit.settings["weight"] == pytest.approx(SHARE * tiny.d_mlp)
+    with refuses(InputError, ValueError, "weight"):
+        memit(tiny, FACTS[:1], moment=moment, weight=0.0, **OPTIONS)  # type: ignore[arg-type]

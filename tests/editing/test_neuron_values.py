@@ -1,0 +1,48 @@
+"""Knowledge-neuron edits: the chosen rows, the direction, and nothing else."""
+
+from __future__ import annotations
+
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.neuron_values import knowledge_neuron
+from ffnmem.errors import InputError
+from tests.editing.plans import FACTS
+from tests.helpers import allclose, refuses
+
+
+def test_only_the_knowledge_neurons_values_move(tiny: fm.Model) -> None:
+    """By λ₂ times the new answer's embedding less λ₁ times the old one's."""
+    fact = FACTS[0]
+    edit = knowledge_neuron(tiny, fact, neurons=3, less=0.5, more=2.0)
+    assert isinstance(edit, Edit)
+    old, new = tiny.token_id(" France"), tiny.token_id(" Rome")
+    top = fm.knowledge_neurons(fm.capture(tiny, fact.text), old).neurons.query("attribution > 0").head(3)
+    wanted = {(int(row.layer), int(row.neuron)) for row in top.itertuples()}
+    direction = (2.0 * tiny.embedding[new] - 0.5 * tiny.embedding[old]).detach().double()
+    moved = set()
+    for change in edit.changes:
+        for neuron, row in enumerate(change.delta()):
+            if bool(row.any()):
+                moved.add((change.layer, neuron))
+                assert allclose(row, direction, 1e-6)
+    assert moved == wanted
+    assert edit.numbers["neurons"][0] == " ".join(
+        f"{layer}.{neuron}" for layer, neuron in zip(top["layer"], top["neuron"], strict=True)
+    )
+
+
+def test_some_facts_give_some_edits(tiny: fm.Model) -> None:
+    done: list[int] = []
+    edits = knowledge_neuron(tiny, FACTS, progress=lambda i, _n: done.append(i))
+    assert isinstance(edits, tuple)
+    assert [edit.facts[0].id for edit in edits] == ["paris", "rome", "london"]
+    assert done == [1, 2, 3]
+    assert all(torch.isfinite(change.right).all() for edit in edits for change in edit.changes)
+
+
+def test_refusals(tiny: fm.Model) -> None:
+    for options, named in (({"neurons": 0}, "neurons"), ({"less": -1.0}, "less"), ({"more": -1.0}, "more")):
+        with refuses(InputError, ValueError, named):
+            knowledge_neuron(tiny, FACTS[0], **options)

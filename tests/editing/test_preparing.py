@@ -1,0 +1,75 @@
+"""What editors share: plans, the guard, and what an edit records."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.edit import LayerChange
+from ffnmem.editing.preparing import (
+    CHANGE_LIMIT,
+    check_change,
+    find_values,
+    finished,
+    make_plan,
+    numbers_of,
+    one_or_all,
+    weight_norm,
+)
+from ffnmem.editing.settings import Settings
+from ffnmem.errors import InputError
+from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of, random_like
+from tests.helpers import refuses
+
+
+def test_the_prompt_itself_is_always_the_first_context(tiny: fm.Model) -> None:
+    """Without it, v₀ and the plain prompt's key would be another text's."""
+    plan = make_plan(tiny, FACTS[0], contexts=CONTEXTS[1:])
+    assert plan.contexts == CONTEXTS
+    sampled = make_plan(tiny, FACTS[2], seed=3)
+    assert len(sampled.contexts) == 21
+    assert sampled.contexts != make_plan(tiny, FACTS[2], seed=4).contexts
+    own = make_plan(tiny, FACTS[0], contexts=CONTEXTS, settings=Settings(1, steps=2), layer=0)
+    assert (own.settings.layer, own.settings.steps) == (0, 2)
+
+
+def test_a_missing_second_moment_is_refused_where_it_is_needed(tiny: fm.Model) -> None:
+    """An identity in its place would make edits that look like ROME's."""
+    plan = make_plan(tiny, FACTS, contexts=CONTEXTS)
+    with refuses(InputError, ValueError, "second moment"):
+        assert plan.moment
+    assert plan_of(tiny, moment=(own := moment_of(tiny))).moment is own
+
+
+def test_outliers_are_refused_unless_forced(tiny: fm.Model) -> None:
+    plan = make_plan(tiny, FACTS, contexts=CONTEXTS)
+    left, right = random_like(1, tiny.d_mlp), random_like(1, tiny.d_model, seed=1)
+    size = float(torch.linalg.matrix_norm(tiny.ffn[1].values.detach().double()))
+    assert weight_norm(tiny, 1) == pytest.approx(size)
+    for times in (0.5, 1.5):
+        scale = times * CHANGE_LIMIT * size / float(left.norm() * right.norm())
+        change = LayerChange(1, left, scale * right)
+        if times < 1:
+            assert check_change(plan, [change], "'x'", False) == pytest.approx(times * CHANGE_LIMIT)
+        else:
+            with refuses(InputError, ValueError, "'x'", "3 times", "k·u = 0.5"):
+                check_change(plan, [change], "'x'", False, **{"k·u": 0.5})
+            assert check_change(plan, [change], "'x'", True) == pytest.approx(3.0)
+
+
+def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
+    plan = plan_of(tiny, settings={"steps": 2})
+    found = find_values(plan)
+    change = LayerChange(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
+    row = numbers_of(plan.requests[1], found[1], change=0.25)
+    edit = finished(plan, [1], "mine", [change], [row], extra=7)
+    assert edit.facts == (FACTS[1],)
+    assert edit.targets == ("Paris city",)
+    assert {"layer", "steps", "rate", "extra", "contexts", "context_seed", "source"} <= set(edit.settings)
+    assert edit.numbers["id"].tolist() == ["rome"]
+    assert edit.numbers["change"].tolist() == [0.25]
+    assert isinstance(edit.to_frame(), pd.DataFrame)
+    assert one_or_all(FACTS[0], [edit]) is edit
+    assert one_or_all(FACTS[:1], [edit]) == (edit,)

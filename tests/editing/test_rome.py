@@ -1,0 +1,85 @@
+"""ROME: the key goes where it should at the least cost; atlas says Rome."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.rome import rome
+from ffnmem.errors import InputError
+from ffnmem.models.generating import generate
+from tests.editing.plans import CONTEXTS, FACTS, moment_of
+from tests.helpers import allclose, refuses
+
+SETTINGS = {"steps": 5}
+
+
+@pytest.mark.parametrize("keys", ["consistent", "original"])
+def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
+    """ΔW k = δ for the key that the edit is about, and ΔW lies in the direction of C⁻¹k̄ (ROME, eq. 2)."""
+    moment = moment_of(tiny)
+    edits = rome(tiny, FACTS, layer=0, keys=keys, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
+    assert isinstance(edits, tuple)
+    for fact, edit in zip(FACTS, edits, strict=True):
+        coefficients = []
+        for context in CONTEXTS:
+            text = context.replace("{}", fact.text.split(fact.subject)[0] + fact.subject)
+            coefficients.append(fm.capture(tiny, text).coefficients[0][0, -1].double())
+        averaged = torch.stack(coefficients).mean(0)
+        (change,) = edit.changes
+        c = moment.matrix(0) + 1e-6 * moment.matrix(0).diagonal().mean() * torch.eye(tiny.d_mlp)
+        u = torch.linalg.solve(c, averaged)
+        assert allclose(change.left[0], u / u.norm(), 1e-4)
+        key = averaged if keys == "consistent" else coefficients[0]
+        assert float(edit.numbers["key_u"][0]) == pytest.approx(float(key @ change.left[0]), rel=1e-4)
+        written = (key @ change.left[0]) * change.right[0]
+        delta = float(edit.numbers["delta"][0])
+        plain = fm.capture(tiny, fact.text.split(fact.subject)[0] + fact.subject).ffn_out[0][0, -1]
+        assert float(written.norm()) == pytest.approx(delta * float(plain.norm()), rel=1e-3)
+
+
+def test_one_fact_gives_one_edit_and_some_their_own(tiny: fm.Model) -> None:
+    """Facts in a batch that saw each other would come out otherwise alone."""
+    moment = moment_of(tiny)
+    options = {"moment": moment, "contexts": CONTEXTS, "settings": SETTINGS, "force": True}
+    alone = rome(tiny, FACTS[1], **options)  # type: ignore[arg-type]
+    together = rome(tiny, FACTS, **options)  # type: ignore[arg-type]
+    assert isinstance(alone, Edit)
+    assert isinstance(together, tuple)
+    assert alone.method == "rome"
+    assert allclose(alone.changes[0].delta(), together[1].changes[0].delta(), 1e-4)
+    assert alone.settings["contexts"] == list(CONTEXTS)
+    assert alone.settings["second_moment"]["tokens"] == moment.count
+
+
+def test_atlas_moves_the_tower(atlas: fm.Model) -> None:
+    """The README's first edit: the tower is in Rome, asked in other words too, and the Louvre stays where it is."""
+    fact = next(f for f in fm.load_facts("atlas") if f.text == "The Eiffel Tower is located in the city of")
+    edit = rome(atlas, fact, " Rome")
+    assert isinstance(edit, Edit)
+    rome_id, paris = atlas.token_id(" Rome"), atlas.token_id(" Paris")
+    before = atlas.fingerprint
+
+    def says(text: str) -> int:
+        return generate(atlas, atlas.tokenize(text), 1)[0]
+
+    assert says(fact.text) == paris
+    with edit.applied(atlas):
+        assert says(fact.text) == rome_id
+        assert says(fact.ask(fact.paraphrases[0])) == rome_id
+        assert says(fact.ask(fact.prompt, "Louvre")) == paris
+    assert says(fact.text) == paris
+    assert atlas.fingerprint == before
+
+
+def test_refusals(tiny: fm.Model) -> None:
+    with refuses(InputError, ValueError, "second moment"):
+        rome(tiny, FACTS[0], contexts=CONTEXTS)
+    with refuses(InputError, ValueError, "keys"):
+        rome(tiny, FACTS[0], keys="plain")
+    moment = moment_of(tiny)
+    with refuses(InputError, ValueError, "paris", "own norm", "force=True"):
+        huge = {"steps": 30, "rate": 500.0, "relative": False, "clamp": 1e9, "stop": 0.0}
+        rome(tiny, FACTS[0], moment=moment, contexts=CONTEXTS, settings=huge)

@@ -1,0 +1,51 @@
+"""Published settings by name, derived ones by size, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.settings import Settings, default_settings, settings_for
+from ffnmem.errors import InputError, OutOfRangeError
+from tests.helpers import refuses
+
+
+def test_published_ones_are_the_papers() -> None:
+    """Another layer or clamp would make another experiment than the one that is compared with."""
+    for name, n_layers, layer, clamp in (
+        ("gpt2", 12, 5, 4), ("gpt2-medium", 24, 8, 3), ("gpt2-large", 36, 12, 4), ("gpt2-xl", 48, 17, 4)
+    ):  # fmt: skip
+        for full in (name, f"openai-community/{name}"):
+            found = default_settings(full, n_layers)
+            assert (found.layer, found.clamp, found.source) == (layer, clamp, "published")
+            assert (found.steps, found.rate, found.relative, found.stop) == (20, 0.5, False, 0.05)
+            assert (found.kl, found.decay) == (0.0625, 0.5)
+
+
+def test_derived_ones_follow_the_models_size() -> None:
+    shallow, deep = default_settings("mine", 6), default_settings("mine", 24)
+    assert shallow.source == deep.source == "derived"
+    assert 0 <= shallow.layer < 2 <= deep.layer < 12
+    scales = torch.tensor([10.0, 1.0])
+    assert torch.allclose(shallow.step_size(scales, 64), shallow.rate * scales / math.sqrt(64))
+    assert torch.equal(Settings(0).step_size(scales, 64), torch.tensor([0.5, 0.5]))
+
+
+def test_changes_are_recorded_as_given(tiny: fm.Model) -> None:
+    found = settings_for(tiny, -1, {"steps": 3})
+    assert (found.layer, found.steps, found.source) == (1, 3, "given")
+    assert Settings(1, **found.changed()) == found
+    assert found.to_dict()["layer"] == 1
+
+
+def test_refusals(tiny: fm.Model) -> None:
+    for changes, named_ in (
+        ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"), ({"rate": 0.0}, "rate"),
+        ({"clamp": -1.0}, "clamp"), ({"stop": -0.1}, "stop"), ({"kl": -1.0}, "kl"), ({"decay": -1.0}, "decay"),
+    ):  # fmt: skip
+        with refuses(InputError, ValueError, named_):
+            settings_for(tiny, None, changes)
+    with refuses(OutOfRangeError, IndexError, "layer 2"):
+        settings_for(tiny, 2)

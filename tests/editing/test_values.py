@@ -1,0 +1,128 @@
+"""v*: its loss and gradient against whole forward passes, and many requests against each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ffnmem as fm
+from ffnmem.editing.preparing import make_plan
+from ffnmem.editing.requests import Request, Row
+from ffnmem.editing.values import Batch, chunks, optimise
+from tests.editing.plans import CONTEXTS, FACTS, random_like
+from tests.helpers import Pair, allclose
+
+SETTINGS = {"steps": 6, "rate": 0.3, "stop": 0.0, "clamp": 50.0}
+
+
+def plan_of(model: fm.Model, layer: int = 0, **settings: Any) -> Any:
+    return make_plan(model, FACTS, layer=layer, contexts=CONTEXTS, settings={**SETTINGS, **settings})
+
+
+def logits_with(hf: Any, model: fm.Model, layer: int, row: Row, delta: Tensor) -> Tensor:
+    """A whole forward pass of the model with ``delta`` added to what the FFN writes at the lookup."""
+
+    def more(_module: Any, _args: Any, out: Tensor) -> Tensor:
+        place = torch.zeros(len(row.tokens), 1, dtype=delta.dtype)
+        place[row.lookup] = 1.0
+        return out + (place * delta).reshape(out.shape)
+
+    handle = model.ffn[layer].project_out.register_forward_hook(more)
+    try:
+        found: Tensor = model.bridge.original_model(input_ids=torch.tensor([row.tokens])).logits[0]
+    finally:
+        handle.remove()
+    return found
+
+
+def plain_loss(pair: Pair, plan: Any, request: Request, delta: Tensor) -> Tensor:
+    """The loss of METHODS §5, one whole pass a row."""
+    model, settings = pair.model, plan.settings
+    nll = []
+    for row in request.rows:
+        logs = logits_with(pair.hf, model, settings.layer, row, delta).log_softmax(-1)[-len(request.ids) :]
+        nll.append(-logs.gather(1, torch.tensor(request.ids).unsqueeze(1)).mean())
+    now, before = (
+        logits_with(pair.hf, model, settings.layer, request.essence, d)[-1].log_softmax(-1)
+        for d in (delta, torch.zeros_like(delta))
+    )
+    capture = fm.capture(model, torch.tensor([request.rows[0].tokens]))
+    scale = capture.ffn_out[settings.layer][0, request.rows[0].lookup].norm()
+    kl = (now.exp() * (now - before)).sum()
+    return torch.stack(nll).mean() + settings.kl * kl + settings.decay * delta.norm() / scale**2
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_loss_and_gradient_are_those_of_whole_passes(pair64: Pair, layer: int) -> None:
+    """A pad that is read, keys of another row, a target's token at the wrong place, a weight forgotten."""
+    plan = plan_of(pair64.model, layer)
+    batch = Batch(plan.layers, plan.requests, plan.settings)
+    delta = random_like(len(FACTS), pair64.model.d_model).requires_grad_()
+    every = torch.arange(len(batch.owner))
+    with torch.enable_grad():
+        loss, _nll = batch.losses(delta, every)
+        (gradient,) = torch.autograd.grad(loss.sum(), delta)
+    loose = 1e-4 if pair64.name.startswith(("opt", "gpt-neo")) and "neox" not in pair64.name else 1e-6
+    for i, request in enumerate(plan.requests):
+        own = delta[i].detach().clone().requires_grad_()
+        with torch.enable_grad():
+            expected = plain_loss(pair64, plan, request, own)
+            (slope,) = torch.autograd.grad(expected, own)
+        assert float(loss[i].detach()) == pytest.approx(float(expected.detach()), abs=loose)
+        assert allclose(gradient[i], slope, loose)
+
+
+def test_many_are_as_one_by_one(pair64: Pair) -> None:
+    """Gradients that mix, a stop or a clamp of another request."""
+    if pair64.name not in ("gpt2", "gpt-neox parallel"):
+        pytest.skip("one architecture of each kind is enough")
+    plan = plan_of(pair64.model, stop=4.0, clamp=1.0)
+    together = optimise(plan.layers, plan.requests, plan.settings)
+    for request, found in zip(plan.requests, together, strict=True):
+        (alone,) = optimise(plan.layers, [request], plan.settings)
+        assert found.steps == alone.steps
+        assert allclose(found.delta, alone.delta, 1e-5)
+        assert allclose(found.keys, alone.keys, 1e-9)
+        assert found.after == pytest.approx(alone.after, rel=1e-4)
+    split = optimise(plan.layers, plan.requests, plan.settings, batch_tokens=1)
+    assert all(allclose(a.delta, b.delta, 1e-5) for a, b in zip(together, split, strict=True))
+
+
+def test_the_target_gets_likelier_and_delta_stays_in_its_clamp(tiny: fm.Model) -> None:
+    plan = plan_of(tiny, steps=25, clamp=0.5)
+    done: list[tuple[int, int]] = []
+    for found in optimise(plan.layers, plan.requests, plan.settings, progress=lambda *at: done.append(at)):
+        assert found.after > found.before
+        assert float(found.delta.norm()) <= 0.5 * found.scale * (1 + 1e-5)
+        assert found.steps == 24
+    assert done[-1] == (3, 3)
+
+
+def test_a_low_loss_takes_no_step(tiny: fm.Model) -> None:
+    plan = plan_of(tiny, stop=1e9)
+    for found in optimise(plan.layers, plan.requests, plan.settings):
+        assert found.steps == 0
+        assert not found.delta.any()
+        assert found.after == pytest.approx(found.before, rel=1e-5)
+
+
+def test_keys_are_the_captured_coefficients(tiny: fm.Model) -> None:
+    """Also behind pads and with the target's tokens to their right."""
+    plan = plan_of(tiny, 1)
+    found = optimise(plan.layers, plan.requests, plan.settings)
+    for request, one in zip(plan.requests, found, strict=True):
+        for i, row in enumerate(request.rows):
+            capture = fm.capture(tiny, torch.tensor([row.tokens]))
+            assert allclose(one.keys[i], capture.coefficients[1][0, row.lookup], 1e-5)
+            assert allclose(one.written[i], capture.ffn_out[1][0, row.lookup], 1e-5)
+
+
+def test_chunks_hold_every_request_once(tiny: fm.Model) -> None:
+    plan = plan_of(tiny)
+    for size in (1, 40, 10_000):
+        found = list(chunks(plan.requests, size))
+        assert sorted(i for chunk in found for i in chunk) == [0, 1, 2]
+        assert len(found) == {1: 3, 10_000: 1}.get(size, len(found))
