@@ -22,9 +22,24 @@ if TYPE_CHECKING:
     from .contributions import decompose as decompose
     from .corpus import open_corpus as open_corpus
     from .corpus import pack as pack
+    from .editing.accumulating import second_moment as second_moment
+    from .editing.alphaedit import alphaedit as alphaedit
+    from .editing.contexts import sample_contexts as sample_contexts
+    from .editing.differing import EditDiff as EditDiff
+    from .editing.edit import Edit as Edit
+    from .editing.emmet import emmet as emmet
+    from .editing.fine_tuning import ft_l as ft_l
+    from .editing.memit import memit as memit
+    from .editing.moments import SecondMoment as SecondMoment
+    from .editing.neuron_values import knowledge_neuron as knowledge_neuron
+    from .editing.rome import rome as rome
     from .errors import FfnmemError as FfnmemError
     from .facts import Fact as Fact
+    from .facts import Probe as Probe
     from .facts import load_facts as load_facts
+    from .facts import with_portability as with_portability
+    from .facts.known import Known as Known
+    from .facts.known import filter_known as filter_known
     from .geometry_plots import plot_geometry as plot_geometry
     from .intervention_plots import plot_ablation as plot_ablation
     from .interventions import Ablation as Ablation
@@ -68,6 +83,13 @@ if TYPE_CHECKING:
     from .store_plots import plot_firing_rates as plot_firing_rates
     from .store_plots import plot_histogram as plot_histogram
     from .studies import study as study
+    from .tracing import Trace as Trace
+    from .tracing import Traces as Traces
+    from .tracing import noise_scale as noise_scale
+    from .tracing import trace_fact as trace_fact
+    from .tracing import trace_facts as trace_facts
+    from .tracing_plots import plot_trace as plot_trace
+    from .tracing_plots import plot_traces as plot_traces
     from .vocabulary import project as project
     from .vocabulary import projection_null as projection_null
     from .vocabulary import promoters as promoters
@@ -80,36 +102,50 @@ _HOMES = {
     "Attribution": "attribution",
     "Calibration": "calibration",
     "Capture": "captures",
+    "Edit": "editing.edit",
+    "EditDiff": "editing.differing",
     "Fact": "facts",
     "FfnmemError": "errors",
     "Geometry": "semantics.geometry",
     "KnowledgeNeurons": "interventions",
+    "Known": "facts.known",
     "Mean": "interventions",
     "Meanings": "semantics.meanings",
     "Model": "models",
     "NEXT": "contributions",
     "PathAttribution": "paths",
     "Planted": "planted",
+    "Probe": "facts",
     "Resample": "interventions",
     "Rule": "semantics.verdicts",
     "Scale": "interventions",
+    "SecondMoment": "editing.moments",
     "Set": "interventions",
     "Store": "scanning",
+    "Trace": "tracing",
+    "Traces": "tracing",
     "ablate": "interventions",
+    "alphaedit": "editing.alphaedit",
     "attribute": "contributions",
     "attribute_paths": "paths",
     "calibrate": "calibration.calibrating",
     "capture": "captures",
     "decompose": "contributions",
+    "emmet": "editing.emmet",
+    "filter_known": "facts.known",
+    "ft_l": "editing.fine_tuning",
     "geometry": "semantics.geometry",
     "intervene": "interventions",
+    "knowledge_neuron": "editing.neuron_values",
     "knowledge_neurons": "interventions",
     "load": "models",
     "load_facts": "facts",
     "load_planted": "planted",
     "meanings": "semantics.meanings",
+    "memit": "editing.memit",
     "merge": "scanning",
     "neuron_report": "reports",
+    "noise_scale": "tracing",
     "open_corpus": "corpus",
     "open_store": "scanning",
     "pack": "corpus",
@@ -126,6 +162,8 @@ _HOMES = {
     "plot_meanings": "meanings_plots",
     "plot_neurons": "plots",
     "plot_roles": "roles_plots",
+    "plot_trace": "tracing_plots",
+    "plot_traces": "tracing_plots",
     "plot_verdicts": "meanings_plots",
     "polysemanticity": "semantics.polysemanticity",
     "project": "vocabulary",
@@ -133,9 +171,15 @@ _HOMES = {
     "promoters": "vocabulary",
     "report": "reports",
     "roles": "semantics.roles",
+    "rome": "editing.rome",
+    "sample_contexts": "editing.contexts",
     "scan": "scanning",
     "search_projection": "vocabulary",
+    "second_moment": "editing.accumulating",
     "study": "studies",
+    "trace_fact": "tracing",
+    "trace_facts": "tracing",
+    "with_portability": "facts",
 }
 
 __all__ = [
@@ -145,36 +189,50 @@ __all__ = [
     "Attribution",
     "Calibration",
     "Capture",
+    "Edit",
+    "EditDiff",
     "Fact",
     "FfnmemError",
     "Geometry",
     "KnowledgeNeurons",
+    "Known",
     "Mean",
     "Meanings",
     "Model",
     "PathAttribution",
     "Planted",
+    "Probe",
     "Resample",
     "Rule",
     "Scale",
+    "SecondMoment",
     "Set",
     "Store",
+    "Trace",
+    "Traces",
     "__version__",
     "ablate",
+    "alphaedit",
     "attribute",
     "attribute_paths",
     "calibrate",
     "capture",
     "decompose",
+    "emmet",
+    "filter_known",
+    "ft_l",
     "geometry",
     "intervene",
+    "knowledge_neuron",
     "knowledge_neurons",
     "load",
     "load_facts",
     "load_planted",
     "meanings",
+    "memit",
     "merge",
     "neuron_report",
+    "noise_scale",
     "open_corpus",
     "open_store",
     "pack",
@@ -191,6 +249,8 @@ __all__ = [
     "plot_meanings",
     "plot_neurons",
     "plot_roles",
+    "plot_trace",
+    "plot_traces",
     "plot_verdicts",
     "polysemanticity",
     "project",
@@ -198,9 +258,15 @@ __all__ = [
     "promoters",
     "report",
     "roles",
+    "rome",
+    "sample_contexts",
     "scan",
     "search_projection",
+    "second_moment",
     "study",
+    "trace_fact",
+    "trace_facts",
+    "with_portability",
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 import ffnmem as fm
@@ -24,7 +26,7 @@ def test_an_ffn_and_the_unembedding_are_the_models_own(pair: Pair) -> None:
         assert allclose(part.project_out(m), capture.ffn_out[layer], 1e-5)
 
 
-def test_edits_in_place_are_seen(make_tiny: type[fm.Model]) -> None:
+def test_edits_in_place_are_seen(make_tiny: Callable[..., fm.Model]) -> None:
     """An edit is tried with layers that were built before it."""
     model = make_tiny()
     layers = PlainLayers(model)
