@@ -62,5 +62,5 @@ def solved(
 
 
 def keys_of(plan: Plan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
-    """The mean key of each request in a layer, in the model as it is."""
+    """The key of each request in a layer, the average over contexts, in the model as it is."""
     return Text(plan, requests, [layer]).read([], layer)[0]

@@ -47,9 +47,9 @@ def rome(
 ) -> Edit | tuple[Edit, ...]:
     """Rewrite a fact: one layer shall write v* for the subject's key k*, and change little for other keys.
 
-    k* is the mean coefficient vector at the subject's last token over contexts; v* is what makes the model say the new
-    target there; W + ΔW with ΔW = (v* − Wk*) (C⁻¹k*)ᵀ / (k*ᵀC⁻¹k*) takes k* to v* at the least cost for the keys of
-    the corpus behind C. Several facts are prepared in one batch and give an edit each, independent of each other.
+    k* is the average coefficient vector at the subject's last token over contexts; v* is what makes the model say the
+    new target there; W + ΔW with ΔW = (v* − Wk*) (C⁻¹k*)ᵀ / (k*ᵀC⁻¹k*) takes k* to v* at the least cost for the keys
+    of the corpus behind C. Several facts are prepared in one batch and give an edit each, independent of each other.
 
     Args:
         model: from :func:`ffnmem.load`, as it is now.
@@ -93,10 +93,10 @@ def rank_one(plan: Plan, which: int, found: Found, keys: str, ridge: float, forc
 
 def factors(plan: Plan, found: Found, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
     """u, r and k·u (u = C⁻¹k*/‖C⁻¹k*‖)."""
-    averaged, written = found.keys.double().mean(0), found.written.double()
+    averaged, written = found.key, found.written.double()
     u = plan.moment.solve(plan.settings.layer, averaged.unsqueeze(0), ridge)[0]
     u = u / u.norm()
-    key, now = (averaged, written.mean(0)) if keys == "consistent" else (found.keys[0].double(), written[0])
+    key, now = (averaged, found.weights @ written) if keys == "consistent" else (found.keys[0].double(), written[0])
     target = now + found.delta.double()  # v*
     strength = float(key @ u)
     return u, (target - now) / strength, strength

@@ -63,13 +63,15 @@ class Text:
         self.at = torch.tensor([self.replay.length - row.after for row in rows], device=device) - self.first
         self.owner = torch.tensor([i for i, request in enumerate(requests) for _ in request.rows], device=device)
         self.plain = torch.searchsorted(self.owner, torch.arange(len(requests), device=device))
+        shares = [plan.settings.weights(len(request.rows)) for request in requests]
+        self.weights = torch.cat(shares).to(device)
         self.every = torch.arange(len(rows), device=device)
         self.clean = self.read([], layers[0])[1]
 
     def read(
         self, changes: Sequence[LayerChange], layer: int
     ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
-        """Each request's mean key in a layer, and what stands above the highest layer for its plain prompt."""
+        """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
         by_layer = {change.layer: change for change in changes}
         keys: list[Tensor] = []
 
@@ -90,10 +92,9 @@ class Text:
             for at in range(self.low, self.high + 1):
                 x = self.replay.run_layer(at, x, self.first, self.every, None, change)
         above = x[self.every, self.at].double()[self.plain]
-        count = len(self.plain)
-        sums = torch.zeros(count, keys[0].shape[1], dtype=torch.float64, device=x.device)
-        sums.index_add_(0, self.owner, keys[0])
-        return sums / torch.bincount(self.owner, minlength=count).unsqueeze(1), above
+        averages = torch.zeros(len(self.plain), keys[0].shape[1], dtype=torch.float64, device=x.device)
+        averages.index_add_(0, self.owner, self.weights.unsqueeze(1) * keys[0])
+        return averages, above
 
 
 def memit_left(plan: Plan, weight: float, ridge: float) -> Closed:

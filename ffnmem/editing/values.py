@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from ..models.plain_layers import PlainLayers
@@ -33,6 +33,7 @@ class Found:
     Attributes:
         keys: ``[contexts, d_mlp]``, the coefficients at the subject's last token after each context.
         written: ``[contexts, d_model]``, what the FFN writes there for them.
+        weights: ``[contexts]``, of each context in averages.
         delta: ``[d_model]``, to be written in addition.
         steps: taken until the loss was low enough, or all.
         loss: the last loss; nll: its part of the target.
@@ -42,12 +43,18 @@ class Found:
 
     keys: Float[Tensor, "contexts d_mlp"]
     written: Float[Tensor, "contexts d_model"]
+    weights: Float64[Tensor, " contexts"]
     delta: Float[Tensor, " d_model"]
     steps: int
     loss: float
     nll: float
     before: float
     after: float
+
+    @property
+    def key(self) -> Float64[Tensor, " d_mlp"]:
+        """k*: the average of ``keys``."""
+        return self.weights @ self.keys.double()
 
     @property
     def scale(self) -> float:
@@ -118,6 +125,9 @@ class Batch:
             [place == len(request.rows) for request in requests for place in range(len(request.rows) + 1)],
             device=device,
         )
+        shares = [self.settings.weights(len(request.rows)) for request in requests]
+        nothing = torch.zeros(1, dtype=torch.float64)  # the essence's row is in no average
+        self.weights = torch.cat([part for own in shares for part in (own, nothing)]).to(device)
         self.first = self.replay.length - max(row.after for row in rows)
         self.lookup = torch.tensor([self.replay.length - row.after for row in rows], device=device)
         every = torch.arange(len(rows), device=device)
@@ -137,7 +147,7 @@ class Batch:
     def nll(
         self, final: Float[Tensor, "rows width d_model"], rows: Int[Tensor, " rows"], count: int
     ) -> Float[Tensor, " requests"]:
-        """For each request the mean over contexts of the mean over target tokens of −log p."""
+        """For each request the average over contexts of the mean over target tokens of −log p."""
         asking = ~self.is_essence[rows]
         own = self.owner[rows][asking]
         targets = self.targets[own]
@@ -145,10 +155,9 @@ class Batch:
         logs = self.replay.logits(final[asking][there]).float().log_softmax(-1)
         each = -logs.gather(1, targets[there].unsqueeze(1)).squeeze(1)
         lengths = there.sum(1)
-        contexts = torch.bincount(own, minlength=count).clamp(min=1)
         where = rearrange(own, "rows -> rows 1").expand_as(targets)[there]
-        share = 1.0 / (lengths.unsqueeze(1).expand_as(targets)[there] * contexts[where])
-        return torch.zeros(count, dtype=each.dtype, device=each.device).index_add(0, where, each * share)
+        share = (self.weights[rows][asking] / lengths).unsqueeze(1).expand_as(targets)[there]
+        return torch.zeros(count, dtype=each.dtype, device=each.device).index_add(0, where, each * share.to(each.dtype))
 
     def losses(
         self, delta: Float[Tensor, "requests d_model"], rows: Int[Tensor, " rows"]
@@ -211,6 +220,7 @@ class Batch:
             Found(
                 keys=self.keys[(self.owner == i) & ~self.is_essence],
                 written=self.written[(self.owner == i) & ~self.is_essence],
+                weights=self.weights[(self.owner == i) & ~self.is_essence],
                 delta=delta[i],
                 steps=int(taken[i]),
                 loss=float(last_loss[i]),

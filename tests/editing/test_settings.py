@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 import ffnmem as fm
@@ -33,6 +34,15 @@ def test_derived_ones_follow_the_models_size() -> None:
     assert torch.equal(Settings(0).step_size(scales, 64), torch.tensor([0.5, 0.5]))
 
 
+def test_weights_sum_to_one_and_the_plain_prompt_has_its_share() -> None:
+    """A context counted twice, or the plain prompt lost among twenty."""
+    assert torch.allclose(Settings(0).weights(4), torch.full((4,), 0.25, dtype=torch.float64))
+    found = Settings(0, plain=0.4).weights(4)
+    assert found[0] == 0.4
+    assert float(found.sum()) == pytest.approx(1.0)
+    assert Settings(0, plain=0.4).weights(1).tolist() == [1.0]
+
+
 def test_changes_are_recorded_as_given(tiny: fm.Model) -> None:
     found = settings_for(tiny, -1, {"steps": 3})
     assert (found.layer, found.steps, found.source) == (1, 3, "given")
@@ -44,6 +54,7 @@ def test_refusals(tiny: fm.Model) -> None:
     for changes, named_ in (
         ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"), ({"rate": 0.0}, "rate"),
         ({"clamp": -1.0}, "clamp"), ({"stop": -0.1}, "stop"), ({"kl": -1.0}, "kl"), ({"decay": -1.0}, "decay"),
+        ({"plain": 1.0}, "plain"),
     ):  # fmt: skip
         with refuses(InputError, ValueError, named_):
             settings_for(tiny, None, changes)

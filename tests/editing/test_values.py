@@ -52,7 +52,7 @@ def plain_loss(pair: Pair, plan: Any, request: Request, delta: Tensor) -> Tensor
     capture = fm.capture(model, torch.tensor([request.rows[0].tokens]))
     scale = capture.ffn_out[settings.layer][0, request.rows[0].lookup].norm()
     kl = (now.exp() * (now - before)).sum()
-    return torch.stack(nll).mean() + settings.kl * kl + settings.decay * delta.norm() / scale**2
+    return settings.weights(len(nll)) @ torch.stack(nll) + settings.kl * kl + settings.decay * delta.norm() / scale**2
 
 
 @pytest.mark.parametrize("layer", [0, 1])

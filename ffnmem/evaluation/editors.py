@@ -1,0 +1,323 @@
+"""Editors by name, each fact edited by itself; what several of them need of a fact is found once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, SupportsIndex
+
+from jaxtyping import Float64
+from torch import Tensor
+
+from ..editing.alphaedit import PENALTY
+from ..editing.contexts import check_contexts, sample_contexts
+from ..editing.edit import Edit
+from ..editing.fine_tuning import ft_l
+from ..editing.joint import keys_of, layer_range, solved
+from ..editing.memit import SHARE, WEIGHTS
+from ..editing.moments import NULL, RIDGE, SecondMoment, load_second_moment
+from ..editing.neuron_values import knowledge_neuron
+from ..editing.preparing import Moment, Plan, find_values, moment_words
+from ..editing.requests import Request, make_request
+from ..editing.rome import KEYS, rank_one
+from ..editing.settings import Settings, settings_for
+from ..editing.spreading import alphaedit_left, emmet_left, memit_left
+from ..editing.values import Found
+from ..errors import InputError, check_choice, check_count, check_number
+from ..facts import Fact
+from ..models import Model
+from ..models.plain_layers import PlainLayers
+
+Made = Edit | str | None
+"""An edit; why there is none; None where nothing is edited."""
+
+OwnEditor = Callable[[Model, list[Fact]], Any]
+"""``editor(model, facts)``: as many edits as facts; of a single fact the edit may stand alone."""
+
+Held = dict[int, Float64[Tensor, "p d_mlp"]]
+"""By layer, keys of facts that were edited before."""
+
+
+@dataclass(frozen=True)
+class Editor:
+    """How an editor of a name works.
+
+    Attributes:
+        name: its name.
+        one: makes the edit of one of a batch's facts, v* being found; None for editors that find none.
+        all: makes the edits of some facts by itself.
+        options: names of the options that it takes.
+    """
+
+    name: str
+    one: Callable[[Batch, int, Mapping[str, Any]], Edit] | None = None
+    all: Callable[[Setup, list[Fact]], Any] | None = None
+    options: tuple[str, ...] = ()
+
+    @property
+    def edits(self) -> bool:
+        return self.one is not None or self.all is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What all facts are edited with.
+
+    Attributes:
+        plan: model, layers, contexts, settings and second moment, without any request.
+        target: the new one of all facts, or None.
+        options: of all editors.
+    """
+
+    plan: Plan
+    target: str | None
+    options: Mapping[str, Any]
+
+    def of(self, editor: Editor) -> dict[str, Any]:
+        """The options that an editor takes."""
+        return {name: value for name, value in self.options.items() if name in editor.options}
+
+    def start(self, facts: Sequence[Fact], held: Held | None = None) -> Batch:
+        """Facts to be edited; those that cannot be asked for have a reason."""
+        requests: list[Request] = []
+        reasons: dict[int, str] = {}
+        places: dict[int, int] = {}
+        for i, fact in enumerate(facts):
+            try:
+                request = make_request(self.plan.model, fact, self.target, self.plan.contexts)
+            except InputError as error:
+                reasons[i] = str(error)
+                continue
+            places[i] = len(requests)
+            requests.append(request)
+        plan = replace(self.plan, requests=tuple(requests))
+        return Batch(self, tuple(facts), plan, places, reasons, {} if held is None else held)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some facts, and what editors share of them.
+
+    Attributes:
+        setup: of all facts.
+        facts: which.
+        plan: with the requests of those that can be asked for.
+        places: by fact, its request. reasons: by fact, why it has none.
+        held: keys of facts that were edited before.
+    """
+
+    setup: Setup
+    facts: tuple[Fact, ...]
+    plan: Plan
+    places: Mapping[int, int]
+    reasons: Mapping[int, str]
+    held: Held = field(default_factory=dict)
+
+    @cached_property
+    def found(self) -> list[Found]:
+        """v* of each request, found when the first editor needs it."""
+        self.plan.moment.layers  # noqa: B018 (a missing second moment is told before minutes of work)
+        return find_values(self.plan) if self.plan.requests else []
+
+    def edits(self, editor: Editor) -> list[Made]:
+        """Each fact's own edit, or why it has none."""
+        if editor.one is not None:
+            return [self.one(editor, i) for i in range(len(self.facts))]
+        if editor.all is None:
+            return [None] * len(self.facts)
+        try:
+            return self.checked(editor, list(self.facts))
+        except InputError:  # one fact's fault must not be all facts'
+            return [self.alone(editor, fact) for fact in self.facts]
+
+    def one(self, editor: Editor, which: int) -> Made:
+        assert editor.one is not None
+        if which in self.reasons:
+            return self.reasons[which]
+        try:
+            return editor.one(self, self.places[which], self.setup.of(editor))
+        except InputError as error:
+            return str(error)
+
+    def alone(self, editor: Editor, fact: Fact) -> Made:
+        try:
+            return self.checked(editor, [fact])[0]
+        except InputError as error:
+            return str(error)
+
+    def checked(self, editor: Editor, facts: list[Fact]) -> list[Made]:
+        """What an editor makes of facts by itself; InputError if it is not an edit of each."""
+        assert editor.all is not None
+        made = editor.all(self.setup, facts)
+        found = [made] if isinstance(made, Edit) else list(made)
+        if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):
+            raise InputError(f"editor {editor.name} gave {len(found)} edits for {len(facts)} facts: give each its own")
+        return list(found)
+
+
+# -- the editors -------------------------------------------------------------------------------------------------------
+
+
+def by_rome(batch: Batch, i: int, options: Mapping[str, Any], keys: str = "consistent") -> Edit:
+    keys = check_choice("keys", options.get("keys", keys), KEYS)
+    return rank_one(batch.plan, i, batch.found[i], keys, options.get("ridge", RIDGE), options.get("force", False))
+
+
+def by_rome_original(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+    return by_rome(batch, i, options, "original")
+
+
+def by_emmet(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+    plan, epsilon, ridge = batch.plan, options.get("epsilon", 0.0), options.get("ridge", RIDGE)
+    recorded = {"epsilon": epsilon, **moment_words(plan, ridge)}
+    closed = emmet_left(plan, epsilon, ridge)
+    force = options.get("force", False)
+    return solved(plan, [i], [batch.found[i]], "emmet", [plan.settings.layer], closed, recorded, force)
+
+
+def by_memit(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+    plan, ridge = batch.plan, options.get("ridge", RIDGE)
+    published = WEIGHTS.get(plan.model.name.removeprefix("openai-community/"), SHARE * plan.model.d_mlp)
+    weight = published if options.get("weight") is None else options["weight"]
+    where = layer_range(plan, options.get("layers"))
+    recorded = {"weight": weight, **moment_words(plan, ridge)}
+    closed = memit_left(plan, weight, ridge)
+    return solved(plan, [i], [batch.found[i]], "memit", where, closed, recorded, options.get("force", False))
+
+
+def by_alphaedit(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+    plan, threshold, penalty = batch.plan, options.get("threshold", NULL), options.get("penalty", PENALTY)
+    where = layer_range(plan, options.get("layers"))
+    words = {name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"}
+    recorded = {"threshold": threshold, "penalty": penalty, **words}
+    closed = alphaedit_left(plan, threshold, penalty, batch.held)
+    return solved(plan, [i], [batch.found[i]], "alphaedit", where, closed, recorded, options.get("force", False))
+
+
+def by_ft_l(setup: Setup, facts: list[Fact]) -> Any:
+    options = {**setup.of(EDITORS["ft_l"]), "layer": setup.plan.settings.layer}
+    return ft_l(setup.plan.model, facts, setup.target, **options)
+
+
+def by_knowledge_neuron(setup: Setup, facts: list[Fact]) -> Any:
+    return knowledge_neuron(setup.plan.model, facts, setup.target, **setup.of(EDITORS["knowledge_neuron"]))
+
+
+def by_own(editor: OwnEditor) -> Callable[[Setup, list[Fact]], Any]:
+    return lambda setup, facts: editor(setup.plan.model, facts)
+
+
+def named(*editors: Editor) -> Mapping[str, Editor]:
+    return MappingProxyType({editor.name: editor for editor in editors})
+
+
+EDITORS = named(
+    Editor("rome", by_rome, options=("keys", "ridge", "force")),
+    Editor("rome_original", by_rome_original, options=("ridge", "force")),
+    Editor("emmet", by_emmet, options=("epsilon", "ridge", "force")),
+    Editor("memit", by_memit, options=("layers", "weight", "ridge", "force")),
+    Editor("alphaedit", by_alphaedit, options=("layers", "threshold", "penalty", "force")),
+    Editor("ft_l", all=by_ft_l, options=("bound", "rate", "steps", "stop")),
+    Editor("knowledge_neuron", all=by_knowledge_neuron, options=("neurons", "less", "more")),
+    Editor("none"),
+)
+"""What ``evaluate`` knows by name; "none" leaves the model as it is."""
+
+
+def choose(editors: Sequence[object]) -> tuple[Editor, ...]:
+    """Editors of names, and functions as editors; raises InputError for an unknown or repeated one."""
+    found: list[Editor] = []
+    for one in editors:
+        if isinstance(one, str):
+            found.append(EDITORS[check_choice("editor", one, EDITORS)])
+        elif callable(one):
+            found.append(Editor(str(getattr(one, "__name__", type(one).__name__)), all=by_own(one)))
+        else:
+            raise InputError(f"editor {one!r} is neither a name ({', '.join(EDITORS)}) nor a function")
+    names = [editor.name for editor in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"editor {twice!r} is asked for twice: name each once, and give functions names of their own")
+    return tuple(found)
+
+
+def set_up(
+    plain: PlainLayers,
+    editors: Sequence[Editor],
+    target: str | None,
+    /,  # memit has an option named layers
+    *,
+    layer: SupportsIndex | None,
+    seed: int,
+    moment: Moment = None,
+    contexts: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | Settings | None = None,
+    **options: Any,
+) -> Setup:
+    """What editors' arguments mean, for all facts; see :func:`ffnmem.evaluate`.
+
+    Raises: InputError: an option that none of the editors takes, no second moment for this model where one is needed,
+        contexts without ``{}``, unknown settings. OutOfRangeError: no such layer.
+    """
+    model = plain.model
+    known = sorted({name for editor in editors for name in editor.options})
+    for name in options:
+        if name not in known:
+            takes = ", ".join([*known, "layer", "moment", "contexts", "settings"])
+            raise InputError(f"option {name!r} is none of {', '.join(e.name for e in editors)}: they take {takes}")
+    at = None if layer is None else model.layer(layer)
+    if isinstance(settings, Settings):
+        own = settings if at is None else settings_for(model, at, settings.changed())
+    else:
+        own = settings_for(model, at, settings)
+    optimised = any(editor.one is not None for editor in editors)
+    source: Moment = load_second_moment(moment, model) if optimised else moment
+    if optimised:
+        texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
+    else:
+        texts = ("{}",)
+    texts = texts if texts[0] == "{}" else ("{}", *texts)
+    setup = Setup(Plan(model, plain, (), texts, seed, own, source), target, options)
+    check_options(setup, {editor.name for editor in editors})
+    return setup
+
+
+def check_options(setup: Setup, editors: set[str]) -> None:
+    """Raise InputError for an option out of range, which would else be the failure of every fact."""
+    given = {name: value for name, value in setup.options.items() if value is not None}
+    if "keys" in given:
+        check_choice("keys", given["keys"], KEYS)
+    for name in ("steps", "neurons"):
+        if name in given:
+            check_count(name, given[name])
+    for name in ("epsilon", "ridge", "less", "more", "weight", "bound", "rate", "stop", "threshold", "penalty"):
+        least = name in ("epsilon", "ridge", "less", "more", "stop")
+        if name in given and not ((number := check_number(name, given[name])) > 0 or (least and number == 0)):
+            raise InputError(f"{name} must be {'at least' if least else 'above'} 0, not {given[name]!r}")
+    if editors & {"memit", "alphaedit"}:
+        where = layer_range(setup.plan, given.get("layers"))
+        threshold = given.get("threshold", NULL)
+        for at in where if "alphaedit" in editors else ():
+            if float(setup.plan.moment.eigenvalues(at)[0]) >= threshold:
+                raise InputError(f"layer {at}: no eigenvalue of the second moment lies below threshold {threshold:g}")
+
+
+def described(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
+    """All that edits depend on, as plain values."""
+    plan = setup.plan
+    words: dict[str, Any] = {"editors": [editor.name for editor in editors], "target": setup.target}
+    words |= {"settings": plan.settings.to_dict(), "contexts": list(plan.contexts), "seed": plan.seed}
+    if isinstance(plan.source, SecondMoment):
+        words["second_moment"] = {"tokens": plan.source.count, "corpus": plan.source.corpus_hash}
+    return words | {"options": dict(setup.options)}
+
+
+def keys_in(batch: Batch, editor: Editor, which: int) -> Held:
+    """The keys of a fact in the layers that alphaedit protects them in; none for other editors."""
+    if editor.name != "alphaedit" or which not in batch.places:
+        return {}
+    requests = batch.plan.of([batch.places[which]])
+    where = layer_range(batch.plan, batch.setup.options.get("layers"))
+    return {layer: keys_of(batch.plan, requests, layer) for layer in where}

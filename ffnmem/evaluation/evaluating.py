@@ -1,0 +1,254 @@
+"""``evaluate``: every fact edited by itself, by one editor or several, and all measured that the edit changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import pandas as pd
+
+from ..editing.edit import Edit
+from ..editing.preparing import weight_norm
+from ..editing.requests import as_facts
+from ..editing.showing import plain
+from ..errors import InputError, check_count
+from ..facts import Fact
+from ..models import Model
+from ..models.plain_layers import PlainLayers
+from .asking import Case, make_case
+from .editors import Editor, Made, OwnEditor, Setup, choose, described, set_up
+from .measuring import measure, said
+from .metrics import METRICS, NUMBERS, check_metrics, columns_of
+from .saving import Folder
+from .scores import ABOUT, DRAWS, Scores
+from .texts import LENGTH, Source, Texts, drift_texts
+from .writing import References, Writer
+
+CHUNK = 16  # facts whose v* are found together, and that are kept together
+
+Progress = Callable[[int, int], None]
+
+
+def evaluate(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    editor: str | OwnEditor = "rome",
+    *,
+    compare: Sequence[str | OwnEditor] = (),
+    target: str | None = None,
+    metrics: Iterable[str] | None = None,
+    layer: SupportsIndex | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    generate: bool = False,
+    references: References | None = None,
+    drift: Source = None,
+    draws: int = DRAWS,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Scores:
+    """Edit each fact by itself and measure what the edit does, without touching the model's weights.
+
+    Args:
+        model: from :func:`ffnmem.load`, as it is now.
+        facts: each edited from this model.
+        editor: a name of :data:`ffnmem.evaluation.EDITORS`, or a function of model and facts that gives an edit each.
+        compare: further editors for the same facts. Those that find a v* share it.
+        target: the new target of all facts; default each fact's ``target_new``.
+        metrics: names of :data:`ffnmem.evaluation.METRICS`; default all but those of generated text.
+        layer: whose FFN is edited; default by the model's name or depth. Not taken by knowledge_neuron.
+        seed: of contexts, of the texts for drift, of generation and of the bootstrap.
+        out: a folder to keep results in, chunk by chunk, made if missing. The same call goes on where one was stopped,
+            and gives the same table.
+        generate: let the model write about each fact, for GE and (with ``references``) RS.
+        references: by new target, texts about things that it is true of.
+        drift: texts that have nothing to do with the facts, or a corpus to draw 20 from; default the corpus that ships
+            with an embedded model, for others none; False for none.
+        draws: of the bootstrap.
+        progress: called with the cases done and all of them.
+        options: of the editors: ``moment``, ``contexts``, ``settings``, ``force``, ``ridge`` and their own, each given
+            to the editors that take it.
+
+    Returns: :class:`Scores`: ``.cases``, ``.summary``, ``.relations``, ``.failures``. A fact that cannot be edited is a
+        failure with its reason.
+
+    Raises:
+        InputError: no facts, an unknown editor, metric or option, no second moment for this model. OutOfRangeError: no
+            such layer. FileError: a folder that holds something else or another run, or cannot be written.
+        UnsupportedModelError: layers that cannot be run by themselves.
+
+    Source: Meng et al. 2022 (2202.05262), §4; METHODS §6.
+    """
+    every = as_facts(facts)
+    editors = choose((editor, *compare))
+    wanted = check_metrics(metrics, generate)
+    if metrics is not None and "RS" in wanted and not references:
+        raise InputError("RS compares with reference texts: give references={target: [text, …]}")
+    if not references:
+        wanted = tuple(name for name in wanted if name != "RS")
+    check_count("seed", seed, least=0)
+    check_count("draws", draws)
+    texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
+    if metrics is None and not texts:
+        wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
+    layers = PlainLayers(model)
+    setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
+    settings = plain({"metrics": list(wanted), **run_of(setup, editors, texts, references)})
+    bench = Bench(setup, wanted, texts, references, seed)
+    folder = None
+    if out is not None:
+        made_by = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+        folder = Folder(out, {**made_by, "facts": digest([f.to_dict() for f in every]), **settings})
+    frames = list(chunks(bench, every, editors, folder, progress))
+    scores = Scores(
+        cases=pd.concat(frames, ignore_index=True),
+        settings=settings,
+        provenance=model.provenance(model.prepend_bos, editors=list(settings["editors"]), seed=seed, facts=len(every)),
+        draws=draws,
+        seed=seed,
+    )
+    if out is not None:
+        scores.save(out)
+    return scores
+
+
+def run_of(
+    setup: Setup, editors: Sequence[Editor], texts: Sequence[str], references: References | None
+) -> dict[str, Any]:
+    """What cases depend on besides model and facts."""
+    run = described(setup, editors)
+    if texts:
+        run["drift"] = {"texts": len(texts), "tokens": LENGTH, "hash": digest(list(texts))}
+    if references:
+        run["references"] = digest({target: list(found) for target, found in references.items()})
+    return {**run, "chunk": CHUNK}
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def chunks(
+    bench: Bench, facts: Sequence[Fact], editors: Sequence[Editor], folder: Folder | None, progress: Progress | None
+) -> Iterator[pd.DataFrame]:
+    """The table of cases, some facts at a time."""
+    total = len(facts) * len(editors)
+    done = 0
+    for number, begin in enumerate(range(0, len(facts), CHUNK)):
+        some = facts[begin : begin + CHUNK]
+        about = [(editor.name, fact.id) for fact in some for editor in editors]
+        frame = None if folder is None else folder.read(number, about)
+        if frame is None:
+            frame = bench.table(some, editors)
+            if folder is not None:
+                folder.write(number, frame)
+        yield frame
+        done += len(about)
+        if progress is not None:
+            progress(done, total)
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """All that cases are measured with. Texts and model are read when the first case needs it.
+
+    Attributes:
+        setup: of the editors.
+        metrics: wanted.
+        texts: for drift. references: for RS. seed: of generation.
+    """
+
+    setup: Setup
+    metrics: tuple[str, ...]
+    texts: tuple[str, ...]
+    references: Mapping[str, Sequence[str]] | None
+    seed: int
+
+    @property
+    def layers(self) -> PlainLayers:
+        return self.setup.plan.layers
+
+    def reader(self) -> Texts | None:
+        """The texts for drift, read by the model as it is now."""
+        return Texts(self.layers, self.texts) if self.texts else None
+
+    def writer(self) -> Writer | None:
+        """What writes texts, where they are wanted."""
+        asked = any(METRICS[name].asks == "generation" for name in self.metrics)
+        return Writer(self.layers.model, self.references, self.seed) if asked else None
+
+    def case(self, fact: Fact) -> Case | str:
+        """A fact's questions, or why it cannot be asked."""
+        try:
+            return make_case(self.layers.model, fact, self.setup.target, {METRICS[name].asks for name in self.metrics})
+        except InputError as error:
+            return str(error)
+
+    def table(self, facts: Sequence[Fact], editors: Sequence[Editor]) -> pd.DataFrame:
+        """One row a fact and editor, of facts that are edited together."""
+        cases = [self.case(fact) for fact in facts]
+        fine = [fact for fact, case in zip(facts, cases, strict=True) if isinstance(case, Case)]
+        asked = [case for case in cases if isinstance(case, Case)]
+        batch = self.setup.start(fine)
+        reader = self.reader() if asked else None
+        by_editor = []
+        for editor in editors:
+            rows = iter(self.rows(asked, batch.edits(editor), reader) if asked else ())
+            by_editor.append([next(rows) if isinstance(case, Case) else {"failure": case} for case in cases])
+        found = []
+        for i, (fact, case) in enumerate(zip(facts, cases, strict=True)):
+            for editor, rows_of in zip(editors, by_editor, strict=True):
+                found.append({**about(editor.name, fact, case, self.setup.target), **rows_of[i]})
+        return framed(found, self.metrics)
+
+    def rows(self, cases: Sequence[Case], made: Sequence[Made], reader: Texts | None) -> list[dict[str, Any]]:
+        """What is measured of each case, or its failure."""
+        rows: list[dict[str, Any]] = [{"failure": edit if isinstance(edit, str) else ""} for edit in made]
+        fine = [i for i, edit in enumerate(made) if not isinstance(edit, str)]
+        own = [cases[i] for i in fine]
+        edits = [edit for edit in made if not isinstance(edit, str)]
+        if not own:
+            return rows
+        for i, case, before, after in zip(fine, own, *said(self.layers, own, edits), strict=True):
+            rows[i] |= measure(case, before, after, self.metrics)
+        if reader is not None:
+            subjects = [case.fact.subject for case in own]
+            for i, figures in zip(fine, reader.drift(edits, subjects), strict=True):
+                rows[i] |= figures
+        writer = self.writer()
+        if writer is not None:
+            plain_texts = writer.measure(own, [None] * len(own))
+            for i, before_text, after_text in zip(fine, plain_texts, writer.measure(own, edits), strict=True):
+                rows[i] |= after_text | {f"{name}_before": value for name, value in before_text.items()}
+        for i, edit in zip(fine, edits, strict=True):
+            rows[i] |= numbers_of(self.layers.model, edit)
+        return rows
+
+
+def numbers_of(model: Model, edit: Edit | None) -> dict[str, float]:
+    """How much an edit changes, and what its editor measured."""
+    if edit is None:
+        return {"change": 0.0}
+    row = edit.numbers.iloc[0] if len(edit.numbers) else {}
+    change = max(change.norm / weight_norm(model, change.layer) for change in edit.changes)
+    return {"change": change} | {name: float(row.get(name, math.nan)) for name in NUMBERS if name != "change"}
+
+
+def about(editor: str, fact: Fact, case: Case | str, target: str | None) -> dict[str, Any]:
+    """What a row is about."""
+    new = case.target if isinstance(case, Case) else (fact.target_new if target is None else target) or ""
+    values = (editor, fact.id, fact.relation, fact.subject, fact.target_true, new)
+    return dict(zip(ABOUT, values, strict=True)) | {"unasked": case.unasked if isinstance(case, Case) else 0}
+
+
+def framed(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.DataFrame:
+    """Rows as a table with every column, of one type whatever is missing."""
+    names = [*columns_of(metrics), *NUMBERS]
+    frame = pd.DataFrame(list(rows), columns=[*ABOUT, *names, "unasked", "failure"])
+    kinds = dict.fromkeys([*ABOUT, "failure"], "str") | dict.fromkeys(names, "float64") | {"unasked": "int64"}
+    return frame.astype(kinds)

@@ -1,0 +1,136 @@
+"""Metrics of edits: many facts' prompts in batches, each row under its own fact's edit, the weights untouched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..editing.edit import Edit
+from ..editing.per_row import Rows
+from ..models.plain_layers import PlainLayers
+from ..models.scoring import BATCH_TOKENS, Answered, answer
+from .asking import NEXT, Case
+from .metrics import METRICS
+
+GATHERED = 1 << 26  # numbers of factors that the rows of a batch may take: 256 MiB in float32
+SHORT = 8  # tokens of a short prompt
+
+Said = list[Answered]
+"""What a model says to the questions of a case, in their order."""
+
+
+def said(
+    layers: PlainLayers,
+    cases: Sequence[Case],
+    edits: Sequence[Edit | None] | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> tuple[list[Said], list[Said]]:
+    """What a model says to the questions of cases: as it is, and with each case's own edit.
+
+    Args:
+        layers: of the model.
+        cases: whose questions are asked.
+        edits: one a case, None for none; default none at all.
+        batch_tokens: tokens in a batch.
+
+    Returns: For each case what is said before and after; the same lists where there is no edit.
+    """
+    before: list[Said] = []
+    after: list[Said] = []
+    own = [None] * len(cases) if edits is None else list(edits)
+    for some in together(own, batch_tokens):
+        for into, found in zip((before, after), ask(layers, cases[some], own[some], batch_tokens), strict=True):
+            into += found
+    return before, after
+
+
+def together(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[slice]:
+    """Cases that are asked in one go: all, unless their edits are too large to be laid beside each other by rows."""
+    size = max((c.rank * (c.left.shape[1] + c.right.shape[1]) for e in edits if e for c in e.changes), default=0)
+    if size * batch_tokens // SHORT <= GATHERED:
+        yield slice(0, len(edits))
+    else:  # one edit at a time needs no gathering
+        yield from (slice(i, i + 1) for i in range(len(edits)))
+
+
+def ask(
+    layers: PlainLayers, cases: Sequence[Case], edits: Sequence[Edit | None], batch_tokens: int
+) -> tuple[list[Said], list[Said]]:
+    """As :func:`said`, for cases that are asked together."""
+    made = [edit for edit in edits if edit is not None]
+    place = {id(edit): i for i, edit in enumerate(made)}
+    found: tuple[list[list[Answered | None]], ...] = tuple([[None] * len(c.roles) for c in cases] for _ in range(2))
+    for next_token in (False, True):
+        where = [
+            (i, j) for i, case in enumerate(cases) for j, role in enumerate(case.roles) if (role in NEXT) is next_token
+        ]
+        if not where:
+            continue
+        questions = [cases[i].questions[j] for i, j in where]
+        if made:
+            rows = Rows(made, [-1 if (edit := edits[i]) is None else place[id(edit)] for i, _ in where])
+            changing, start = rows.changing, rows.lowest
+            both = answer(layers, questions, changing, start=start, next_token=next_token, batch_tokens=batch_tokens)
+        else:
+            both = answer(layers, questions, next_token=next_token, batch_tokens=batch_tokens)
+        for into, answers in zip(found, both, strict=True):
+            for (i, j), one in zip(where, answers, strict=True):
+                into[i][j] = one
+    before, after = ([[one for one in case if one is not None] for case in side] for side in found)
+    return before, after
+
+
+def measure(case: Case, before: Said, after: Said, metrics: Sequence[str]) -> dict[str, float]:
+    """A case's metrics that are read off answers, NaN where it has no such prompt.
+
+    p(o|x) is the exponential of the mean log-probability of the tokens of " o".
+
+    Args:
+        case: whose answers these are.
+        before, after: of the unedited and the edited model.
+        metrics: names of METRICS; others than those of answers are left out.
+
+    Source: Meng et al. 2022 (2202.05262), §4.2 and appendix D; NS+ and NKL: Hoelscher-Obermaier et al. 2023
+        (2305.17553), §3.
+    """
+    found: dict[str, float] = {}
+    for name in metrics:
+        metric = METRICS[name]
+        if metric.asks in ("texts", "generation"):
+            continue
+        at = [i for i, role in enumerate(case.roles) if role == metric.asks]
+        if metric.before:
+            found[f"{name}_before"] = mean([value_of(name, before[i]) for i in at])
+            found[name] = mean([value_of(name, after[i]) for i in at])
+        else:
+            each = [compared(name, before[i], after[i]) for i in at]
+            found[name] = math.fsum(each) if name == "NKL" and each else mean(each)
+    return found
+
+
+def value_of(name: str, one: Answered) -> float:
+    """A metric of one prompt, of one model."""
+    if METRICS[name].asks not in ("rewrite", "paraphrase", "neighbour", "plus"):
+        return float(one.exact[0])  # a probe, which has one answer
+    if name in ("exact", "exact_paraphrase"):
+        return float(one.exact[1])
+    true, new = one.mean_log(0), one.mean_log(1)
+    wanted, other = (new, true) if METRICS[name].asks in ("rewrite", "paraphrase") else (true, new)
+    return math.exp(wanted) - math.exp(other) if name in ("EM", "PM", "NM") else float(wanted > other)
+
+
+def compared(name: str, before: Answered, after: Answered) -> float:
+    """A metric of one prompt that compares two models' next tokens."""
+    assert before.next_log is not None
+    assert after.next_log is not None
+    if name == "unrelated":
+        return float(before.next_log.argmax() == after.next_log.argmax())
+    old, new = before.next_log.double(), after.next_log.double()
+    # Rounding may leave a difference below 0 where nothing changed.
+    return max(0.0, float((old.exp() * (old - new)).sum())) if bool(new.isfinite().all()) else math.nan
+
+
+def mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan

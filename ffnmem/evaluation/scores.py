@@ -1,0 +1,152 @@
+"""``Scores``: what an evaluation of editors measured, case by case and over records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ..attribution import plain_records
+from ..errors import check_choice
+from ..provenance import Provenance
+from .bootstrap import COLUMNS, differences, summarised
+from .metrics import METRICS, NUMBERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")
+DRAWS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Edits of many facts, each made and measured by itself. Made by :func:`ffnmem.evaluate`.
+
+    Attributes:
+        cases: one row an editor and fact: editor, id, relation, subject, target_true, target (the new one), the metrics
+            as means over the fact's prompts, ``NAME_before`` of the unedited model, change (‖ΔW‖/‖W‖, the largest of
+            the layers), steps and loss of v*, unasked (prompts that are longer than the model reads), failure (why the
+            fact was not edited; empty where it was). NaN: the record has no such prompt, or was not edited.
+        settings: everything that was asked for, as plain values.
+        provenance: of the model.
+        draws: of the bootstrap. seed: of every random step.
+    """
+
+    cases: pd.DataFrame
+    settings: Mapping[str, Any]
+    provenance: Provenance
+    draws: int = DRAWS
+    seed: int = 0
+
+    @property
+    def editors(self) -> tuple[str, ...]:
+        """The editors that were compared."""
+        return tuple(dict.fromkeys(self.cases["editor"]))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that were measured."""
+        return tuple(name for name in METRICS if name in self.cases)
+
+    @property
+    def failures(self) -> pd.DataFrame:
+        """The facts that were not edited: editor, id, subject, target, failure."""
+        rows = self.cases[self.cases["failure"] != ""]
+        return rows[["editor", "id", "subject", "target", "failure"]].reset_index(drop=True)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Columns editor, metric, mean, low, high, n: means over records with 95% bootstrap intervals.
+
+        Times 100, but for NKL and drift_kl (nats), drift_perplexity (a ratio) and what an editor measured. S is the
+        harmonic mean of ES, PS and NS.
+        """
+        return self.by("editor")
+
+    @cached_property
+    def relations(self) -> pd.DataFrame:
+        """The same by relation: editor, relation, metric, mean, low, high, n."""
+        return self.by("editor", "relation")
+
+    def by(self, *columns: str) -> pd.DataFrame:
+        """The summary of slices of the cases, by columns of theirs."""
+        names = (*self.metrics, *NUMBERS)
+        found = []
+        for values, rows in self.cases.groupby(list(columns), sort=False):
+            table = summarised(rows, names, self.draws, self.seed)
+            for place, (name, value) in enumerate(zip(columns, values, strict=True)):
+                table.insert(place, name, value)
+            found.append(table)
+        if not found:
+            return pd.DataFrame(columns=[*columns, *COLUMNS])
+        return pd.concat(found, ignore_index=True)
+
+    def of(self, editor: str | None = None) -> pd.DataFrame:
+        """The cases of an editor, by default the first. Raises InputError."""
+        name = self.editors[0] if editor is None else check_choice("editor", editor, self.editors)
+        return self.cases[self.cases["editor"] == name].reset_index(drop=True)
+
+    def versus(self, first: str, second: str) -> pd.DataFrame:
+        """How much larger the first editor's means are: metric, mean, low, high, n.
+
+        Over facts that both edited, which are drawn for both alike, so that what facts have in common cancels. Raises
+        InputError for an editor that is not here.
+        """
+        sides = [self.of(name) for name in (first, second)]
+        return differences(sides[0], sides[1], self.metrics, self.draws, self.seed)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``cases``, with settings and provenance in its ``attrs``."""
+        frame = self.cases.copy()
+        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.as_dict()}
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "summary": plain_records(self.summary),
+            "relations": plain_records(self.relations),
+            "cases": plain_records(self.cases),
+            "failures": plain_records(self.failures),
+            "settings": dict(self.settings),
+            "draws": self.draws,
+            "seed": self.seed,
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``cases.parquet`` and ``summary.json`` into a folder, each whole. Raises FileError."""
+        from .saving import save_scores
+
+        return save_scores(self, folder)
+
+    @staticmethod
+    def load(folder: str | Path) -> Scores:
+        """What :meth:`save`, or ``evaluate`` with ``out``, wrote. Raises FileError."""
+        from .saving import load_scores
+
+        return load_scores(folder)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The main scores with their intervals, as :func:`ffnmem.evaluation_plots.plot_scores` draws them."""
+        from ..evaluation_plots import plot_scores
+
+        return plot_scores(self, ax=ax)
+
+    def __len__(self) -> int:
+        return len(self.of())
+
+    def __repr__(self) -> str:
+        from .display import scores_line
+
+        return f"Scores({scores_line(self)})"
+
+    def _repr_html_(self) -> str:
+        from .display import scores_html
+
+        return scores_html(self)

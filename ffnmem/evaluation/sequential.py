@@ -1,0 +1,259 @@
+"""``sequential``: edits made one after another and kept, and what becomes of them and of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import pandas as pd
+import torch
+
+from ..attribution import plain_records
+from ..editing.applying import ledger_of
+from ..editing.edit import Edit
+from ..editing.moments import SecondMoment
+from ..editing.requests import as_facts
+from ..editing.showing import plain
+from ..errors import InputError, check_count, listed
+from ..facts import Fact
+from ..models import Model
+from ..models.plain_layers import PlainLayers
+from ..provenance import Provenance
+from .asking import Case
+from .bootstrap import summarised
+from .editors import Editor, Held, Made, OwnEditor, Setup, choose, keys_in, set_up
+from .evaluating import Bench, about, framed, numbers_of, run_of
+from .measuring import Said, measure, said
+from .metrics import METRICS, NUMBERS, check_metrics
+from .scores import DRAWS
+from .texts import Source, Texts, drift_texts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AT = (1, 10, 100, 1000)
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Decay:
+    """What becomes of edits as more of them are made. Made by :func:`ffnmem.sequential`.
+
+    Attributes:
+        frame: columns edits (facts edited so far, one after another), metric, mean, low, high, n: means over these
+            facts with 95% bootstrap intervals, as in :attr:`Scores.summary`; drift is one number, against the unedited
+            model, over the n texts that mention none of the facts' subjects.
+        cases: one row a checkpoint and fact: edits, then as :attr:`Scores.cases`.
+        editor: its name.
+        settings: what was asked for. provenance: of the unedited model.
+    """
+
+    frame: pd.DataFrame
+    cases: pd.DataFrame
+    editor: str
+    settings: Mapping[str, Any]
+    provenance: Provenance
+
+    @property
+    def failures(self) -> pd.DataFrame:
+        """The facts that were not edited: id, subject, target, failure."""
+        last = self.cases[self.cases["edits"] == self.cases["edits"].max()]
+        rows = last[last["failure"] != ""]
+        return rows[["id", "subject", "target", "failure"]].reset_index(drop=True)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``frame``."""
+        return self.frame.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "editor": self.editor,
+            "edits": plain_records(self.frame),
+            "failures": plain_records(self.failures),
+            "settings": dict(self.settings),
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Scores by number of edits, as :func:`ffnmem.evaluation_plots.plot_decay` draws them."""
+        from ..evaluation_plots import plot_decay
+
+        return plot_decay(self, ax)
+
+    def __repr__(self) -> str:
+        points = ", ".join(map(str, self.frame["edits"].unique()))
+        failed = f", {len(self.failures)} failures" if len(self.failures) else ""
+        return f"Decay({self.editor} of {self.provenance.model} after {points} edits{failed})"
+
+    def _repr_html_(self) -> str:
+        from .display import curve_html
+
+        title = f"Edits by {self.editor}, one after another and kept"
+        return curve_html(title, self.frame, "edits", self.provenance.as_dict())
+
+
+def sequential(
+    model: Model,
+    facts: Iterable[Fact],
+    editor: str | OwnEditor = "rome",
+    at: Sequence[int] | None = None,
+    *,
+    target: str | None = None,
+    metrics: Iterable[str] | None = None,
+    layer: SupportsIndex | None = None,
+    seed: int = 0,
+    drift: Source = None,
+    draws: int = DRAWS,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Decay:
+    """Edit facts one after another, each in the model that the edits before it left, and measure them on the way.
+
+    The edits are written into the model's weights and taken out again in the end, bit for bit, whatever happens. Second
+    moment and contexts are those of the model as it was; alphaedit protects the keys of the facts before.
+
+    Args:
+        model, editor, target, layer, seed, drift, draws, options: as :func:`ffnmem.evaluate` has them.
+        facts: in the order in which they are edited.
+        at: after how many facts to measure; default 1, 10, 100 … as far as the facts go, and all of them.
+        metrics: default all but those of generated text.
+        progress: called with the facts edited and all of them.
+
+    Returns: A :class:`Decay`. A fact that cannot be edited is left out with its reason, and counts in ``edits``.
+
+    Raises: as :func:`ffnmem.evaluate`; InputError: more facts asked for than there are, a metric of generated text.
+
+    Source: Gupta et al. 2024 (2401.07453); Meng et al. 2023 (2210.07229), §5.2.
+    """
+    every = as_facts(facts)
+    points = checkpoints(at, len(every))
+    (chosen,) = choose((editor,))
+    wanted = check_metrics(metrics, False)
+    written = [name for name in wanted if METRICS[name].asks == "generation"]
+    if written:
+        raise InputError(f"sequential measures no {listed(written)}: let evaluate write texts, for single edits")
+    check_count("draws", draws)
+    check_count("seed", seed, least=0)
+    texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
+    answers = tuple(name for name in wanted if METRICS[name].asks != "texts")
+    setup = set_up(PlainLayers(model), (chosen,), target, layer=layer, seed=seed, **options)
+    provenance = model.provenance(model.prepend_bos, editor=chosen.name, seed=seed, facts=points[-1])
+    run = Run(Bench(setup, answers, texts, None, seed), chosen, every[: points[-1]])
+    frames, tables = [], []
+    with restored(model):
+        for done in range(1, points[-1] + 1):
+            run.edit_next()
+            if done in points:
+                cases = run.cases().assign(edits=done)
+                table = summarised(cases, (*answers, *NUMBERS), draws, seed)
+                tables.append(pd.concat([table, run.drift()]).assign(edits=done))
+                frames.append(cases[["edits", *cases.columns.drop("edits")]])
+            if progress is not None:
+                progress(done, points[-1])
+    frame = pd.concat(tables, ignore_index=True)[["edits", "metric", "mean", "low", "high", "n"]]
+    settings = plain({"metrics": list(wanted), **run_of(setup, (chosen,), texts, None)})
+    return Decay(frame, pd.concat(frames, ignore_index=True), chosen.name, settings, provenance)
+
+
+def checkpoints(at: Sequence[int] | None, facts: int) -> list[int]:
+    """After how many facts to measure, ascending; raises InputError."""
+    if at is None:
+        return sorted({*(point for point in AT if point < facts), facts})
+    points = sorted({check_count("at", point) for point in at})
+    if not points:
+        raise InputError("at is empty: give numbers of edits, such as (1, 10, 100)")
+    if points[-1] > facts:
+        raise InputError(f"at {points[-1]} is more than the {facts} facts that were given")
+    return points
+
+
+@contextmanager
+def restored(model: Model) -> Iterator[None]:
+    """A block after which the model has the edits that it has now, and no others."""
+    before = tuple(model.edits)
+    try:
+        yield
+    finally:
+        ledger = ledger_of(model)
+        ledger.become(before)
+        ledger.settle()
+
+
+class Run:
+    """Edits so far, and the facts that they are of.
+
+    Args:
+        bench: what is measured; its texts are read, and its questions asked, by the model as it is now.
+        editor: which.
+        facts: to be edited in this order.
+    """
+
+    def __init__(self, bench: Bench, editor: Editor, facts: Sequence[Fact]) -> None:
+        self.bench, self.editor, self.facts = bench, editor, facts
+        self.model = bench.layers.model
+        self.asked = [bench.case(fact) for fact in facts]
+        fine = [case for case in self.asked if isinstance(case, Case)]
+        self.before = dict(zip(map(id, fine), said(bench.layers, fine)[0], strict=True)) if fine else {}
+        self.texts: Texts | None = bench.reader()
+        self.made: list[Made] = []
+        self.numbers: dict[int, dict[str, float]] = {}
+        self.held: Held = {}
+
+    def edit_next(self) -> None:
+        """Edit the next fact in the model's weights."""
+        fact, case = self.facts[len(self.made)], self.asked[len(self.made)]
+        if isinstance(case, str):
+            self.made.append(case)
+            return
+        batch = self.setup().start([fact], self.held)
+        (edit,) = batch.edits(self.editor)
+        if isinstance(edit, Edit):
+            for layer, keys in keys_in(batch, self.editor, 0).items():
+                self.held[layer] = torch.cat([self.held[layer], keys]) if layer in self.held else keys
+            self.numbers[len(self.made)] = numbers_of(self.model, edit)
+            try:
+                edit.apply(self.model)
+            except InputError as error:  # too large for the model's dtype
+                edit = str(error)
+        self.made.append(edit)
+
+    def setup(self) -> Setup:
+        """The setup for the model as it is now, with the second moment of the model as it was."""
+        setup = self.bench.setup
+        source = setup.plan.source
+        if isinstance(source, SecondMoment):
+            # The corpus' keys are taken to stay what they were; the copy shares all that it has solved.
+            source = replace(source, fingerprint=self.model.fingerprint)
+        return replace(setup, plan=replace(setup.plan, source=source))
+
+    def cases(self) -> pd.DataFrame:
+        """One row a fact that was come to, measured in the model as it is now."""
+        rows: list[dict[str, Any]] = []
+        fine = [
+            case
+            for case, edit in zip(self.asked, self.made, strict=False)
+            if isinstance(case, Case) and not isinstance(edit, str)
+        ]
+        now: dict[int, Said] = dict(zip(map(id, fine), said(self.bench.layers, fine)[0], strict=True)) if fine else {}
+        for i, (fact, case, edit) in enumerate(zip(self.facts, self.asked, self.made, strict=False)):
+            row = about(self.editor.name, fact, case, self.bench.setup.target)
+            if isinstance(edit, str):
+                row["failure"] = edit
+            elif isinstance(case, Case):
+                row |= {"failure": "", **self.numbers.get(i, {})}
+                row |= measure(case, self.before[id(case)], now[id(case)], self.bench.metrics)
+            rows.append(row)
+        return framed(rows, self.bench.metrics)
+
+    def drift(self) -> pd.DataFrame:
+        """How far the model is from the unedited one on the texts, as rows of a summary."""
+        if self.texts is None:
+            return pd.DataFrame(columns=["metric", "mean", "low", "high", "n"])
+        subjects = [fact.subject for fact in self.facts]  # of all, so that every checkpoint has the same texts
+        n = sum(self.texts.counted(subjects))
+        rows = [(name, value, float("nan"), float("nan"), n) for name, value in self.texts.now(subjects).items()]
+        return pd.DataFrame(rows, columns=["metric", "mean", "low", "high", "n"])

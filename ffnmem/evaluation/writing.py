@@ -1,0 +1,223 @@
+"""What edited models write: sampled continuations of a fact's generation prompts, their fluency and consistency."""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..editing.edit import Edit
+from ..editing.per_row import Rows
+from ..errors import InputError
+from ..facts import Fact
+from ..hooks import first_tensor
+from ..models import Model
+from ..models.replaying import inputs
+from ..models.scoring import padded
+from .asking import Case
+from .measuring import mean, together
+
+TOKENS, TOP = 100, 5  # a text is at most so long with its prompt; likeliest tokens to draw from
+ROWS = 64  # texts written at once
+WORD, TERM = re.compile(r"\w+|[^\w\s]"), re.compile(r"\b\w\w+\b")
+
+Start = tuple[int, tuple[int, ...], np.random.Generator]
+"""The case of a text, its prompt's tokens, and where its random numbers come from."""
+
+References = Mapping[str, Sequence[str]]
+"""By new target, texts about things that it is true of."""
+
+
+class Writer:
+    """Writes texts about facts, with each fact's own edit.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        references: for RS; a target without texts has no RS.
+        seed: of the sampling, which further depends on the fact and on nothing else.
+    """
+
+    def __init__(self, model: Model, references: References | None, seed: int) -> None:
+        self.model, self.seed = model, seed
+        self.references = {target.strip(): " ".join(texts) for target, texts in (references or {}).items() if texts}
+        self.weights = TermWeights([text for texts in (references or {}).values() for text in texts])
+
+    def measure(self, cases: Sequence[Case], edits: Sequence[Edit | None]) -> list[dict[str, float]]:
+        """GE and RS of what is written about each case; NaN without generation prompts or reference texts.
+
+        Source: Meng et al. 2022 (2202.05262), appendix D. Words are runs of letters and digits, and single marks.
+        """
+        found = []
+        for case, texts in zip(cases, self.write(cases, edits), strict=True):
+            reference = self.references.get(case.target)
+            similarity = self.weights.cosine(" ".join(texts), reference) if reference and texts else math.nan
+            entropies = [value for text in texts if not math.isnan(value := entropy(text))]
+            found.append({"GE": mean(entropies), "RS": similarity})
+        return found
+
+    def write(self, cases: Sequence[Case], edits: Sequence[Edit | None]) -> list[list[str]]:
+        """For each case a text from each of its generation prompts, the prompt included."""
+        found: list[list[str]] = [[] for _ in cases]
+        for some in together(edits, ROWS * TOKENS):
+            texts = list(self.written(cases[some], edits[some]))
+            for i, text in texts:
+                found[some.start + i].append(text)
+        return found
+
+    def written(self, cases: Sequence[Case], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
+        """Case and text, in order."""
+        made = [edit for edit in edits if edit is not None]
+        place = {id(edit): i for i, edit in enumerate(made)}
+        starts: list[Start] = []
+        for i, case in enumerate(cases):
+            for j, template in enumerate(case.fact.generation_prompts):
+                starts += [(i, tokens, self.draws(case.fact, j)) for tokens in self.prompt(case.fact.ask(template))]
+        texts: dict[int, str] = {}
+        for batch in alike([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
+            owners = [edits[starts[at][0]] for at in batch]
+            rows = Rows(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
+            with hooked(self.model, rows):
+                found = sample(self.model, [starts[at][1] for at in batch], [starts[at][2] for at in batch])
+            texts.update(zip(batch, found, strict=True))
+        yield from ((start[0], texts[at]) for at, start in enumerate(starts))
+
+    @property
+    def length(self) -> int:
+        """Of a text at most, in tokens."""
+        return min(self.model.n_ctx, TOKENS)
+
+    def prompt(self, text: str) -> list[tuple[int, ...]]:
+        """A prompt's tokens; none where there is no room to write behind it."""
+        try:
+            tokens = tuple(self.model.tokenize(text))
+        except InputError:
+            return []
+        return [tokens] if len(tokens) < self.length else []
+
+    def draws(self, fact: Fact, place: int) -> np.random.Generator:
+        """The same random numbers for a prompt whatever else is in the batch, and for every edit of it."""
+        return np.random.default_rng([self.seed, zlib.crc32((fact.id or fact.text).encode()), place])
+
+
+def alike(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
+    """Prompts that are written on together, by place: no row has so many pads that its text would not fit."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda at: lengths[at]):
+        if batch and (len(batch) == ROWS or lengths[place] - lengths[batch[0]] > pads):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+@contextmanager
+def hooked(model: Model, rows: Rows | None) -> Iterator[None]:
+    """A block in which each row of a batch has its own edit, in every pass."""
+
+    def hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Tensor]:
+        def add(_module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
+            assert rows is not None
+            written, m = first_tensor(output), args[0]
+            if written.ndim == 2:  # rows and positions in one
+                both = "(rows pos) d -> rows pos d"
+                written, m = (rearrange(x, both, rows=len(rows.rows)) for x in (written, m))
+                return rearrange(rows(layer, "ffn", 0, written, m), "rows pos d -> (rows pos) d")
+            return rows(layer, "ffn", 0, written, m)
+
+        return add
+
+    with ExitStack() as stack:
+        for layer in rows.stacks if rows is not None else ():
+            stack.callback(model.ffn[layer].project_out.register_forward_hook(hook(layer)).remove)
+        yield
+
+
+def sample(
+    model: Model, prompts: Sequence[Sequence[int]], draws: Sequence[np.random.Generator], top: int = TOP
+) -> list[str]:
+    """Prompts written on, each token drawn from the likeliest ones, until the text's end or TOKENS tokens.
+
+    Args:
+        model: with its hooks.
+        prompts: token ids.
+        draws: for each prompt where its random numbers come from.
+        top: how many tokens are drawn from.
+
+    Returns: The texts, prompts included, special tokens left out.
+    """
+    tokens, mask = padded(prompts, model.device)
+    steps = min(TOKENS, model.n_ctx) - min(map(len, prompts))
+    uniform = torch.tensor(np.stack([draw.random(max(steps, 1)) for draw in draws]))
+    texts = [list(prompt) for prompt in prompts]
+    running = [True] * len(texts)
+    given, cache = inputs(tokens, mask, None), None
+    ends = model.tokenizer.eos_token_id
+    with torch.no_grad():
+        for step in range(steps):
+            out = model.bridge.original_model(**given, past_key_values=cache, use_cache=True)
+            cache, logits = out.past_key_values, out.logits[:, -1]
+            new = chosen(logits, uniform[:, step], top)
+            for row, token in enumerate(new.tolist()):
+                running[row] = running[row] and token != ends and len(texts[row]) < min(TOKENS, model.n_ctx)
+                if running[row]:
+                    texts[row].append(token)
+            if not any(running) or tokens.shape[1] + step + 1 >= model.n_ctx:
+                break
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            given = {"input_ids": new.unsqueeze(1), "attention_mask": mask.long()}
+            given["position_ids"] = mask.long().sum(1, keepdim=True) - 1
+    return [model.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts]
+
+
+def chosen(logits: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"], top: int) -> Tensor:
+    """One of each row's likeliest tokens, by a number between 0 and 1."""
+    best = logits.float().topk(min(top, logits.shape[1]), dim=1)
+    below = best.values.double().softmax(1).cumsum(1)[:, :-1]
+    place = (uniform.to(below.device).unsqueeze(1) >= below).sum(1, keepdim=True)
+    return best.indices.gather(1, place).squeeze(1)
+
+
+def entropy(text: str) -> float:
+    """⅓H₂ + ⅔H₃ in bits, of the text's pairs and triples of words; NaN of less than three words."""
+    words = WORD.findall(text)
+    if len(words) < 3:
+        return math.nan
+    found = []
+    for size in (2, 3):
+        counts = np.array(list(Counter(zip(*(words[i:] for i in range(size)), strict=False)).values()), dtype=float)
+        shares = counts / counts.sum()
+        found.append(float(-(shares * np.log2(shares)).sum()))
+    return found[0] / 3 + 2 * found[1] / 3
+
+
+class TermWeights:
+    """Terms of two letters or more, weighted by their count and log((1 + n)/(1 + documents with it)) + 1."""
+
+    def __init__(self, documents: Sequence[str]) -> None:
+        seen = Counter(term for text in documents for term in set(terms(text)))
+        self.inverse = {term: math.log((1 + len(documents)) / (1 + count)) + 1 for term, count in seen.items()}
+
+    def vector(self, text: str) -> dict[str, float]:
+        """Weights of a text's terms; those of no document do not count."""
+        return {term: n * self.inverse[term] for term, n in Counter(terms(text)).items() if term in self.inverse}
+
+    def cosine(self, first: str, second: str) -> float:
+        """Between two texts; 0 where one has no known term."""
+        a, b = self.vector(first), self.vector(second)
+        norms = math.sqrt(sum(w * w for w in a.values()) * sum(w * w for w in b.values()))
+        return sum(weight * b.get(term, 0.0) for term, weight in a.items()) / norms if norms else 0.0
+
+
+def terms(text: str) -> list[str]:
+    return TERM.findall(text.lower())

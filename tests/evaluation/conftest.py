@@ -1,0 +1,23 @@
+"""What tests of evaluations share: the tiny model in float64, and its second moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.moments import SecondMoment
+from tests.evaluation.made import tiny_moment
+from tests.helpers import build_gpt2
+
+
+@pytest.fixture(scope="package")
+def tiny64(tokenizer: Any) -> fm.Model:
+    """Of three layers, for what the last one writes at a subject reaches no answer. Shared: put its weights back."""
+    return fm.load(build_gpt2(n_layer=3), tokenizer=tokenizer, dtype="float64")
+
+
+@pytest.fixture(scope="package")
+def moment(tiny64: fm.Model) -> SecondMoment:
+    return tiny_moment(tiny64)

@@ -1,0 +1,190 @@
+"""Editors by name: each fact's edit is what the editor itself makes of that fact alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.alphaedit import alphaedit
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.emmet import emmet
+from ffnmem.editing.fine_tuning import ft_l
+from ffnmem.editing.memit import memit
+from ffnmem.editing.moments import SecondMoment
+from ffnmem.editing.neuron_values import knowledge_neuron
+from ffnmem.editing.preparing import Plan, find_values
+from ffnmem.editing.rome import rome
+from ffnmem.editing.values import Found
+from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.evaluation import editors as module
+from ffnmem.evaluation.editors import EDITORS, choose, described, keys_in, set_up
+from ffnmem.facts import Fact
+from ffnmem.models.plain_layers import PlainLayers
+from tests.evaluation.made import EIFFEL, FACTS, NO_TARGET, TOWER, own_editor, random_edits
+from tests.helpers import allclose, refuses
+
+CONTEXTS = ("{}", "Paris is in. {}")
+SHARED: dict[str, Any] = {"contexts": CONTEXTS, "settings": {"steps": 3, "stop": 0.0}, "force": True}
+
+
+def setup_of(model: fm.Model, moment: SecondMoment | None, *names: str, **more: Any) -> module.Setup:
+    given = {
+        "layer": 1,
+        "seed": 0,
+        "moment": moment,
+        "contexts": CONTEXTS,
+        "settings": {"steps": 3, "stop": 0.0},
+        **more,
+    }
+    return set_up(PlainLayers(model), choose(names), None, **given)
+
+
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
+    "rome": (rome, SHARED, {"force": True}),
+    "rome_original": (rome, {**SHARED, "keys": "original"}, {"force": True}),
+    "emmet": (emmet, {**SHARED, "epsilon": 0.1}, {"force": True, "epsilon": 0.1}),
+    "memit": (memit, {**SHARED, "layers": 2}, {"force": True, "layers": 2}),
+    "alphaedit": (alphaedit, {**SHARED, "threshold": 0.5}, {"force": True, "threshold": 0.5}),
+    "ft_l": (ft_l, {"steps": 3}, {"steps": 3}),
+    "knowledge_neuron": (knowledge_neuron, {"neurons": 2}, {"neurons": 2}),
+}
+
+
+def test_every_name_is_tested() -> None:
+    """An editor that nobody compared with its function may be another one."""
+    assert {*CALLS, "none"} == set(EDITORS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_equals_the_editor_itself(tiny64: fm.Model, moment: SecondMoment, name: str) -> None:
+    """A default that was copied wrong, a v* of another fact, options that do not arrive."""
+    editor, options, given = CALLS[name]
+    batch = setup_of(tiny64, moment, name, **given).start(FACTS)
+    (chosen,) = choose((name,))
+    more: dict[str, Any] = {} if name == "knowledge_neuron" else {"layer": 1}
+    if name not in ("knowledge_neuron", "ft_l"):
+        more["moment"] = moment
+    for fact, found in zip(FACTS, batch.edits(chosen), strict=True):
+        expected = editor(tiny64, fact, **options, **more)
+        assert isinstance(found, Edit)
+        assert (found.method, found.targets, found.layers) == (expected.method, expected.targets, expected.layers)
+        for a, b in zip(found.changes, expected.changes, strict=True):
+            assert allclose(a.delta(), b.delta(), 1e-8)
+            assert a.norm > 0
+        same = {name: value for name, value in expected.settings.items() if name not in ("previous", "null_rank")}
+        assert found.settings == same
+
+
+def test_values_are_found_once(tiny64: fm.Model, moment: SecondMoment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five editors that each find v* take five times as long."""
+    calls = []
+
+    def counted(plan: Plan) -> list[Found]:
+        calls.append(1)
+        return find_values(plan)
+
+    monkeypatch.setattr(module, "find_values", counted)
+    names = ("rome", "rome_original", "emmet", "memit", "alphaedit")
+    batch = setup_of(tiny64, moment, *names, threshold=0.5, force=True).start(FACTS)
+    for editor in choose(names):
+        assert all(isinstance(edit, Edit) for edit in batch.edits(editor))
+    assert calls == [1]
+
+
+def test_failures(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """One fact that cannot be edited must cost no other fact its edit, and must say why."""
+    batch = setup_of(tiny64, moment, "rome", "knowledge_neuron").start([EIFFEL, NO_TARGET, TOWER])
+    for name in ("rome", "knowledge_neuron"):
+        first, second, third = batch.edits(EDITORS[name])
+        assert "no new target" in str(second)
+        assert isinstance(first, Edit)
+        assert isinstance(third, Edit)
+
+
+def test_outliers(tiny64: fm.Model, moment: SecondMoment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the guard of an editor refuses is a failure with the guard's words."""
+    from ffnmem.editing import preparing
+
+    monkeypatch.setattr(preparing, "CHANGE_LIMIT", 0.0)
+    (found,) = setup_of(tiny64, moment, "rome").start([EIFFEL]).edits(EDITORS["rome"])
+    assert "force=True" in str(found)
+
+
+def test_none(tiny64: fm.Model) -> None:
+    """The unedited model needs no second moment."""
+    assert setup_of(tiny64, None, "none").start(FACTS).edits(EDITORS["none"]) == [None] * 3
+
+
+def test_own_editor(tiny64: fm.Model) -> None:
+    """A function of one's own is asked for all facts at once, and for each where that fails."""
+    edits = random_edits(tiny64)
+    (editor,) = choose((own_editor(edits),))
+    assert editor.name == "ready"
+    batch = set_up(PlainLayers(tiny64), (editor,), None, layer=None, seed=0).start(FACTS)
+    assert batch.edits(editor) == edits
+
+    def picky(_model: fm.Model, facts: list[Fact]) -> Any:
+        if TOWER in facts:
+            raise InputError("not the Tower")
+        return edits[0] if len(facts) == 1 else []
+
+    (own,) = choose((picky,))
+    assert batch.edits(own) == [edits[0], "not the Tower", edits[0]]
+
+
+def test_own_editor_must_give_edits(tiny64: fm.Model) -> None:
+    """Edits that do not match the facts would be scored for others."""
+
+    def short(_model: fm.Model, _facts: list[Fact]) -> list[Edit]:
+        return []
+
+    (editor,) = choose((short,))
+    batch = set_up(PlainLayers(tiny64), (editor,), None, layer=None, seed=0).start(FACTS)
+    assert all("gave 0 edits for 1 facts" in str(edit) for edit in batch.edits(editor))
+
+
+def test_protected_keys(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """alphaedit with keys held back is alphaedit with these facts as previous ones."""
+    start = setup_of(tiny64, moment, "alphaedit", threshold=0.5, force=True).start
+    held = keys_in(start([TOWER]), EDITORS["alphaedit"], 0)
+    assert set(held) == {1}
+    assert keys_in(start([TOWER]), EDITORS["rome"], 0) == {}
+    (found,) = start([EIFFEL], held).edits(EDITORS["alphaedit"])
+    expected = alphaedit(tiny64, EIFFEL, layer=1, moment=moment, previous=[TOWER], threshold=0.5, **SHARED)
+    assert isinstance(found, Edit)
+    assert allclose(found.changes[0].delta(), expected.changes[0].delta(), 1e-8)
+
+
+def test_described(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """A setting that is not recorded makes two runs look alike."""
+    found = described(setup_of(tiny64, moment, "rome", ridge=1e-3), choose(("rome",)))
+    assert found["settings"]["steps"] == 3
+    assert found["contexts"] == list(CONTEXTS)
+    assert found["options"] == {"ridge": 1e-3}
+    assert found["second_moment"] == {"tokens": moment.count, "corpus": moment.corpus_hash}
+
+
+def test_refuses(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """An option that nobody takes does nothing; one out of range would be the failure of every fact."""
+    with refuses(InputError, ValueError, "'roam'", "'rome'"):
+        choose(("roam",))
+    with refuses(InputError, ValueError, "'rome'", "twice"):
+        choose(("rome", "rome"))
+    with refuses(InputError, ValueError, "3", "rome"):
+        choose((3,))
+    with refuses(InputError, ValueError, "'weight'", "rome", "ridge"):
+        setup_of(tiny64, moment, "rome", weight=3.0)
+    for name, value in (("epsilon", -1.0), ("keys", "mixed")):
+        with refuses(InputError, ValueError, name):
+            setup_of(tiny64, moment, "rome", "emmet", **{name: value})
+    with refuses(InputError, ValueError, "threshold"):
+        setup_of(tiny64, moment, "alphaedit", threshold=1e-30)
+    with refuses(InputError, ValueError, "layers"):
+        setup_of(tiny64, moment, "memit", layers=3)
+    with refuses(InputError, ValueError, "second moment"):
+        setup_of(tiny64, None, "rome")
+    with refuses(OutOfRangeError, IndexError, "layer 7"):
+        setup_of(tiny64, moment, "rome", layer=7)

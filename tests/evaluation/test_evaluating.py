@@ -1,0 +1,173 @@
+"""``evaluate``: whole evaluations of the tiny model and of atlas."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.moments import SecondMoment
+from ffnmem.errors import FileError, InputError
+from ffnmem.evaluation import Scores, evaluate, evaluating
+from ffnmem.facts import Fact
+from tests.editing.edits import same_bits, weights
+from tests.evaluation.made import EIFFEL, FACTS, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
+from tests.helpers import allclose, refuses
+
+QUICK: dict[str, Any] = {
+    "contexts": ("{}", "Paris is in. {}"),
+    "settings": {"steps": 2, "stop": 0.0},
+    "layer": 1,
+    "force": True,
+    "draws": 20,
+    "metrics": ("ES", "PS", "NS", "NKL"),
+}
+
+
+def test_equals_whole_passes(tiny64: fm.Model) -> None:
+    """The table, end to end, is what models with each edit in their weights say; the model is untouched."""
+    edits = random_edits(tiny64)
+    before = weights(tiny64)
+    scores = evaluate(tiny64, FACTS, own_editor(edits), compare=("none",), drift=TEXTS, draws=20)
+    assert same_bits(tiny64, before)
+    assert list(scores.cases["editor"]) == ["ready", "none"] * 3
+    for (_, row), edit, fact in zip(scores.of("ready").iterrows(), edits, FACTS, strict=True):
+        assert row["target"] == fact.target_new
+        for name, value in plain_metrics(tiny64, fact, str(fact.target_new), edit).items():
+            assert math.isnan(row[name]) if math.isnan(value) else allclose(row[name], value, 1e-9), name
+        norms = [c.norm / float(tiny64.ffn[c.layer].values.detach().double().norm()) for c in edit.changes]
+        assert allclose(row["change"], max(norms), 1e-12)
+        assert row["steps"] == 20
+    none = scores.of("none")
+    assert allclose(none["ES"], none["ES_before"], 1e-12)
+    assert none["drift_perplexity"].tolist() == [1.0] * 3
+    assert none["NKL"].dropna().max() < 1e-12
+
+
+def test_missing_prompts(tiny64: fm.Model) -> None:
+    """A record without paraphrases has no PS: NaN and not counted, rather than a zero."""
+    scores = evaluate(tiny64, FACTS, own_editor(random_edits(tiny64)), draws=20)
+    found = scores.cases.set_index("id")
+    assert math.isnan(found.loc["tower", "PS"])
+    assert math.isnan(found.loc["london", "NS"])
+    assert math.isnan(found.loc["tower", "reverse"])
+    n = dict(zip(scores.summary["metric"], scores.summary["n"], strict=True))
+    assert (n["ES"], n["PS"], n["NS"], n["alias"], n["reverse"], n["S"]) == (3, 2, 2, 0, 1, 2)
+    assert "drift_kl" not in scores.cases
+
+
+def test_failures(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """A fact that cannot be edited must be in the table, with its reason and without scores."""
+    scores = evaluate(tiny64, [EIFFEL, NO_TARGET], moment=moment, compare=("none",), **QUICK)
+    assert list(scores.failures["editor"]) == ["rome", "none"]
+    assert set(scores.failures["id"]) == {"none"}
+    assert all("no new target" in reason for reason in scores.failures["failure"])
+    assert scores.cases.set_index("id").loc["none", ["ES", "change"]].isna().all(axis=None)
+    assert set(scores.summary.query("metric == 'ES'")["n"]) == {1}
+    only = evaluate(tiny64, NO_TARGET, moment=moment, **QUICK)
+    assert len(only.failures) == 1
+    assert only.summary["n"].tolist() == [0] * len(only.summary)
+
+
+def test_one_editor_fails(tiny64: fm.Model) -> None:
+    """The other editors' scores of the fact stay."""
+    edits = random_edits(tiny64)
+
+    def picky(_model: fm.Model, facts: list[Fact]) -> Any:
+        if EIFFEL in facts:
+            raise InputError("not this one")
+        return own_editor(edits)(_model, facts)
+
+    scores = evaluate(tiny64, FACTS, own_editor(edits), compare=(picky,), metrics=["EM"], draws=20)
+    assert scores.failures.to_dict("records")[0]["failure"] == "not this one"
+    assert scores.cases.query("editor == 'ready'")["EM"].notna().all()
+    assert scores.cases.query("editor == 'picky'")["EM"].isna().tolist() == [True, False, False]
+
+
+def test_target(tiny64: fm.Model) -> None:
+    """One target for all facts."""
+    scores = evaluate(tiny64, FACTS[:2], "none", target="France", metrics=["EM"], draws=20)
+    assert list(scores.cases["target"]) == ["France"] * 2
+
+
+def test_generation(tiny64: fm.Model) -> None:
+    """Fluency and consistency, before and after; only where they are asked for."""
+    editor, references = own_editor(random_edits(tiny64)), {"Rome": ["The city of Rome"]}
+    scores = evaluate(tiny64, [EIFFEL], editor, metrics=["ES"], generate=True, references=references, draws=20)
+    assert scores.cases[["GE", "GE_before", "RS", "RS_before"]].notna().all(axis=None)
+    assert "RS" not in evaluate(tiny64, [EIFFEL], editor, metrics=["ES", "GE"], draws=20).cases
+    with refuses(InputError, ValueError, "RS", "references"):
+        evaluate(tiny64, [EIFFEL], editor, metrics=["RS"])
+
+
+def interrupted(after: int) -> Callable[[int, int], None]:
+    def progress(done: int, _total: int) -> None:
+        if done >= after:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_resumes(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was stopped goes on and gives the bytes of one that was not; what is done is not done again."""
+    monkeypatch.setattr(evaluating, "CHUNK", 1)
+    options = {**QUICK, "moment": moment, "compare": ("memit",)}
+    whole = evaluate(tiny64, FACTS, out=tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(tiny64, FACTS, out=tmp_path / "stopped", progress=interrupted(4), **options)
+    assert len(list((tmp_path / "stopped" / "chunks").iterdir())) == 2
+    with refuses(FileError, OSError, "not finished"):
+        Scores.load(tmp_path / "stopped")
+    found = evaluate(tiny64, FACTS, out=tmp_path / "stopped", **options)
+    pd.testing.assert_frame_equal(found.cases, whole.cases)
+    pd.testing.assert_frame_equal(found.summary, whole.summary)
+    for path in (tmp_path / "whole").rglob("*"):
+        if path.is_file():
+            assert (tmp_path / "stopped" / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes()
+    monkeypatch.setattr(evaluating.Bench, "table", None)  # all is there: nothing may be measured again
+    again = evaluate(tiny64, FACTS, out=tmp_path / "stopped", **options)
+    pd.testing.assert_frame_equal(again.cases.astype(object), whole.cases.astype(object))
+    assert Scores.load(tmp_path / "whole").to_dict() == whole.to_dict()
+
+
+def test_refuses_another_run(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
+    """Facts, options or editors of another run in one table."""
+    evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, **QUICK)
+    with refuses(FileError, OSError, "facts", "another folder"):
+        evaluate(tiny64, FACTS[:2], moment=moment, out=tmp_path, **QUICK)
+    with refuses(FileError, OSError, "options"):
+        evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, ridge=1e-3, **QUICK)
+    with refuses(FileError, OSError, "editors"):
+        evaluate(tiny64, FACTS[:1], "emmet", moment=moment, out=tmp_path, **QUICK)
+
+
+def test_refuses(tiny64: fm.Model) -> None:
+    """Mistakes are told before minutes of work."""
+    with refuses(InputError, ValueError, "fact"):
+        evaluate(tiny64, [])
+    with refuses(InputError, ValueError, "'what'"):
+        evaluate(tiny64, FACTS, "none", what=3)
+    with refuses(InputError, ValueError, "draws"):
+        evaluate(tiny64, FACTS, "none", draws=0)
+    with refuses(InputError, ValueError, "second moment"):
+        evaluate(tiny64, FACTS)
+
+
+def test_atlas(atlas: fm.Model) -> None:
+    """ROME rewrites facts of the embedded model, and what is unrelated hardly moves."""
+    facts = [fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours]
+    some = random.Random(0).sample(facts, 6)
+    scores = evaluate(atlas, some, layer=1, metrics=("S", "exact", "drift_kl"), contexts=("{}", "I know that {}"))
+    means = dict(zip(scores.summary["metric"], scores.summary["mean"], strict=True))
+    assert means["ES"] >= 80
+    assert means["exact"] >= 80
+    assert means["S"] >= 60
+    assert means["drift_kl"] < 0.01
+    assert scores.cases["ES_before"].max() == 0.0
+    assert len(scores.failures) == 0

@@ -1,0 +1,82 @@
+"""Metrics, against whole forward passes of models that have each edit in their weights."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.edit import Edit
+from ffnmem.evaluation import measuring
+from ffnmem.evaluation.asking import Case, make_case
+from ffnmem.evaluation.measuring import measure, said, together
+from ffnmem.evaluation.metrics import METRICS
+from ffnmem.models.plain_layers import PlainLayers
+from tests.evaluation.made import EIFFEL, FACTS, plain_metrics, random_edits
+from tests.helpers import allclose
+
+
+@pytest.fixture(scope="module")
+def cases(tiny64: fm.Model) -> list[Case]:
+    return [make_case(tiny64, fact, None) for fact in FACTS]
+
+
+def checked(case: Case, model: fm.Model, found: dict[str, float], edit: Edit) -> None:
+    expected = plain_metrics(model, case.fact, case.target, edit)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if math.isnan(value):
+            assert math.isnan(found[name]), name
+        else:
+            assert allclose(found[name], value, 1e-9), name
+
+
+@pytest.mark.parametrize("gathered", [measuring.GATHERED, 0])
+def test_equals_whole_passes(
+    tiny64: fm.Model, cases: list[Case], gathered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another fact's edit, a mean over tokens as a sum, true and new mixed up, a prompt counted for another metric."""
+    monkeypatch.setattr(measuring, "GATHERED", gathered)
+    edits = random_edits(tiny64)
+    before, after = said(fm_layers(tiny64), cases, edits, batch_tokens=64)
+    for case, old, new, edit in zip(cases, before, after, edits, strict=True):
+        checked(case, tiny64, measure(case, old, new, list(METRICS)), edit)
+
+
+def fm_layers(model: fm.Model) -> PlainLayers:
+
+    return PlainLayers(model)
+
+
+def test_no_edit(tiny64: fm.Model, cases: list[Case]) -> None:
+    """A case without an edit among others must come out as it was."""
+    before, after = said(fm_layers(tiny64), cases, [None, random_edits(tiny64)[1], None])
+    found = measure(cases[0], before[0], after[0], list(METRICS))
+    assert allclose(found["NKL"], 0.0, 1e-12)
+    assert found["unrelated"] == 1.0
+    assert all(allclose(found[name], found[f"{name}_before"], 1e-12) for name in ("ES", "EM", "NM", "PM"))
+    assert measure(cases[1], before[1], after[1], ["NKL"])["NKL"] > 0
+
+
+def test_without_edits(tiny64: fm.Model, cases: list[Case]) -> None:
+    """No edits at all is the unedited model, not an error."""
+    before, after = said(fm_layers(tiny64), cases)
+    assert measure(cases[0], before[0], after[0], ["NKL"]) == {"NKL": 0.0}
+
+
+def test_large_edits_are_asked_one_by_one(tiny64: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense change laid out for each row of a batch would take gigabytes."""
+    edits = random_edits(tiny64)
+    assert list(together(edits, 4096)) == [slice(0, 3)]
+    monkeypatch.setattr(measuring, "GATHERED", 0)
+    assert list(together(edits, 4096)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert list(together([None, None], 4096)) == [slice(0, 2)]
+
+
+def test_only_what_is_asked(tiny64: fm.Model) -> None:
+    """Asking everything for one metric would cost ten times as much."""
+    case = make_case(tiny64, EIFFEL, None, {METRICS["ES"].asks})
+    assert len(case.questions) == 1
+    before, after = said(fm_layers(tiny64), [case])
+    assert set(measure(case, before[0], after[0], ["ES", "drift_kl", "GE"])) == {"ES", "ES_before"}

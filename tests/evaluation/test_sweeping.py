@@ -1,0 +1,71 @@
+"""Edits by layer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.editing.moments import SecondMoment
+from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.evaluation import Sweep, evaluate, layer_sweep
+from tests.evaluation.made import FACTS
+from tests.evaluation.test_evaluating import QUICK
+from tests.helpers import refuses
+
+OPTIONS = {name: value for name, value in QUICK.items() if name != "layer"}
+
+
+@pytest.fixture(scope="module")
+def sweep(tiny64: fm.Model, moment: SecondMoment) -> Sweep:
+    return layer_sweep(tiny64, FACTS, layers=(0, -2), moment=moment, **OPTIONS)
+
+
+def test_equals_evaluations(tiny64: fm.Model, moment: SecondMoment, sweep: Sweep) -> None:
+    """A layer's scores are those of an evaluation in that layer."""
+    assert list(sweep.scores) == [0, 1]
+    expected = evaluate(tiny64, FACTS, moment=moment, **QUICK)
+    pd.testing.assert_frame_equal(sweep.scores[1].cases, expected.cases)
+    rows = sweep.frame[sweep.frame["layer"] == 1].drop(columns="layer").reset_index(drop=True)
+    pd.testing.assert_frame_equal(rows, expected.summary.drop(columns="editor"))
+
+
+def test_best(sweep: Sweep) -> None:
+    """The layer with the largest mean, of what was measured."""
+    means = sweep.frame[sweep.frame["metric"] == "NKL"].set_index("layer")["mean"]
+    assert sweep.best("NKL") == means.idxmax()
+    with refuses(InputError, ValueError, "'GE'"):
+        sweep.best("GE")
+
+
+def test_progress_and_folders(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
+    """Each layer can be gone on with by itself, and progress never falls back."""
+    told: list[tuple[int, int]] = []
+    layer_sweep(
+        tiny64, FACTS[:1], moment=moment, out=tmp_path, progress=lambda *at: told.append(at), layers=(0, 2), **OPTIONS
+    )
+    assert told == [(1, 2), (2, 2)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["layer-00", "layer-02"]
+
+
+def test_shown(sweep: Sweep) -> None:
+    """A line, a table, and plain values."""
+    assert "rome in layers 0, 1" in repr(sweep)
+    assert "<th>layer</th>" in sweep._repr_html_()
+    assert json.loads(json.dumps(sweep.to_dict(), allow_nan=False))["editor"] == "rome"
+    assert sweep.to_frame() is not sweep.frame
+
+
+def test_refuses(tiny64: fm.Model) -> None:
+    """An editor without a layer would draw a flat line."""
+    with refuses(InputError, ValueError, "knowledge_neuron"):
+        layer_sweep(tiny64, FACTS, "knowledge_neuron")
+    with refuses(InputError, ValueError, "compare"):
+        layer_sweep(tiny64, FACTS, compare=("memit",))
+    with refuses(InputError, ValueError, "layers"):
+        layer_sweep(tiny64, FACTS, layers=(0, -3))
+    with refuses(OutOfRangeError, IndexError, "layer 9"):
+        layer_sweep(tiny64, FACTS, layers=(9,))

@@ -1,0 +1,110 @@
+"""Pictures of edits' scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import ffnmem as fm
+from ffnmem.errors import InputError
+from ffnmem.evaluation import Decay, Scores, Sweep
+from ffnmem.evaluation_plots import plot_decay, plot_scores, plot_sweep
+from tests.evaluation.test_scores import made_scores
+from tests.helpers import allclose, refuses
+
+
+@pytest.fixture(autouse=True)
+def no_figure_left() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def scores(tiny: fm.Model) -> Scores:
+    return made_scores(tiny)
+
+
+@pytest.fixture(scope="module")
+def sweep(scores: Scores) -> Sweep:
+    one = Scores(scores.of("rome"), scores.settings, scores.provenance, draws=50)
+    return Sweep({0: one, 2: one}, scores.provenance)
+
+
+@pytest.fixture(scope="module")
+def decay(sweep: Sweep) -> Decay:
+    frame = sweep.frame.rename(columns={"layer": "edits"}).replace({"edits": {0: 1, 2: 10}})
+    return Decay(frame, pd.DataFrame(), "rome", {}, sweep.provenance)
+
+
+@pytest.fixture
+def groups() -> pd.DataFrame:
+    rows = [(kind, "last subject", layer, 0.1 * layer) for kind in ("state", "ffn") for layer in range(3)]
+    frame = pd.DataFrame(rows, columns=["kind", "group", "layer", "mean"])
+    return frame.assign(low=frame["mean"] - 0.01, high=frame["mean"] + 0.01, n=5)
+
+
+def drawn(ax: Axes) -> None:
+    assert isinstance(ax.figure, Figure)
+    ax.figure.draw_without_rendering()
+
+
+def labels(ax: Axes) -> list[str]:
+    legend = ax.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_scores(scores: Scores) -> None:
+    """A dot of another editor, or of another metric than its label."""
+    ax = plot_scores(scores)
+    assert labels(ax) == ["ES", "PS", "NS", "S"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["rome", "memit"]
+    dots = next(line for line in ax.lines if len(line.get_xdata()) == 2)  # type: ignore[arg-type]
+    expected = scores.summary.query("metric == 'ES'")["mean"]
+    assert allclose(dots.get_xdata(), expected, 1e-12)
+    drawn(ax)
+    drawn(scores.plot(plt.subplots()[1]))
+
+
+def test_sweep(sweep: Sweep, groups: pd.DataFrame) -> None:
+    """Scores at the wrong layers; a trace drawn in the scores' units."""
+    ax = plot_sweep(sweep)
+    assert ax.get_xlabel() == "layer"
+    line = ax.lines[0]
+    assert list(np.asarray(line.get_xdata())) == [0, 2]
+    assert allclose(line.get_ydata(), sweep.frame.query("metric == 'ES'")["mean"], 1e-12)
+    drawn(ax)
+    both = sweep.plot(groups)
+    assert labels(both)[-2:] == ["trace: state", "trace: FFN"]
+    right = next(other for other in both.get_figure().axes if other is not both)  # type: ignore[union-attr]
+    assert allclose(right.lines[0].get_ydata(), [0.0, 0.1, 0.2], 1e-12)
+    drawn(both)
+
+
+def test_decay(decay: Decay) -> None:
+    """Numbers of edits are ten times apart: on a plain axis most would be one dot."""
+    ax = plot_decay(decay, metrics=["ES", "NKL"])
+    assert ax.get_xscale() == "log"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "10"]
+    assert labels(ax) == ["ES", "NKL"]
+    drawn(ax)
+    drawn(decay.plot())
+
+
+def test_refuses(scores: Scores, sweep: Sweep, groups: pd.DataFrame) -> None:
+    """An empty picture for a name that was misspelt."""
+    with refuses(InputError, ValueError, "'GE'", "'ES'"):
+        plot_scores(scores, ["GE"])
+    with refuses(InputError, ValueError, "last subject"):
+        plot_sweep(sweep, groups.assign(group="further"))
+    with refuses(InputError, ValueError, "kind"):
+        plot_sweep(sweep, groups.drop(columns="kind"))
+    empty = Scores(scores.cases.assign(ES=np.nan, PS=np.nan, NS=np.nan, NKL=np.nan), {}, scores.provenance, draws=5)
+    with refuses(InputError, ValueError, "nothing was measured"):
+        plot_scores(empty)
