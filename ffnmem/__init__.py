@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     from .editing.neuron_values import knowledge_neuron as knowledge_neuron
     from .editing.rome import rome as rome
     from .errors import FfnmemError as FfnmemError
+    from .evaluation import EDITORS as EDITORS
+    from .evaluation import METRICS as METRICS
+    from .evaluation import Decay as Decay
+    from .evaluation import Scores as Scores
+    from .evaluation import Sweep as Sweep
+    from .evaluation import evaluate as evaluate
+    from .evaluation import layer_sweep as layer_sweep
+    from .evaluation import sequential as sequential
+    from .evaluation_plots import plot_decay as plot_decay
+    from .evaluation_plots import plot_scores as plot_scores
+    from .evaluation_plots import plot_sweep as plot_sweep
     from .facts import Fact as Fact
     from .facts import Probe as Probe
     from .facts import load_facts as load_facts
@@ -102,6 +113,8 @@ _HOMES = {
     "Attribution": "attribution",
     "Calibration": "calibration",
     "Capture": "captures",
+    "Decay": "evaluation",
+    "EDITORS": "evaluation",
     "Edit": "editing.edit",
     "EditDiff": "editing.differing",
     "Fact": "facts",
@@ -109,6 +122,7 @@ _HOMES = {
     "Geometry": "semantics.geometry",
     "KnowledgeNeurons": "interventions",
     "Known": "facts.known",
+    "METRICS": "evaluation",
     "Mean": "interventions",
     "Meanings": "semantics.meanings",
     "Model": "models",
@@ -119,9 +133,11 @@ _HOMES = {
     "Resample": "interventions",
     "Rule": "semantics.verdicts",
     "Scale": "interventions",
+    "Scores": "evaluation",
     "SecondMoment": "editing.moments",
     "Set": "interventions",
     "Store": "scanning",
+    "Sweep": "evaluation",
     "Trace": "tracing",
     "Traces": "tracing",
     "ablate": "interventions",
@@ -132,12 +148,14 @@ _HOMES = {
     "capture": "captures",
     "decompose": "contributions",
     "emmet": "editing.emmet",
+    "evaluate": "evaluation",
     "filter_known": "facts.known",
     "ft_l": "editing.fine_tuning",
     "geometry": "semantics.geometry",
     "intervene": "interventions",
     "knowledge_neuron": "editing.neuron_values",
     "knowledge_neurons": "interventions",
+    "layer_sweep": "evaluation",
     "load": "models",
     "load_facts": "facts",
     "load_planted": "planted",
@@ -154,6 +172,7 @@ _HOMES = {
     "plot_calibration": "calibration_plots",
     "plot_components": "plots",
     "plot_dead": "store_plots",
+    "plot_decay": "evaluation_plots",
     "plot_firing_rates": "store_plots",
     "plot_geometry": "geometry_plots",
     "plot_histogram": "store_plots",
@@ -162,6 +181,8 @@ _HOMES = {
     "plot_meanings": "meanings_plots",
     "plot_neurons": "plots",
     "plot_roles": "roles_plots",
+    "plot_scores": "evaluation_plots",
+    "plot_sweep": "evaluation_plots",
     "plot_trace": "tracing_plots",
     "plot_traces": "tracing_plots",
     "plot_verdicts": "meanings_plots",
@@ -176,6 +197,7 @@ _HOMES = {
     "scan": "scanning",
     "search_projection": "vocabulary",
     "second_moment": "editing.accumulating",
+    "sequential": "evaluation",
     "study": "studies",
     "trace_fact": "tracing",
     "trace_facts": "tracing",
@@ -183,12 +205,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "EDITORS",
+    "METRICS",
     "NEXT",
     "Ablation",
     "Add",
     "Attribution",
     "Calibration",
     "Capture",
+    "Decay",
     "Edit",
     "EditDiff",
     "Fact",
@@ -205,9 +230,11 @@ __all__ = [
     "Resample",
     "Rule",
     "Scale",
+    "Scores",
     "SecondMoment",
     "Set",
     "Store",
+    "Sweep",
     "Trace",
     "Traces",
     "__version__",
@@ -219,12 +246,14 @@ __all__ = [
     "capture",
     "decompose",
     "emmet",
+    "evaluate",
     "filter_known",
     "ft_l",
     "geometry",
     "intervene",
     "knowledge_neuron",
     "knowledge_neurons",
+    "layer_sweep",
     "load",
     "load_facts",
     "load_planted",
@@ -241,6 +270,7 @@ __all__ = [
     "plot_calibration",
     "plot_components",
     "plot_dead",
+    "plot_decay",
     "plot_firing_rates",
     "plot_geometry",
     "plot_histogram",
@@ -249,6 +279,8 @@ __all__ = [
     "plot_meanings",
     "plot_neurons",
     "plot_roles",
+    "plot_scores",
+    "plot_sweep",
     "plot_trace",
     "plot_traces",
     "plot_verdicts",
@@ -263,6 +295,7 @@ __all__ = [
     "scan",
     "search_projection",
     "second_moment",
+    "sequential",
     "study",
     "trace_fact",
     "trace_facts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 from jaxtyping import Float64
@@ -12,7 +13,7 @@ from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
 from .edit import Edit
-from .joint import joint_edit, keys_of, layer_range
+from .joint import Form, joint_edit, keys_of, layer_range
 from .moments import NULL
 from .preparing import Moment, Plan, Progress, make_plan, moment_words
 from .requests import as_facts, make_requests
@@ -29,8 +30,8 @@ def alphaedit(
     *,
     layer: SupportsIndex | None = None,
     layers: int | None = None,
-    threshold: float = NULL,
-    penalty: float = PENALTY,
+    threshold: float | None = None,
+    penalty: float | None = None,
     previous: Iterable[Fact] = (),
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
@@ -46,8 +47,9 @@ def alphaedit(
 
     Args:
         model, facts, target, layer, layers, moment, contexts, seed, settings, force, progress: as :func:`ffnmem.memit`.
-        threshold: of C's eigenvalues, absolute as published; what is small differs between models.
-        penalty: λ.
+        threshold: of C's eigenvalues, absolute; default the published 2e-2 for models with published settings, else
+            the median of the layer's eigenvalues: what is small differs between models.
+        penalty: λ; default the published 10 for those, else half the mean neuron's second moment.
         previous: facts edited before, whose keys (K_p) shall stay where they are.
 
     Returns: One :class:`Edit` of all facts.
@@ -56,24 +58,40 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    if not penalty > 0:
-        raise InputError(f"penalty must be above 0, not {penalty!r}")
     plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    protected = as_facts(before) if (before := list(previous)) else []
     where = layer_range(plan, layers)
+    form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
+    form = replace(form, recorded={**form.recorded, "previous": [fact.id for fact in protected]})
+    return joint_edit(plan, form, force, progress)
+
+
+def alphaedit_form(
+    plan: Plan,
+    layers: int | None = None,
+    threshold: float | None = None,
+    penalty: float | None = None,
+    previous: Mapping[int, Float64[Tensor, "p d_mlp"]] | None = None,
+) -> Form:
+    """The closed form for a plan; raises InputError: a penalty that is not above 0, no eigenvalue below a threshold."""
+    where, published = layer_range(plan, layers), plan.settings.source == "published"
+    own, weight = {}, penalty
     for at in where:
-        if float(plan.moment.eigenvalues(at)[0]) >= threshold:
-            raise InputError(f"layer {at}: no eigenvalue of the second moment lies below threshold {threshold:g}")
-    protected = as_facts(previous) if (previous := list(previous)) else []
-    held = previous_keys(plan, protected, where)
-    closed = alphaedit_left(plan, threshold, penalty, held)
+        eigenvalues = plan.moment.eigenvalues(at)
+        own[at] = threshold if threshold is not None else NULL if published else float(eigenvalues.median())
+        if float(eigenvalues[0]) >= own[at]:
+            raise InputError(f"layer {at}: no eigenvalue of the second moment lies below threshold {own[at]:g}")
+    if weight is None:
+        weight = PENALTY if published else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
+    if not weight > 0:
+        raise InputError(f"penalty must be above 0, not {penalty!r}")
     recorded = {
-        "threshold": threshold,
-        "penalty": penalty,
-        "previous": [fact.id for fact in protected],
-        "null_rank": [int((plan.moment.eigenvalues(at) < threshold).sum()) for at in where],
+        "thresholds": [own[at] for at in where],
+        "penalty": weight,
+        "null_rank": [int((plan.moment.eigenvalues(at) < own[at]).sum()) for at in where],
         **{name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"},
     }
-    return joint_edit(plan, "alphaedit", where, closed, recorded, force, progress)
+    return Form("alphaedit", where, alphaedit_left(plan, own, weight, previous or {}), recorded)
 
 
 def previous_keys(plan: Plan, facts: list[Fact], layers: Sequence[int]) -> dict[int, Float64[Tensor, "p d_mlp"]]:

@@ -9,9 +9,9 @@ from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
 from .edit import Edit
-from .joint import joint_edit
+from .joint import Form, joint_edit
 from .moments import RIDGE
-from .preparing import Moment, Progress, make_plan, moment_words
+from .preparing import Moment, Plan, Progress, make_plan, moment_words
 from .settings import Settings
 from .spreading import emmet_left
 
@@ -45,9 +45,18 @@ def emmet(
 
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
+    check_epsilon(epsilon)
+    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    return joint_edit(plan, emmet_form(plan, epsilon, ridge), force, progress)
+
+
+def emmet_form(plan: Plan, epsilon: float = 0.0, ridge: float = RIDGE) -> Form:
+    """The closed form for a plan; raises InputError for an epsilon below 0."""
+    recorded = {"epsilon": check_epsilon(epsilon), **moment_words(plan, ridge)}
+    return Form("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
+
+
+def check_epsilon(epsilon: float) -> float:
     if not epsilon >= 0:
         raise InputError(f"epsilon must be at least 0, not {epsilon!r}")
-    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
-    closed = emmet_left(plan, epsilon, ridge)
-    recorded = {"epsilon": epsilon, **moment_words(plan, ridge)}
-    return joint_edit(plan, "emmet", [plan.settings.layer], closed, recorded, force, progress)
+    return epsilon

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float64
@@ -17,6 +18,23 @@ from .spreading import Closed, Text, spread
 from .values import Found
 
 
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A closed form with all its choices made.
+
+    Attributes:
+        method: the editor's name.
+        layers: which it changes, ascending.
+        closed: gives ``left`` for keys.
+        recorded: what an edit says of the choices.
+    """
+
+    method: str
+    layers: Sequence[int]
+    closed: Closed
+    recorded: Mapping[str, Any]
+
+
 def layer_range(plan: Plan, layers: int | None) -> list[int]:
     """The layers up to the plan's, ascending; by default a tenth of the depth (5 of 48 for GPT-2 XL), at least one."""
     high = plan.settings.layer
@@ -28,37 +46,19 @@ def layer_range(plan: Plan, layers: int | None) -> list[int]:
     return list(range(high - wanted + 1, high + 1))
 
 
-def joint_edit(
-    plan: Plan,
-    method: str,
-    layers: Sequence[int],
-    closed: Closed,
-    recorded: Mapping[str, Any],
-    force: bool,
-    progress: Progress | None,
-) -> Edit:
+def joint_edit(plan: Plan, form: Form, force: bool, progress: Progress | None) -> Edit:
     """One edit of all of a plan's requests."""
-    found = find_values(plan, progress)
-    return solved(plan, range(len(plan.requests)), found, method, layers, closed, recorded, force)
+    return solved(plan, range(len(plan.requests)), find_values(plan, progress), form, force)
 
 
-def solved(
-    plan: Plan,
-    which: Sequence[int],
-    found: Sequence[Found],
-    method: str,
-    layers: Sequence[int],
-    closed: Closed,
-    recorded: Mapping[str, Any],
-    force: bool,
-) -> Edit:
+def solved(plan: Plan, which: Sequence[int], found: Sequence[Found], form: Form, force: bool) -> Edit:
     """The edit of some of a plan's requests, given what was found for each of them."""
     requests = plan.of(which)
-    changes, _keys = spread(plan, requests, found, layers, closed)
+    changes, _keys = spread(plan, requests, found, form.layers, form.closed)
     name = repr(requests[0].fact.id or requests[0].fact.text)
     ratio = check_change(plan, changes, name if len(requests) == 1 else f"{len(requests)} facts", force)
     rows = [numbers_of(request, one, change=ratio) for request, one in zip(requests, found, strict=True)]
-    return finished(plan, list(which), method, changes, rows, layers=list(layers), **recorded)
+    return finished(plan, list(which), form.method, changes, rows, layers=list(form.layers), **form.recorded)
 
 
 def keys_of(plan: Plan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:

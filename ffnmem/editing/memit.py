@@ -9,9 +9,9 @@ from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
 from .edit import Edit
-from .joint import joint_edit, layer_range
+from .joint import Form, joint_edit, layer_range
 from .moments import RIDGE
-from .preparing import Moment, Progress, make_plan, moment_words
+from .preparing import Moment, Plan, Progress, make_plan, moment_words
 from .settings import Settings
 from .spreading import memit_left
 
@@ -54,10 +54,15 @@ def memit(
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
     plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
-    own = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp) if weight is None else weight
+    return joint_edit(plan, memit_form(plan, layers, weight, ridge), force, progress)
+
+
+def memit_form(plan: Plan, layers: int | None = None, weight: float | None = None, ridge: float = RIDGE) -> Form:
+    """The closed form for a plan; raises InputError for a weight that is not above 0."""
+    model = plan.model
+    published = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp)
+    own = published if weight is None else weight
     if not own > 0:
         raise InputError(f"weight must be above 0, not {weight!r}")
-    where = layer_range(plan, layers)
-    closed = memit_left(plan, own, ridge)
     recorded = {"weight": own, **moment_words(plan, ridge)}
-    return joint_edit(plan, "memit", where, closed, recorded, force, progress)
+    return Form("memit", layer_range(plan, layers), memit_left(plan, own, ridge), recorded)

@@ -6,7 +6,7 @@ and ``left`` says which coefficients bring it. They differ in ``left`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float64
@@ -109,7 +109,7 @@ def memit_left(plan: Plan, weight: float, ridge: float) -> Closed:
 
 
 def emmet_left(plan: Plan, epsilon: float, ridge: float) -> Closed:
-    """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2401.07453): every key goes exactly where it should at ε = 0.
+    """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2403.14236): every key goes exactly where it should at ε = 0.
 
     ε is relative to the mean diagonal of KᵀC⁻¹K.
     """
@@ -129,7 +129,7 @@ def emmet_left(plan: Plan, epsilon: float, ridge: float) -> Closed:
 
 
 def alphaedit_left(
-    plan: Plan, threshold: float, penalty: float, previous: dict[int, Float64[Tensor, "p d_mlp"]]
+    plan: Plan, thresholds: Mapping[int, float], penalty: float, previous: Mapping[int, Float64[Tensor, "p d_mlp"]]
 ) -> Closed:
     """(P(KKᵀ + K_pK_pᵀ) + λI)⁻¹PK by rows, P the projection on what the corpus hardly uses (Fang et al. 2024).
 
@@ -137,7 +137,7 @@ def alphaedit_left(
     """
 
     def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
-        projection = plan.moment.null_projection(layer, threshold).to(keys.device)
+        projection = plan.moment.null_projection(layer, thresholds[layer]).to(keys.device)
         inside = keys @ projection
         both = torch.cat([inside, previous[layer] @ projection]) if layer in previous else inside
         gram = both @ both.T + penalty * torch.eye(len(both), dtype=keys.dtype, device=keys.device)

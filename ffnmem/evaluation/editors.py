@@ -11,19 +11,19 @@ from typing import Any, SupportsIndex
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..editing.alphaedit import PENALTY
+from ..editing.alphaedit import alphaedit_form
 from ..editing.contexts import check_contexts, sample_contexts
 from ..editing.edit import Edit
+from ..editing.emmet import emmet_form
 from ..editing.fine_tuning import ft_l
-from ..editing.joint import keys_of, layer_range, solved
-from ..editing.memit import SHARE, WEIGHTS
-from ..editing.moments import NULL, RIDGE, SecondMoment, load_second_moment
+from ..editing.joint import Form, keys_of, layer_range, solved
+from ..editing.memit import memit_form
+from ..editing.moments import RIDGE, SecondMoment, load_second_moment
 from ..editing.neuron_values import knowledge_neuron
-from ..editing.preparing import Moment, Plan, find_values, moment_words
+from ..editing.preparing import Moment, Plan, find_values
 from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
 from ..editing.settings import Settings, settings_for
-from ..editing.spreading import alphaedit_left, emmet_left, memit_left
 from ..editing.values import Found
 from ..errors import InputError, check_choice, check_count, check_number
 from ..facts import Fact
@@ -169,31 +169,16 @@ def by_rome_original(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
     return by_rome(batch, i, options, "original")
 
 
-def by_emmet(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
-    plan, epsilon, ridge = batch.plan, options.get("epsilon", 0.0), options.get("ridge", RIDGE)
-    recorded = {"epsilon": epsilon, **moment_words(plan, ridge)}
-    closed = emmet_left(plan, epsilon, ridge)
-    force = options.get("force", False)
-    return solved(plan, [i], [batch.found[i]], "emmet", [plan.settings.layer], closed, recorded, force)
+def by_form(form: Callable[..., Form]) -> Callable[[Batch, int, Mapping[str, Any]], Edit]:
+    """An editor that solves the closed form which ``form(plan, …)`` makes of its options."""
 
+    def edit(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+        own = {name: value for name, value in options.items() if name != "force"}
+        if form is alphaedit_form:
+            own["previous"] = batch.held
+        return solved(batch.plan, [i], [batch.found[i]], form(batch.plan, **own), bool(options.get("force", False)))
 
-def by_memit(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
-    plan, ridge = batch.plan, options.get("ridge", RIDGE)
-    published = WEIGHTS.get(plan.model.name.removeprefix("openai-community/"), SHARE * plan.model.d_mlp)
-    weight = published if options.get("weight") is None else options["weight"]
-    where = layer_range(plan, options.get("layers"))
-    recorded = {"weight": weight, **moment_words(plan, ridge)}
-    closed = memit_left(plan, weight, ridge)
-    return solved(plan, [i], [batch.found[i]], "memit", where, closed, recorded, options.get("force", False))
-
-
-def by_alphaedit(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
-    plan, threshold, penalty = batch.plan, options.get("threshold", NULL), options.get("penalty", PENALTY)
-    where = layer_range(plan, options.get("layers"))
-    words = {name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"}
-    recorded = {"threshold": threshold, "penalty": penalty, **words}
-    closed = alphaedit_left(plan, threshold, penalty, batch.held)
-    return solved(plan, [i], [batch.found[i]], "alphaedit", where, closed, recorded, options.get("force", False))
+    return edit
 
 
 def by_ft_l(setup: Setup, facts: list[Fact]) -> Any:
@@ -216,9 +201,9 @@ def named(*editors: Editor) -> Mapping[str, Editor]:
 EDITORS = named(
     Editor("rome", by_rome, options=("keys", "ridge", "force")),
     Editor("rome_original", by_rome_original, options=("ridge", "force")),
-    Editor("emmet", by_emmet, options=("epsilon", "ridge", "force")),
-    Editor("memit", by_memit, options=("layers", "weight", "ridge", "force")),
-    Editor("alphaedit", by_alphaedit, options=("layers", "threshold", "penalty", "force")),
+    Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
+    Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
+    Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
     Editor("ft_l", all=by_ft_l, options=("bound", "rate", "steps", "stop")),
     Editor("knowledge_neuron", all=by_knowledge_neuron, options=("neurons", "less", "more")),
     Editor("none"),
@@ -297,11 +282,9 @@ def check_options(setup: Setup, editors: set[str]) -> None:
         if name in given and not ((number := check_number(name, given[name])) > 0 or (least and number == 0)):
             raise InputError(f"{name} must be {'at least' if least else 'above'} 0, not {given[name]!r}")
     if editors & {"memit", "alphaedit"}:
-        where = layer_range(setup.plan, given.get("layers"))
-        threshold = given.get("threshold", NULL)
-        for at in where if "alphaedit" in editors else ():
-            if float(setup.plan.moment.eigenvalues(at)[0]) >= threshold:
-                raise InputError(f"layer {at}: no eigenvalue of the second moment lies below threshold {threshold:g}")
+        layer_range(setup.plan, given.get("layers"))
+    if "alphaedit" in editors:
+        alphaedit_form(setup.plan, *(given.get(name) for name in ("layers", "threshold", "penalty")))
 
 
 def described(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "NS": ("target_new", NEIGHBOURS),
     "NM": ("target_new", NEIGHBOURS),
     "S": ("target_new", "paraphrases", NEIGHBOURS),
-    "NS+": ("target_new", NEIGHBOURS),
+    "NS_plus": ("target_new", NEIGHBOURS),
     "NKL": (NEIGHBOURS,),
     "GE": ("generation_prompts",),
     "RS": ("generation_prompts",),

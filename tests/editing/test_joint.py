@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.joint import joint_edit, keys_of, layer_range
+from ffnmem.editing.joint import Form, joint_edit, keys_of, layer_range
 from ffnmem.editing.preparing import make_plan
 from ffnmem.editing.spreading import emmet_left
 from ffnmem.errors import InputError
@@ -24,9 +24,8 @@ def test_layers_end_at_the_plans(tiny: fm.Model) -> None:
 def test_one_edit_holds_all_facts(tiny: fm.Model) -> None:
     plan = plan_of(tiny, settings={"steps": 3})
     done: list[int] = []
-    edit = joint_edit(
-        plan, "emmet", [0], emmet_left(plan, 0.0, 1e-6), {"epsilon": 0.0}, True, lambda i, _n: done.append(i)
-    )
+    form = Form("emmet", [0], emmet_left(plan, 0.0, 1e-6), {"epsilon": 0.0})
+    edit = joint_edit(plan, form, True, lambda i, _n: done.append(i))
     assert edit.facts == FACTS
     assert (edit.layers, edit.rank) == ((0,), 3)
     assert edit.settings["layers"] == [0]

@@ -55,7 +55,7 @@ def test_alphaedit_is_its_formula_and_stays_in_the_null_space(plan: Any) -> None
     threshold = float(plan.moment.eigenvalues(0)[40])
     p = plan.moment.null_projection(0, threshold)
     for previous in ({}, {0: held}):
-        found = alphaedit_left(plan, threshold, 0.7, previous)(0, keys)
+        found = alphaedit_left(plan, {0: threshold}, 0.7, previous)(0, keys)
         every = keys.T @ keys + (held.T @ held if previous else 0.0)
         expected = torch.linalg.solve(p @ every + 0.7 * torch.eye(len(p), dtype=p.dtype), p @ keys.T).T
         assert allclose(found, expected, 1e-8)

@@ -151,11 +151,11 @@ def test_prompts_about_neighbours() -> None:
     ("change", "metrics"),
     [
         ({}, ""),
-        ({"target_new": None}, "ES EM PS PM NS NM S NS+"),
+        ({"target_new": None}, "ES EM PS PM NS NM S NS_plus"),
         ({"paraphrases": ()}, "PS PM S"),
         ({"neighbours": ()}, ""),
         ({"neighbour_prompts": ()}, ""),
-        ({"neighbours": (), "neighbour_prompts": ()}, "NS NM S NS+ NKL"),
+        ({"neighbours": (), "neighbour_prompts": ()}, "NS NM S NS_plus NKL"),
         ({"generation_prompts": ()}, "GE RS"),
         ({"probes": FULL.probes[1:]}, "unrelated"),
         ({"probes": ()}, "unrelated portability reverse alias"),
