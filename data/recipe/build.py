@@ -10,6 +10,7 @@ from pathlib import Path
 
 from card import write_card
 from measure import measure_and_write
+from moments import write_moments
 from train import Settings, train
 from world import ATLAS, fact_records, read_world
 
@@ -34,6 +35,7 @@ def main() -> None:
         train(Settings(), arguments.out)
         measure_and_write(arguments.out)
         write_card(arguments.out)
+        write_moments(arguments.out)
 
 
 if __name__ == "__main__":

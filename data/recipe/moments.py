@@ -66,18 +66,23 @@ def compare(model: fm.Model, moment: SecondMoment) -> None:
             print(f"layer {layer}, {name}: {float(off.max()):.1e}")
 
 
+def write_moments(folder: Path) -> SecondMoment:
+    """Write the second moments of the model in a folder beside it."""
+    moment = second_moment(fm.load(str(folder)), list(texts(read_world(), SEED, CHARACTERS)))
+    moment.save(folder / SHIPPED, "float32")
+    return moment
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ATLAS / SHIPPED)
+    parser.add_argument("--out", type=Path, default=ATLAS, help="the folder of the model")
     parser.add_argument("--compare", action="store_true", help="also print what storage in fewer bits would do")
     arguments = parser.parse_args()
-    model = fm.load("atlas")
-    moment = second_moment(model, list(texts(read_world(), SEED, CHARACTERS)))
+    moment = write_moments(arguments.out)
     print(moment.to_frame().to_string(index=False))
     if arguments.compare:
-        compare(model, moment)
-    moment.save(arguments.out, "float32")
-    print(f"{arguments.out}: {arguments.out.stat().st_size} bytes, {moment.count} tokens")
+        compare(fm.load(str(arguments.out)), moment)
+    print(f"{arguments.out / SHIPPED}: {moment.count} tokens")
 
 
 if __name__ == "__main__":

@@ -150,20 +150,17 @@ def test_sources(tiny: fm.Model, tmp_path: Path) -> None:
 
 
 def test_the_shipped_one_is_of_atlas(atlas: fm.Model) -> None:
-    """The bundled file would be another model's, broken, or of other text than the bundled corpus."""
+    """The bundled file would be another model's, broken, or of text unlike the bundled corpus."""
     found = load_second_moment(None, atlas)
     assert load_second_moment("atlas", atlas).fingerprint == shipped("atlas").fingerprint == atlas.fingerprint
     assert found.layers == tuple(range(atlas.n_layers))
-    assert found.count > 200 * atlas.d_mlp
+    assert found.count > 1000 * atlas.d_mlp
     layer = 3
     part = second_moment(atlas, "atlas", tokens=3000, layers=[layer])
-    assert part.corpus_hash == found.corpus_hash
-    assert found.parts[0].overlaps(part.parts[0])
     c, few = found.matrix(layer), part.matrix(layer)
     assert float(few.trace() / c.trace()) == pytest.approx(1, abs=0.2)
-    # The part is in the whole: what is left is a sum of squares too.
-    rest = torch.linalg.eigvalsh(c * found.count - few * part.count)
-    assert float(rest[0]) > 0
+    spread = torch.linalg.eigvalsh(c)[-3:] / torch.linalg.eigvalsh(few)[-3:]
+    assert bool(((spread > 0.7) & (spread < 1.4)).all())
     assert max(found.condition(n) for n in found.layers) < 1e6
     keys = torch.eye(atlas.d_mlp)[:3]
     assert allclose(found.solve(layer, keys) @ with_ridge(c, 1e-6), keys, 1e-9)
