@@ -12,10 +12,13 @@ from .ablate import ablate
 from .attribute import attribute
 from .calibrate import calibrate
 from .decompose import decompose
+from .edit import edit
+from .evaluate import evaluate
 from .facts import facts
 from .geometry import geometry
 from .guard import Group
 from .intervene import intervene
+from .moment import moment
 from .neuron import neuron
 from .pack import pack
 from .paths import paths
@@ -27,6 +30,7 @@ from .roles import roles
 from .scan import merge, scan
 from .store import store
 from .study import study
+from .trace import trace
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -67,6 +71,10 @@ for command in (
     study,
     calibrate,
     plant,
+    trace,
+    edit,
+    evaluate,
+    moment,
 ):
     cli.add_command(command)
 

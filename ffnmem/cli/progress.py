@@ -13,6 +13,14 @@ UNITS = {"pack": "documents", "scan": "tokens", "rescore": "sequences", "project
 UNITS |= {"weights": "neurons", "text": "sequences", "prefixes": "keys", "positions": "positions"}
 UNITS |= {"ablate": "neurons", "calibrate": "models"}
 UNITS |= {"inputs": "tokens", "meanings": "neurons"}
+UNITS |= {
+    "edit": "facts",
+    "trace": "columns",
+    "traces": "facts",
+    "evaluate": "edits",
+    "moment": "tokens",
+    "known": "facts",
+}
 UNITS |= {"geometry": "layers", "duplicates": "pairs of layers"}
 WORDS = {
     "pack": "tokenising",
@@ -30,6 +38,12 @@ WORDS = {
     "meanings": "comparing examples",
     "geometry": "comparing keys and values",
     "duplicates": "seeking near-duplicates",
+    "edit": "finding what to write",
+    "trace": "restoring states",
+    "traces": "tracing facts",
+    "evaluate": "editing and asking",
+    "moment": "reading text",
+    "known": "asking for facts",
 }
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
+from ffnmem.cli.facts import FORMATS, chosen_facts
+from ffnmem.cli.options import ModelChoice
+from ffnmem.facts import reading
 from tests.cli.running import data, mistake, run, table
 
 
@@ -99,3 +102,46 @@ def test_another_file_and_its_markup(tmp_path: Path) -> None:
     assert "[bold]no\\n" in out
     assert "a\\x1b.b" in out
     assert data("facts", path)[0]["subject"] == "[red]Ünder"
+
+
+def test_formats_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert FORMATS == reading.FORMATS
+
+
+def test_a_public_format(tmp_path: Path) -> None:
+    """Told by the record, or said; what a record lacks is counted, not made up."""
+    record = {"subject": "Vinson Massif", "attribute": "Antarctica", "prompt": "Vinson Massif is in", "known_id": 0}
+    path = tmp_path / "known.json"
+    path.write_text(json.dumps([record]), "utf-8")
+    assert data("facts", path)[0]["prompt"] == "{} is in"
+    assert data("facts", path, "--format", "known_1000") == data("facts", path)
+    mistake("facts", path, "--format", "zsre", named=("known.json", "src"))
+    lacks = {row["metric"]: row for row in data("facts", path, "--lacks")}
+    assert lacks["PS"] == {"metric": "PS", "facts": 1, "of": 1, "reason": "no target_new, no paraphrases"}
+    out = " ".join(table("facts", path, "--lacks").split())
+    assert "0 of 1 facts have all that S" in out
+
+
+def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the model says, as filter_known has it."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    arguments = ("facts", "--relation", "artwork.creator", "--known", "atlas")
+    mine = fm.filter_known(atlas, [fact for fact in every if fact.relation == "artwork.creator"])
+    found = data(*arguments)
+    assert (found["known"], found["asked"]) == (len(mine), len(mine.frame))
+    assert [row["id"] for row in found["facts"]] == mine.frame["id"].tolist()
+    assert f"atlas knows {len(mine)} of {len(mine.frame)} facts" in " ".join(table(*arguments, "--limit", 2).split())
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--limit", 3, "--csv").stdout)))
+    assert [row["rank"] for row in rows] == [str(rank) for rank in mine.frame["rank"][:3]]
+    mistake(*arguments, "--lacks", named=("--known", "--lacks"))
+
+
+def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
+    """The same seed draws the same facts, in their order; the first ones would all be of one relation."""
+    found = chosen_facts("atlas", None, 50, 3)
+    assert found == chosen_facts("atlas", None, 50, 3) != chosen_facts("atlas", None, 50, 4)
+    places = [every.index(fact) for fact in found]
+    assert places == sorted(places)
+    assert len({fact.relation for fact in found}) > 10
+    assert len(chosen_facts("atlas", "landmark.city", 10**6, 0)) == sum(f.relation == "landmark.city" for f in every)

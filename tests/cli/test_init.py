@@ -17,9 +17,11 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli import cli
+from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import help_text
 from ffnmem.scanning import Store
 from tests.calibration.made import TINY, small_models
+from tests.cli.editing import saved
 from tests.cli.running import process, run
 
 COMMANDS = sorted(cli.commands)
@@ -49,10 +51,13 @@ def test_commands() -> None:
         "attribute",
         "calibrate",
         "decompose",
+        "edit",
+        "evaluate",
         "facts",
         "geometry",
         "intervene",
         "merge",
+        "moment",
         "neuron",
         "pack",
         "paths",
@@ -64,6 +69,7 @@ def test_commands() -> None:
         "scan",
         "store",
         "study",
+        "trace",
     ]
 
 
@@ -126,7 +132,9 @@ def test_examples_work(
         Path("runs", "atlas").symlink_to(atlas_store.folder)
     if "--in values.parquet" in line:
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
-    if any(part in line for part in ("ffnmem scan", "ffnmem merge", "--corpus atlas")):
+    if re.search(r"--(apply|revert) eiffel.safetensors", line):
+        saved_edit(atlas, export="--revert" in line)
+    if any(part in line for part in ("ffnmem scan", "ffnmem merge", "ffnmem moment", "--corpus atlas")):
         small_texts(monkeypatch)
     if "ffnmem calibrate" in line:
         few_models(monkeypatch)
@@ -137,10 +145,22 @@ def test_examples_work(
     small = "ffnmem polysemanticity" in line  # all neurons of atlas would take minutes
     if small:
         shutil.copytree(tiny_store.folder, Path("runs", "atlas"))
-    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: tiny if small else atlas)
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: chosen(choice, tiny if small else atlas))
     words = shlex.split(re.split(r" [|>] ", line)[0])
     assert words[0] == "ffnmem"
     assert run(*words[1:]).stdout
+
+
+def chosen(choice: ModelChoice, ready: fm.Model) -> fm.Model:
+    """The model that is loaded already, unless a folder of the example's own is named."""
+    return fm.load(choice.name) if Path(choice.name).is_dir() else ready
+
+
+def saved_edit(atlas: fm.Model, export: bool) -> None:
+    """The edit that examples use, and the checkpoint with it."""
+    edit = saved(atlas, Path("eiffel.safetensors"))
+    if export:
+        edit.export(atlas, "edited")
 
 
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from ffnmem.vocabulary import BASES as LIBRARY_BASES
 from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
 
 READERS = ("ablate", "attribute", "decompose", "paths", "report")
+OTHERS = ("edit", "evaluate", "intervene", "moment", "scan", "study", "trace")
 
 
 def test_choices_are_the_librarys() -> None:
@@ -38,7 +39,7 @@ def test_defaults_are_the_librarys(name: str) -> None:
 def test_only_readers_of_text_take_the_beginning_of_sequence() -> None:
     """An option that does nothing would be believed."""
     for name, command in cli.commands.items():
-        assert ("prepend_bos" in {p.name for p in command.params}) == (name in (*READERS, "intervene", "scan", "study"))
+        assert ("prepend_bos" in {p.name for p in command.params}) == (name in (*READERS, *OTHERS))
 
 
 def test_one_wording(tiny_folder: Path) -> None:

@@ -1,0 +1,260 @@
+"""``ffnmem edit``: rewrite a fact, see what that changes, save it, and make or unmake edited checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError
+from ..files import check_destination, check_new_folder
+from .edit_making import fact_of, own_facts
+from .editors import NAMES, force_option, layer_option, make_edit, moment_option, options_of, set_option
+from .guard import Command, note
+from .late_bar import late_bar
+from .options import (
+    ModelChoice,
+    bos_option,
+    given,
+    model_options,
+    output_options,
+    seed_option,
+    text,
+    top_option,
+)
+from .output import print_csv, print_json
+
+if TYPE_CHECKING:
+    from ..editing.edit import Edit
+    from ..facts import Fact
+    from ..models import Model
+
+OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
+MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "chosen", "seed", "out")
+SHOWING = ("report", "lora", "top")
+
+
+@click.command(cls=Command, short_help="Rewrite a fact: before, after, and what else moved.")
+@click.argument("prompts", type=text, nargs=-1, metavar="[PROMPT]...")
+@click.option("--subject", type=text, metavar="TEXT", help="What the prompt is about, spelled as it is there.")
+@click.option("--target", "wanted", type=text, metavar="TEXT", help='The new target, such as " Rome" or Rome.')
+@click.option(
+    "--true",
+    type=text,
+    metavar="TEXT",
+    help="The target that is true.  [default: the known fact's, else the model's own first word]",
+)
+@click.option(
+    "--editor", type=click.Choice(NAMES), default="rome", show_default=True, metavar="EDITOR", help=", ".join(NAMES)
+)
+@layer_option
+@moment_option
+@set_option
+@force_option
+@seed_option("Of the contexts that an editor samples.")
+@click.option(
+    "--facts",
+    "source",
+    type=text,
+    metavar="SOURCE",
+    help="Facts to find the prompt and subject in, for paraphrases and neighbours.  [default: those of atlas for it]",
+)
+@click.option(
+    "--paraphrase",
+    "paraphrases",
+    type=text,
+    multiple=True,
+    metavar="TEXT",
+    help="The same in other words (repeatable).",
+)
+@click.option(
+    "--neighbour",
+    "neighbours",
+    type=text,
+    multiple=True,
+    metavar="PROMPT",
+    help="A prompt about another subject with the same true target (repeatable).",
+)
+@click.option("-o", "--out", type=text, metavar="FILE", help="Save the edit: FILE.safetensors, a few kB.")
+@click.option("--report", type=text, metavar="FILE", help="Also write a page about the edit: FILE.html.")
+@click.option("--export", type=text, metavar="DIR", help="Write the edited model as a new Hugging Face checkpoint.")
+@click.option(
+    "--lora", type=text, metavar="DIR", help="Write the edit as a PEFT adapter, of rank one where it is that."
+)
+@click.option("--apply", "files", type=text, multiple=True, metavar="FILE", help="Use a saved edit (repeatable).")
+@click.option(
+    "--revert", "undone", type=text, multiple=True, metavar="FILE", help="Undo this edit of an exported checkpoint."
+)
+@click.option(
+    "--original",
+    type=text,
+    metavar="MODEL",
+    help="With --revert: the model before its edits.  [default: the one that the edit names]",
+)
+@top_option("How many memories to list: those whose contribution changed most.", default=8)
+@bos_option
+@model_options
+@output_options
+@click.pass_context
+def edit(context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoice, form: str, **options: Any) -> None:
+    """Rewrite a fact, and print what the model says before and after: to PROMPT, to its paraphrases, to prompts about
+    its neighbours; and what else moved. The model's files are never changed: an edit is a small file of its own.
+
+    PROMPT ends where the target begins. --apply shows saved edits, on the prompts given or those of their facts, and
+    with --export writes the edited model into a new folder. --revert takes a checkpoint that was made so (--model) back
+    to the original: it is copied, not computed, after a check that the checkpoint is the original with these edits and
+    nothing else.
+
+    \b
+    Examples
+      ffnmem edit "The Eiffel Tower is located in the city of" \\
+          --subject "Eiffel Tower" --target " Rome" -o eiffel.safetensors
+      ffnmem edit "The capital of France is" --subject France \\
+          --target Rome --editor memit --set layers=2 --report france.html
+      ffnmem edit --apply eiffel.safetensors "The Eiffel Tower is in"
+      ffnmem edit --apply eiffel.safetensors --export edited
+      ffnmem edit --revert eiffel.safetensors --model edited --export plain
+
+    --csv has a row a prompt: fact, kind, prompt, true, target, and before and after the edit the probabilities of both
+    and the likeliest token. --json has these, the edit, the memories, drift and the provenance.
+    """
+    check_options(context)
+    check_files(options)
+    if options["undone"]:
+        from .edit_undoing import revert_checkpoint
+
+        revert_checkpoint(options["undone"], choice, options["original"], options["export"], form)
+        return
+    if options["files"]:
+        from .edit_undoing import loaded
+
+        found = loaded(options["files"])
+        model = choice.load()
+        rows = None if not prompts else list(prompts)
+    else:
+        model = choice.load()
+        fact, target = asked(model, prompts[0], choice, options)
+        found = made(model, fact, target, options)
+        rows = None
+    show(model, found, rows, form, options)
+
+
+def check_options(context: click.Context) -> None:
+    """Raise InputError unless one thing is asked for, with only those options that do something with it."""
+    values, options = context.params, given(context)
+    applying, reverting = bool(values["files"]), bool(values["undone"])
+    if applying and reverting:
+        raise InputError("--apply and --revert exclude each other: give one of them")
+    flags = {name: parameter.opts[-1] for name, parameter in options.items()}
+    if applying or reverting:
+        what = "--apply" if applying else "--revert"
+        allowed = ("prompts", *SHOWING, "export") if applying else ("export", "original")
+        for name in flags:
+            if name in (*MAKING, *SHOWING, "original", "prompts") and name not in allowed:
+                where = "a PROMPT" if name == "prompts" else flags[name]
+                raise InputError(f"{where} does not go with {what}: leave it out")
+        if reverting and values["export"] is None:
+            raise InputError("--revert writes a checkpoint without the edit: say where with --export DIR")
+        return
+    if "original" in flags:
+        raise InputError("--original goes with --revert: leave it out")
+    if len(values["prompts"]) != 1:
+        count = len(values["prompts"])
+        what = "no PROMPT" if not count else f"{count} prompts"
+        raise InputError(f"{what} to edit at: give one, in quotes, or --apply FILE to look at a saved edit")
+    for name, flag in (("subject", "--subject"), ("wanted", "--target")):
+        if values[name] is None:
+            raise InputError(f"{flag} is missing: an edit needs a PROMPT, its --subject and a new --target")
+
+
+def check_files(options: dict[str, Any]) -> None:
+    """Raise FileError for what cannot be written, before minutes of work."""
+    for name in ("out", "report"):
+        if options[name] is not None:
+            check_destination(options[name])
+    for name in ("export", "lora"):
+        if options[name] is not None:
+            check_new_folder(options[name])
+
+
+def asked(model: Model, prompt: str, choice: ModelChoice, options: dict[str, Any]) -> tuple[Fact, str]:
+    """The fact to rewrite, and its new target."""
+    known = own_facts(options["source"], model.name)
+    return fact_of(
+        model,
+        prompt,
+        options["subject"],
+        options["wanted"],
+        known,
+        true=options["true"],
+        paraphrases=options["paraphrases"],
+        neighbours=options["neighbours"],
+    )
+
+
+def made(model: Model, fact: Fact, target: str, options: dict[str, Any]) -> Edit:
+    """The edit that the options ask for."""
+    name = options["editor"]
+    arguments = options_of([name], options["chosen"], options["layer"], options["moment"], options["force"])
+    with late_bar("edit") as report:
+        return make_edit(name, model, fact, target, options["seed"], arguments, report)
+
+
+def show(model: Model, found: Edit, prompts: list[str] | None, form: str, options: dict[str, Any]) -> None:
+    """Before and after, what else moved, and the files that were asked for."""
+    from ..reports.effects import Asked, Effects, prompts_of
+    from .edit_tables import print_tables
+
+    effects = Effects(found, model)
+    pairs = list(zip(found.facts, found.targets, strict=True))
+    if prompts is None:
+        rows = [one for fact, target in pairs for one in prompts_of(fact, target)]
+    else:
+        rows = [Asked("other", prompt, *words_for(found, prompt), fact="") for prompt in prompts]
+    table = effects.on(rows)
+    memories = found.diff(model, rows[0].text, options["top"]) if rows and found.facts else None
+    drift, changes = effects.drift(options["seed"]), effects.changes()
+    paths = written(model, found, options)
+    if form == "csv":
+        print_csv(list(table.columns), table.to_dict("records"))
+    elif form == "json":
+        print_json(
+            {
+                "edit": found.to_dict(),
+                "prompts": table.to_dict("records"),
+                "changes": changes,
+                "drift": drift or None,
+                "memories": None if memories is None else memories.to_dict(),
+                "files": {name: str(path) for name, path in paths.items()},
+                "provenance": found.provenance.as_dict(),
+            }
+        )
+    else:
+        print_tables(model, found, table, changes, drift, memories)
+    for path in paths.values():
+        note(f"wrote {path}")
+
+
+def words_for(found: Edit, prompt: str) -> tuple[str, str]:
+    """The true and the new target of the fact that a prompt names, else of the first one."""
+    if not found.facts:
+        raise InputError(f"{found.title} names no facts, so there are no targets to ask for")
+    place = next((i for i, fact in enumerate(found.facts) if fact.subject in prompt), 0)
+    return found.facts[place].target_true, found.targets[place]
+
+
+def written(model: Model, found: Edit, options: dict[str, Any]) -> dict[str, Path]:
+    """The files that were asked for, by what they are."""
+    paths: dict[str, Path] = {}
+    if options["out"] is not None:
+        paths["edit"] = found.save(options["out"])
+    if options["export"] is not None:
+        paths["checkpoint"] = found.export(model, options["export"])
+    if options["lora"] is not None:
+        paths["adapter"] = found.export_lora(model, options["lora"])
+    if options["report"] is not None:
+        from ..reports.editing import edit_report  # needs torch
+
+        paths["report"] = edit_report(found, model, out=options["report"])
+    return paths

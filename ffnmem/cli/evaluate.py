@@ -1,0 +1,227 @@
+"""``ffnmem evaluate``: what edits of many facts do, by editor, by layer, or one after another."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import ffnmem as fm
+
+from ..errors import InputError
+from .editors import NAMES, force_option, layer_option, moment_option, options_of, set_option
+from .facts import chosen_facts
+from .figure import check_figure, save_axes
+from .guard import Command, note
+from .options import (
+    COUNT,
+    ModelChoice,
+    bos_option,
+    given,
+    model_options,
+    output_options,
+    plot_option,
+    seed_option,
+    text,
+)
+from .output import print_csv, print_json
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..evaluation import Decay, Scores, Sweep
+    from ..facts import Fact
+    from ..models import Model
+
+EVERY = (*NAMES, "none")  # as in ffnmem.evaluation.EDITORS, which needs torch
+OF_SCORES = ("compare", "relations", "cases", "generate")
+
+
+def names(value: str) -> tuple[str, ...]:
+    """A click type: editors with commas between them."""
+    found = tuple(part.strip() for part in value.split(","))
+    unknown = next((name for name in found if name not in EVERY), None)
+    if unknown is not None:
+        raise click.BadParameter(f"{unknown!r} is no editor: choose among {', '.join(EVERY)}.")
+    return found
+
+
+def points(value: str) -> tuple[int, ...]:
+    """A click type: numbers of edits with commas between them."""
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdecimal() and part.isascii() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} are no numbers of edits: write them as 1,10,100.")
+    return tuple(map(int, parts))
+
+
+@click.command(cls=Command, short_help="Edit many facts and measure what the edits do.")
+@click.option(
+    "--editor", type=click.Choice(EVERY), default="rome", show_default=True, metavar="EDITOR", help=", ".join(EVERY)
+)
+@click.option(
+    "--compare", type=names, default=None, metavar="EDITORS", help="Further editors of the same facts: memit,ft_l,none."
+)
+@click.option("--facts", "source", type=text, default="atlas", show_default=True, metavar="SOURCE", help="Which facts.")
+@click.option("--relation", type=text, metavar="NAME", help="Facts of this relation, or of all that begin so.")
+@click.option("--limit", type=COUNT, metavar="N", help="At most N facts, drawn with the seed.  [default: all]")
+@click.option("--known", is_flag=True, help="Only facts that the model says by itself.")
+@layer_option
+@moment_option
+@set_option
+@force_option
+@click.option("--sweep", is_flag=True, help="Edit in every layer (with --layer in that one) and compare them.")
+@click.option(
+    "--trace", "traced", is_flag=True, help="With --sweep and --plot: draw the facts' causal trace beside it."
+)
+@click.option(
+    "--sequential",
+    "at",
+    type=points,
+    metavar="N,N...",
+    help="Make the edits one after another and keep them; measure after so many, such as 1,10,100.",
+)
+@click.option("--generate", is_flag=True, help="Let the edited models write, for GE: how varied their text is.")
+@click.option("--relations", is_flag=True, help="Also print the main scores of each relation.")
+@click.option("--cases", is_flag=True, help="With --csv: a row an edit instead of the summary.")
+@seed_option("Of facts drawn, contexts, texts, generation and intervals.")
+@click.option(
+    "-o", "--out", type=text, metavar="DIR", help="Keep results there (Parquet, JSON); the same call goes on with it."
+)
+@plot_option("the scores with their intervals")
+@bos_option
+@model_options
+@output_options
+@click.pass_context
+def evaluate(context: click.Context, /, choice: ModelChoice, form: str, **options: Any) -> None:
+    """Edit each fact by itself, from the unedited model, and measure: does the model say the new target (ES), in other
+    words too (PS), and still the old one of neighbours (NS)? S is their harmonic mean.
+
+    NS+ asks about neighbours right after the edit's own sentence; NKL is how much their next token's distribution
+    moves; drift the same on unrelated text. Facts without a new target, and edits that would break the model, are
+    failures: they are listed with their reason, and count in no mean. Intervals are 95% bootstraps over facts.
+
+    \b
+    Examples
+      ffnmem evaluate --limit 2 --compare memit
+      ffnmem evaluate --relation landmark.city --limit 2 --set steps=10 --csv
+      ffnmem evaluate --limit 1 --sweep --set steps=5 --plot layers.png
+      ffnmem evaluate --editor ft_l --limit 3 --sequential 1,3 --json
+
+    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, the cases, relations and failures,
+    the settings and the provenance.
+    """
+    check_options(context)
+    path = None if options["plot"] is None else check_figure(options["plot"])
+    editors = [options["editor"], *(options["compare"] or ())]
+    layer = None if options["sweep"] else options["layer"]
+    arguments = options_of(editors, options["chosen"], layer, options["moment"], options["force"])
+    facts = chosen_facts(options["source"], options["relation"], options["limit"], options["seed"])
+    model = choice.load()
+    if options["known"]:
+        facts = known_facts(model, facts)
+    with Progress() as bars:
+        report = partial(bars.report, "evaluate")
+        if options["at"] is not None:
+            found: Scores | Sweep | Decay = decay(model, facts, options, arguments, report)
+        elif options["sweep"]:
+            found = sweep(model, facts, options, arguments, report)
+        else:
+            found = scores(model, facts, options, arguments, report)
+    show(found, form, options)
+    if path is not None:
+        draw(model, facts, found, path, options)
+        note(f"wrote {path}")
+
+
+def check_options(context: click.Context) -> None:
+    """Raise InputError for options that exclude each other, or that would do nothing."""
+    values, options = context.params, given(context)
+    if values["sweep"] and values["at"] is not None:
+        raise InputError("--sweep and --sequential exclude each other: give one of them")
+    mode = "--sweep" if values["sweep"] else "--sequential" if values["at"] is not None else ""
+    for name, parameter in options.items():
+        if mode and name in OF_SCORES:
+            raise InputError(f"{parameter.opts[-1]} does not go with {mode}: leave it out")
+    if values["at"] is not None and values["out"] is not None:
+        raise InputError("-o does not go with --sequential, whose edits build on each other: use --json")
+    if values["traced"] and not (values["sweep"] and values["plot"]):
+        raise InputError("--trace goes with --sweep and --plot: give both, or leave it out")
+    if values["cases"] and not values["as_csv"]:
+        raise InputError("--cases goes with --csv: give that, or leave it out (--json has the cases)")
+
+
+def known_facts(model: Model, facts: list[Fact]) -> list[Fact]:
+    """Those that the model says by itself; raises InputError where it says none."""
+    found = list(fm.filter_known(model, facts).facts)
+    if not found:
+        raise InputError(f"{model.name} knows none of the {len(facts)} facts: leave out --known, or choose others")
+    note(f"{model.name} knows {len(found):,} of {len(facts):,} facts")
+    return found
+
+
+def scores(model: Model, facts: list[Fact], options: dict[str, Any], arguments: dict[str, Any], report: Any) -> Scores:
+    from .. import evaluation as library  # needs torch
+
+    return library.evaluate(
+        model,
+        facts,
+        options["editor"],
+        compare=options["compare"] or (),
+        seed=options["seed"],
+        out=options["out"],
+        generate=options["generate"],
+        progress=report,
+        **arguments,
+    )
+
+
+def sweep(model: Model, facts: list[Fact], options: dict[str, Any], arguments: dict[str, Any], report: Any) -> Sweep:
+    from .. import evaluation as library  # needs torch
+
+    layers = None if options["layer"] is None else [options["layer"]]
+    return library.layer_sweep(
+        model, facts, options["editor"], layers, seed=options["seed"], out=options["out"], progress=report, **arguments
+    )
+
+
+def decay(model: Model, facts: list[Fact], options: dict[str, Any], arguments: dict[str, Any], report: Any) -> Decay:
+    from .. import evaluation as library  # needs torch
+
+    return library.sequential(
+        model, facts, options["editor"], options["at"], seed=options["seed"], progress=report, **arguments
+    )
+
+
+def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any]) -> None:
+    """The summary in the form that was asked for."""
+    from ..evaluation import Scores, Sweep
+    from .evaluate_tables import print_decay, print_scores, print_sweep  # needs pandas
+
+    if form == "json":
+        print_json(found.to_dict())
+    elif form == "csv":
+        frame = found.frame if not isinstance(found, Scores) else found.cases if options["cases"] else found.summary
+        print_csv(list(frame.columns), frame.to_dict("records"))
+    elif isinstance(found, Scores):
+        print_scores(found, options["relations"], options["out"])
+    elif isinstance(found, Sweep):
+        print_sweep(found)
+    else:
+        print_decay(found)
+
+
+def draw(model: Model, facts: list[Fact], found: Scores | Sweep | Decay, path: Path, options: dict[str, Any]) -> None:
+    """The library's figure, with the trace of the facts beside a sweep where that was asked for."""
+    from ..evaluation import Sweep
+
+    if not isinstance(found, Sweep):
+        save_axes([found.plot], path)
+    elif options["traced"]:
+        with Progress() as bars:
+            traces = fm.trace_facts(
+                model, facts, kinds=("state", "ffn"), seed=options["seed"], progress=partial(bars.report, "traces")
+            )
+        save_axes([partial(found.plot, traces)], path)
+    else:
+        save_axes([partial(found.plot, None)], path)

@@ -1,0 +1,126 @@
+"""``ffnmem moment``: the second moment of a model's coefficients, which editors need."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+from rich.text import Text
+
+import ffnmem as fm
+
+from .guard import Command, note
+from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, text
+from .output import print_csv, print_json
+from .progress import Progress
+from .scan import DIVISIONS, shard
+from .tables import console, labelled, number, plain_table, provenance_line, user_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..editing.moments import SecondMoment
+
+
+@click.command(cls=Command, short_help="Read text for what editors need: C = E[m mᵀ] of every layer.")
+@click.argument("corpus", type=text, default="atlas")
+@click.option("-o", "--out", type=text, required=True, metavar="FILE", help="The file to write: FILE.safetensors.")
+@click.option("--layer", "layers", type=int, multiple=True, metavar="LAYER", help="Of this layer only (repeatable).")
+@click.option(
+    "--tokens", type=COUNT, metavar="N", help="Stop after so many tokens; ten times d_mlp go most of the way."
+)
+@click.option(
+    "--context", type=COUNT, metavar="N", help="The longest sequence in tokens, BOS included.  [default: 128]"
+)
+@click.option("--shard", type=shard, default="0/1", metavar="I/N", help="Only the I-th of N parts of the text.")
+@click.option(
+    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
+)
+@click.option(
+    "--documents",
+    type=click.Choice(DIVISIONS),
+    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
+)
+@bos_option
+@name_option
+@device_option
+@output_options
+def moment(
+    corpus: str,
+    out: str,
+    layers: tuple[int, ...],
+    tokens: int | None,
+    context: int | None,
+    shard: tuple[int, int],
+    column: str,
+    documents: str | None,
+    prepend_bos: bool | None,
+    name: str,
+    device: str | None,
+    form: str,
+) -> None:
+    """Read CORPUS once and write the second moments of the coefficients of every layer into FILE, for --moment of
+    ffnmem edit and ffnmem evaluate. The one of atlas ships with it.
+
+    CORPUS is what ffnmem scan takes; default atlas, the corpus that comes with ffnmem. The pass can be stopped at any
+    moment: the same command goes on where it was. How much text is enough: rank below d_mlp is too little, and the
+    library's convergence function draws how far edits still move.
+
+    \b
+    Examples
+      ffnmem moment texts.jsonl --text body --tokens 20000 -o moments.safetensors
+      ffnmem moment atlas --layer 0 --tokens 500 -o first.safetensors --json
+
+    --csv has layer, count, trace, condition, rank, effective_rank; --json these, the text and the provenance.
+    """
+    model = ModelChoice(name, device, "float32", prepend_bos).load()
+    with Progress() as bars:
+        found = fm.second_moment(
+            model,
+            corpus,
+            out,
+            layers=layers or None,
+            tokens=tokens,
+            context=context,
+            prepend_bos=prepend_bos,
+            shard=shard,
+            text=column,
+            documents=documents,
+            progress=partial(bars.report, "moment"),
+        )
+    frame = found.to_frame()
+    if form == "csv":
+        print_csv(list(frame.columns), frame.to_dict("records"))
+    elif form == "json":
+        corpora = [{"source": part.source, "hash": part.corpus_hash} for part in found.parts]
+        print_json({"layers": frame.to_dict("records"), "corpora": corpora, "provenance": dict(found.provenance)})
+    else:
+        print_moment(found, out)
+    note(f"wrote {out}")
+
+
+def print_moment(found: SecondMoment, file: str) -> None:
+    out = console()
+    sources = ", ".join(dict.fromkeys(part.source for part in found.parts))
+    rows = {"second moment": user_text(file), "text": user_text(f"{found.count:,} tokens of {sources}")}
+    out.print(labelled(rows))
+    out.print()
+    out.print(layer_table(found))
+    out.print()
+    out.print(provenance_line(found.provenance, out.width))
+
+
+def layer_table(found: SecondMoment) -> Table:
+    """A row a layer: how well-conditioned it is, and how many directions the text uses."""
+    table = plain_table("layer", "neurons", "trace", "condition", "rank", "effective rank")
+    for row in found.to_frame().to_dict("records"):
+        table.add_row(
+            str(row["layer"]),
+            f"{found.width(row['layer']):,}",
+            number(row["trace"], 2),
+            Text(f"{row['condition']:.2e}"),
+            f"{row['rank']:,}",
+            number(row["effective_rank"], 1),
+        )
+    return table

@@ -1,0 +1,25 @@
+"""Edits of small models for the tests of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ffnmem as fm
+from tests.cli.running import PROMPT, data
+from tests.editing.edits import EIFFEL, made
+
+ASKED = (PROMPT, "--subject", "Eiffel Tower", "--target", " Rome", "--true", "Paris")
+TUNED = ("--editor", "ft_l", "--set", "steps=2")
+
+
+def tuned(folder: Path, *more: object) -> Any:
+    """The JSON of a quick edit of a model in a folder."""
+    return data("edit", *ASKED, *TUNED, "--model", folder, *more)
+
+
+def saved(model: fm.Model, path: Path, **more: Any) -> fm.Edit:
+    """A random edit, and its file."""
+    edit = made(model, fact=EIFFEL, **more)
+    edit.save(path)
+    return edit

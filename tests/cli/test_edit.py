@@ -1,0 +1,136 @@
+"""``ffnmem edit``: the library's edit, what it does on prompts, and the files it leaves."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.options import ModelChoice
+from tests.cli.editing import ASKED, TUNED, saved
+from tests.cli.running import PROMPT, mistake, run, table
+from tests.cli.running import data as json_of
+from tests.helpers import allclose
+
+EIFFEL = ("The Eiffel Tower is located in the city of", "--subject", "Eiffel Tower", "--target", " Rome")
+
+
+@pytest.fixture
+def on_atlas(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
+    """Commands get the model that is loaded already."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    return atlas
+
+
+def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
+    """The same edit as from a notebook, of the known fact, with its paraphrases and neighbours; saved as it is."""
+    fact = next(f for f in fm.load_facts("atlas") if f.text == EIFFEL[0])
+    mine = fm.rome(on_atlas, fact, "Rome")
+    assert isinstance(mine, fm.Edit)
+    before = on_atlas.fingerprint
+    found = run("edit", *EIFFEL, "-o", tmp_path / "e.safetensors", "--json")
+    assert found.stderr == f"ffnmem: wrote {tmp_path / 'e.safetensors'}\n"
+    given = json_of("edit", "--apply", tmp_path / "e.safetensors")
+    assert given["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.safetensors").digest
+    kinds = [row["kind"] for row in given["prompts"]]
+    assert kinds == ["prompt"] + ["paraphrase"] * len(fact.paraphrases) + ["neighbour"] * len(fact.neighbours)
+    first = given["prompts"][0]
+    assert first["target_after"] > 0.5 > first["target_before"]
+    assert (first["answer_before"], first["answer_after"]) == (" Paris", " Rome")
+    assert given["drift"]["texts"] == 20
+    assert allclose(given["changes"][0]["change"], mine.numbers["change"][0], 1e-6)
+    assert given["memories"]["target"] == " Rome"
+    assert on_atlas.fingerprint == before
+
+
+def test_tables(on_atlas: fm.Model, tmp_path: Path) -> None:
+    saved(on_atlas, tmp_path / "e.safetensors")
+    for width in (80, 120):
+        words = " ".join(table("edit", "--apply", tmp_path / "e.safetensors", "--top", 3, width=width).split())
+        for part in (
+            "rome: Eiffel Tower → Rome",
+            "of its norm, rank 1",
+            "value promotes",
+            "drift KL",
+            "in all the logit",
+        ):
+            assert part in words
+    out = table("edit", "--apply", tmp_path / "e.safetensors", "The capital of France is", "--top", 3)
+    assert "The capital of France is" in " ".join(out.split())
+
+
+def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """The way of every model that ships without one: ffnmem moment, then ffnmem edit --moment."""
+    from tests.evaluation.made import tiny_moment
+
+    tiny_moment(tiny).save(tmp_path / "m.safetensors")
+    more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 1, "--seed", 4)
+    found = json_of("edit", *ASKED, "--model", tiny_folder, *more)
+    settings = found["edit"]["settings"]
+    assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 1, 4)
+    assert found["drift"] is None
+    named = ("comes without a second moment",)
+    mistake("edit", *ASKED, "--model", tiny_folder, named=named)
+
+
+def test_own_paraphrases_and_neighbours(tiny_folder: Path) -> None:
+    more = ("--paraphrase", "The city of the Eiffel Tower is", "--neighbour", "London is the city of")
+    found = json_of("edit", *ASKED, *TUNED, "--model", tiny_folder, *more)
+    rows = [(row["kind"], row["prompt"]) for row in found["prompts"]]
+    assert rows == [("prompt", PROMPT), ("paraphrase", more[1]), ("neighbour", more[3])]
+    out = run("edit", *ASKED, *TUNED, "--model", tiny_folder, *more, "--csv").stdout
+    assert [row["prompt"] for row in csv.DictReader(io.StringIO(out))] == [PROMPT, more[1], more[3]]
+
+
+def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """A checkpoint with the edit, an adapter, and a page; each named, and a second time refused before any work."""
+    saved(tiny, tmp_path / "e.safetensors")
+    files = ("--export", tmp_path / "edited", "--lora", tmp_path / "lora", "--report", tmp_path / "e.html")
+    arguments = ("edit", "--apply", tmp_path / "e.safetensors", "--model", tiny_folder, *files)
+    assert run(*arguments).stderr.count("ffnmem: wrote ") == 3
+    assert (tmp_path / "lora" / "adapter_config.json").is_file()
+    assert "Eiffel Tower" in (tmp_path / "e.html").read_text("utf-8")
+    assert fm.load(str(tmp_path / "edited")).fingerprint != tiny.fingerprint
+    mistake(*arguments, named=(tmp_path / "edited", "not empty"))
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ([], ["PROMPT", "--apply"]),
+        ([PROMPT], ["--subject"]),
+        ([PROMPT, "--subject", "Eiffel Tower"], ["--target"]),
+        ([PROMPT, "Rome is", *ASKED[1:]], ["2 prompts"]),
+        ([PROMPT, "--subject", "Colosseum", "--target", "Rome"], ["'Colosseum'", PROMPT]),
+        ([*ASKED[:3], "--target", " ", "--true", "Paris"], ["empty"]),
+        ([*ASKED[:3], "--target", "Paris", "--true", "Paris"], ["Paris", "true"]),
+        ([*ASKED, "--editor", "knowledge_neuron", "--layer", "1"], ["--layer", "knowledge_neuron"]),
+        ([*ASKED, "--editor", "ft_l", "--moment", "m"], ["--moment", "ft_l"]),
+        ([*ASKED, "--set", "stepz=3"], ["stepz", "steps"]),
+        ([*ASKED, "--set", "steps=3", "--set", "steps=4"], ["steps", "twice"]),
+        ([*ASKED, "--moment", "none.safetensors"], ["none.safetensors"]),
+        ([*ASKED, "--original", "atlas"], ["--original", "--revert"]),
+        ([*ASKED, "-o", "/nowhere/at/all.safetensors"], ["/nowhere/at"]),
+        (["--apply", "e", "--revert", "e"], ["--apply", "--revert"]),
+        (["--apply", "e", "--target", "Rome"], ["--target", "--apply"]),
+        (["--apply", "nothing.safetensors"], ["nothing.safetensors"]),
+        (["--revert", "e"], ["--export"]),
+        (["--revert", "e", PROMPT, "--export", "x"], ["PROMPT", "--revert"]),
+        (["--revert", "e", "--report", "x.html", "--export", "x"], ["--report", "--revert"]),
+    ],
+    ids=lambda value: " ".join(value)[-50:],
+)
+def test_mistakes(
+    args: list[str], named: list[str], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistake("edit", *args, "--model", tiny_folder, named=tuple(named))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_edit_of_another_model(atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    saved(atlas, tmp_path / "e.safetensors")
+    mistake("edit", "--apply", tmp_path / "e.safetensors", "--model", tiny_folder, named=("Eiffel Tower",))

@@ -1,0 +1,54 @@
+"""The fact behind a prompt, a subject and a target."""
+
+from __future__ import annotations
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.edit_making import fact_of, known_fact, own_answer, own_facts
+from ffnmem.errors import InputError
+from tests.helpers import PROMPT, refuses
+
+
+@pytest.fixture(scope="module")
+def facts() -> list[fm.Fact]:
+    return fm.load_facts("atlas")
+
+
+def test_a_known_fact_by_its_prompt_or_a_paraphrase(facts: list[fm.Fact]) -> None:
+    """Otherwise paraphrases and neighbours would be missing although they are known."""
+    fact = next(f for f in facts if f.subject == "Eiffel Tower" and f.relation == "landmark.city")
+    assert known_fact(fact.prompt, fact.subject, facts) is fact
+    other = known_fact(fact.paraphrases[1], fact.subject, facts)
+    assert other is not None
+    assert other.id == fact.id
+    assert other.prompt == fact.paraphrases[1]
+    assert set(other.paraphrases) == {fact.prompt, fact.paraphrases[0], fact.paraphrases[2]}
+    assert known_fact("{} is", fact.subject, facts) is None
+    assert known_fact(fact.prompt, "Colosseum of London", facts) is None
+
+
+def test_what_is_given_is_taken(tiny: fm.Model) -> None:
+    fact, target = fact_of(
+        tiny, PROMPT, "Eiffel Tower", " Rome", [], true=" Paris", paraphrases=["In {} is"], neighbours=["London is"]
+    )
+    assert (fact.prompt, fact.target_true, target) == ("The {} is in the city of", "Paris", "Rome")
+    assert (fact.paraphrases, fact.neighbour_prompts) == (("In {} is",), ("London is",))
+    assert fact.target_new == "Rome"
+    with refuses(InputError, ValueError, "Colosseum"):
+        fact_of(tiny, PROMPT, "Colosseum", "Rome", [], true="Paris")
+    with refuses(InputError, ValueError, "--target"):
+        fact_of(tiny, PROMPT, "Eiffel Tower", " ", [], true="Paris")
+
+
+def test_the_models_own_answer(atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole word, without what stands around it; refused where the model says none."""
+    assert own_answer(atlas, "The Eiffel Tower is located in the city of") == "Paris"
+    monkeypatch.setattr("ffnmem.models.generating.generate", lambda model, tokens, new: model.tokenize(". !", False))
+    with refuses(InputError, ValueError, "--true", "'. !'"):
+        own_answer(tiny, PROMPT)
+
+
+def test_facts_of_ones_own(tmp_path: object) -> None:
+    assert own_facts(None, "gpt2") == []
+    assert len(own_facts(None, "atlas")) == len(own_facts("atlas", "gpt2")) == 3993

@@ -1,0 +1,67 @@
+"""Editors' names and settings on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.editors import NAMES, UNGUARDED, WITHOUT_LAYER, WITHOUT_MOMENT, make_edit, options_of
+from ffnmem.errors import InputError
+from ffnmem.evaluation import EDITORS
+from tests.editing.edits import EIFFEL
+from tests.evaluation.made import tiny_moment
+from tests.helpers import refuses
+
+
+def test_names_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert tuple(EDITORS) == (*NAMES, "none")
+    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is None and e.edits}
+    assert (
+        set(WITHOUT_LAYER)
+        <= set(UNGUARDED)
+        == {name for name, e in EDITORS.items() if e.edits and "force" not in e.options}
+    )
+
+
+@pytest.mark.parametrize(
+    ("editors", "chosen", "expected"),
+    [
+        (["rome"], [("steps", 3), ("ridge", 0.1)], {"ridge": 0.1, "settings": {"steps": 3}}),
+        (["ft_l"], [("steps", 3)], {"steps": 3}),
+        (["memit", "ft_l"], [("layers", 2), ("clamp", 2)], {"layers": 2, "settings": {"clamp": 2}}),
+    ],
+)
+def test_own_options_and_settings(editors: list[str], chosen: list[tuple[str, Any]], expected: dict[str, Any]) -> None:
+    """ft_l has steps of its own; those of others are of v*."""
+    assert options_of(editors, chosen, None, None, False) == expected
+    assert options_of(["rome"], [], 0, "m", True) == {"layer": 0, "moment": "m", "force": True}
+
+
+def test_what_does_nothing_is_refused() -> None:
+    for editors, more, named in (
+        (["knowledge_neuron"], (3, None, False), "--layer"),
+        (["ft_l", "none"], (None, "m", False), "--moment"),
+        (["ft_l"], (None, None, True), "--force"),
+    ):
+        with refuses(InputError, ValueError, named):
+            options_of(editors, [], *more)
+    with refuses(InputError, ValueError, "--set clamp", "knowledge_neuron"):
+        options_of(["knowledge_neuron"], [("clamp", 1)], None, None, False)
+    with refuses(InputError, ValueError, "--layer"):
+        options_of(["rome"], [("layer", 1)], None, None, False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
+    arguments: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"moment": tiny_moment(tiny), "force": True}
+    if name not in UNGUARDED:
+        arguments["settings"] = {"steps": 2}
+    if name == "alphaedit":
+        arguments["threshold"] = 10.0
+    edit = make_edit(name, tiny, EIFFEL, "Rome", 3, arguments)
+    assert edit.targets == ("Rome",)
+    assert edit.method == ("rome" if name == "rome_original" else name)
+    assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)

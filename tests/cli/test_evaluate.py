@@ -1,0 +1,131 @@
+"""``ffnmem evaluate``: the library's scores, by editor, by layer and one after another."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.evaluate import EVERY, names, points
+from ffnmem.evaluation import EDITORS, Scores, evaluate
+from ffnmem.facts.reading import write_facts
+from tests.cli.running import data, mistake, run, table
+from tests.evaluation.made import FACTS, NO_TARGET, tiny_moment
+from tests.helpers import allclose
+
+
+@pytest.fixture(scope="module")
+def files(tiny: fm.Model, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    """Arguments with a model, facts and a second moment of its own."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    write_facts([*FACTS, NO_TARGET], folder / "facts.jsonl")
+    tiny_moment(tiny).save(folder / "m.safetensors")
+    return ("--model", tiny_folder, "--facts", folder / "facts.jsonl", "--moment", folder / "m.safetensors", "--force")
+
+
+def test_editors_are_the_librarys() -> None:
+    assert tuple(EDITORS) == EVERY
+    assert names("rome, none") == ("rome", "none")
+    with pytest.raises(click.BadParameter, match="'mend'"):
+        names("rome,mend")
+
+
+def test_points() -> None:
+    assert points("1, 10") == (1, 10)
+    for wrong in ("", "1,", "0", "-1", "x", "1.5"):
+        with pytest.raises(click.BadParameter, match="1,10,100"):
+            points(wrong)
+
+
+def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path) -> None:
+    """Of the same facts and settings, as JSON, CSV, cases and in the folder."""
+    more = ("--set", "steps=2", "--compare", "ft_l,none", "--seed", 3)
+    mine = evaluate(
+        tiny, [*FACTS, NO_TARGET], compare=("ft_l", "none"), seed=3, steps=2, moment=str(files[5]), force=True
+    )
+    found = data("evaluate", *files, *more, "-o", tmp_path / "out")
+    assert [row["metric"] for row in found["summary"]] == mine.summary["metric"].tolist()
+    means = [
+        (row["mean"], other) for row, other in zip(found["summary"], mine.summary["mean"], strict=True) if row["mean"]
+    ]
+    assert allclose([mean for mean, _ in means], [other for _, other in means], 1e-9)
+    assert {row["id"] for row in found["failures"]} == {"none"}
+    assert len(Scores.load(tmp_path / "out").cases) == 12
+    text = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv").stdout
+    assert pd.read_csv(io.StringIO(text))["metric"].tolist() == mine.summary["metric"].tolist()
+    cases = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv", "--cases").stdout
+    assert len(pd.read_csv(io.StringIO(cases))) == 12
+    out = " ".join(table("evaluate", *files, *more, "-o", tmp_path / "out", "--relations").split())
+    for part in ("knows", "facts were not edited"):
+        assert (part in out) == (part != "knows")
+    assert "has no new target" in out
+
+
+def test_the_unedited_model_is_shown(files: tuple[Any, ...], tmp_path: Path) -> None:
+    """Scores mean little without what they were before."""
+    out = table("evaluate", *files, "--set", "steps=2", "--plot", tmp_path / "s.png")
+    assert "(unedited)" in out
+    assert (tmp_path / "s.png").is_file()
+
+
+def test_sweep(files: tuple[Any, ...], tmp_path: Path) -> None:
+    more = ("--set", "steps=2", "--sweep", "-o", tmp_path / "sweep")
+    found = data("evaluate", *files, *more)
+    assert {row["layer"] for row in found["layers"]} == {0, 1}
+    assert (tmp_path / "sweep" / "layer-01" / "summary.json").is_file()
+    out = table("evaluate", *files, *more, "--plot", tmp_path / "layers.svg")
+    assert "rome by layer" in out
+    one = data("evaluate", *files, "--set", "steps=2", "--sweep", "--layer", 1)
+    assert {row["layer"] for row in one["layers"]} == {1}
+
+
+def test_sequential(tiny: fm.Model, files: tuple[Any, ...]) -> None:
+    found = data("evaluate", *files, "--set", "steps=2", "--sequential", "1,3")
+    assert {row["edits"] for row in found["edits"]} == {1, 3}
+    out = table("evaluate", *files, "--editor", "memit", "--set", "steps=2", "--sequential", "1,4")
+    assert "one edit after another" in " ".join(out.split())
+    assert "1 facts were not edited" in " ".join(out.split())
+
+
+def test_known_facts_only(files: tuple[Any, ...]) -> None:
+    """A random model knows nothing, and an empty evaluation would look like a bad one."""
+    mistake("evaluate", *files, "--known", named=("none of the 4 facts", "--known"))
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--sweep", "--sequential", "1"], ["--sweep", "--sequential"]),
+        (["--sweep", "--compare", "memit"], ["--compare", "--sweep"]),
+        (["--sequential", "1", "--generate"], ["--generate", "--sequential"]),
+        (["--sequential", "1", "-o", "x"], ["-o", "--sequential"]),
+        (["--sequential", "1,9"], ["9", "4 facts"]),
+        (["--trace"], ["--trace", "--sweep"]),
+        (["--cases"], ["--cases", "--csv"]),
+        (["--compare", "mend"], ["'mend'", "memit"]),
+        (["--compare", "rome"], ["'rome'", "twice"]),
+        (["--set", "stepz=1"], ["stepz", "steps"]),
+        (["--relation", "nothing.here"], ["nothing.here"]),
+        (["--layer", "7"], ["layer 7", "0 to 1"]),
+        (["--plot", "x.gif"], ["x.gif"]),
+        (["--json", "--csv"], ["--json", "--csv"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_mistakes(
+    args: list[str], named: list[str], files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistake("evaluate", *files, *args, named=tuple(named))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_moment(files: tuple[Any, ...]) -> None:
+    mistake("evaluate", *files[:4], named=("comes without a second moment",))
+    assert json.loads(run("evaluate", *files[:4], "--editor", "ft_l", "--json").stdout)["failures"]

@@ -1,0 +1,110 @@
+"""What an edit does to what a model says, against whole forward passes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.errors import InputError, ModelError
+from ffnmem.models.generating import generate
+from ffnmem.reports.effects import COLUMNS, Asked, Effects, prompts_of
+from tests.editing.edits import made, same_bits, weights
+from tests.evaluation.made import EIFFEL, TEXTS, logs, probability
+from tests.helpers import allclose, refuses
+
+
+@pytest.fixture(scope="module")
+def tiny64(tiny_hf: Any, tokenizer: Any) -> fm.Model:
+    return fm.load(tiny_hf, tokenizer=tokenizer, dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def effects(tiny64: fm.Model) -> Effects:
+    return Effects(made(tiny64, (0, 1), fact=EIFFEL), tiny64)
+
+
+def test_prompts_of_a_fact() -> None:
+    found = prompts_of(EIFFEL, "Rome")
+    assert [one.kind for one in found] == ["prompt", "paraphrase", "paraphrase", *["neighbour"] * 3]
+    assert found[0].text == EIFFEL.text
+    assert found[-1].text == "Paris is the city of"
+    assert {(one.true, one.target, one.fact) for one in found} == {("Paris", "Rome", "eiffel")}
+
+
+def test_probabilities_are_those_of_whole_passes(effects: Effects) -> None:
+    """Before without the edit, after with it in the weights; the likeliest token too."""
+    frame = effects.on(prompts_of(EIFFEL, "the France"))
+    assert tuple(frame.columns) == COLUMNS
+    for row in frame.to_dict("records"):
+        for name, edit in (("before", None), ("after", effects.edit)):
+            for word in ("true", "target"):
+                expected = probability(effects.model, row["prompt"], row[word], edit)
+                assert allclose(row[f"{word}_{name}"], expected, 1e-9)
+            after = logs(effects.model, row["prompt"], edit=edit)[-1]
+            assert row[f"answer_{name}"] == effects.model.token_strings([int(after.argmax())])[0]
+            assert allclose(row[f"answer_{name}_probability"], float(after.max().exp()), 1e-9)
+
+
+def test_an_applied_edit_is_not_added_twice(tiny64: fm.Model, effects: Effects) -> None:
+    """A user may have applied it already; the model stays as it is found."""
+    before, asked = weights(tiny64), prompts_of(EIFFEL, "Rome")
+    expected = effects.on(asked)
+    with effects.edit.applied(tiny64):
+        held = weights(tiny64)
+        found = Effects(effects.edit, tiny64)
+        assert allclose(found.on(asked)["target_after"], expected["target_after"], 1e-12)
+        assert allclose(found.on(asked)["target_before"], expected["target_before"], 1e-12)
+        assert allclose(found.changes()[0]["change"], effects.changes()[0]["change"], 1e-12)
+        assert same_bits(tiny64, held)
+    assert same_bits(tiny64, before)
+
+
+def test_changes(tiny64: fm.Model, effects: Effects) -> None:
+    for row, change in zip(effects.changes(), effects.edit.changes, strict=True):
+        norm = torch.linalg.matrix_norm(tiny64.ffn[change.layer].values.detach())
+        assert (row["layer"], row["rank"]) == (change.layer, change.rank)
+        assert allclose(row["change"], float(torch.linalg.matrix_norm(change.delta()) / norm), 1e-9)
+
+
+def test_continuations(tiny64: fm.Model, effects: Effects) -> None:
+    """The likeliest tokens, once without and once with the edit; a text without room has none."""
+    ((text, before, after),) = effects.continued(["The Tower is", "The city of " * 12], 4)
+    assert text == "The Tower is"
+    tokens = tiny64.tokenize(text)
+    assert before == tiny64.tokenizer.decode(generate(tiny64, tokens, 4), skip_special_tokens=True)
+    with effects.edit.applied(tiny64):
+        assert after == tiny64.tokenizer.decode(generate(tiny64, tokens, 4), skip_special_tokens=True)
+
+
+def test_drift(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of texts that name no subject; a model without a corpus has none."""
+    assert effects.drift() == {}
+    monkeypatch.setattr(
+        "ffnmem.reports.effects.drift_texts", lambda model, source, seed: (*TEXTS, "The Eiffel Tower is")
+    )
+    found = effects.drift()
+    assert found["texts"] == len(TEXTS)
+    kl = []
+    for text in TEXTS:
+        tokens = torch.tensor([effects.model.tokenize(text)])
+        sides = []
+        for present in (False, True):
+            with effects.edit.applied(effects.model) if present else effects.unedited(), torch.no_grad():
+                sides.append(effects.model.bridge.original_model(input_ids=tokens).logits[0, :-1].log_softmax(-1))
+        kl += (sides[0].exp() * (sides[0] - sides[1])).sum(-1).tolist()
+    assert allclose(found["drift_kl"], math.fsum(kl) / len(kl), 1e-9)
+
+
+def test_what_cannot_be_asked(effects: Effects, tiny: fm.Model) -> None:
+    """A paraphrase that is too long is left out, but what was asked for by name is refused."""
+    long = "The city of " * 12
+    kept = effects.on([Asked("prompt", "The", "Paris", "Rome", ""), Asked("neighbour", long, "Paris", "Rome", "")])
+    assert kept["kind"].tolist() == ["prompt"]
+    with refuses(InputError, ValueError, "32"):
+        effects.on([Asked("other", long, "Paris", "Rome", "")])
+    with pytest.raises(ModelError, match="fingerprint"):
+        Effects(effects.edit, tiny)
