@@ -46,10 +46,12 @@ format: $(READY) ## format and mend what can be mended
 bench: $(READY) ## the benchmarks: ratios in one run on this machine
 	$(BIN)/python benchmarks/attribution.py
 	$(BIN)/python benchmarks/ablation.py
+	$(BIN)/python benchmarks/editing.py
 	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/polysemanticity.py
 	$(BIN)/python benchmarks/projection.py
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/tracing.py
 
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
 	$(BIN)/python notebooks/sync.py
