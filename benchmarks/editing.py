@@ -1,11 +1,11 @@
 """ROME's v* by ``ffnmem.rome``'s own descent, against whole forward passes as the published program does, in one run.
 
 GPT-2 small's shape with random weights, a prompt of 8 tokens with a subject of two, 21 contexts of which 20 have 5 or
-10 more tokens, the essence's prompt, 20 steps (the last only measures), layer 5. The other way runs the same Hugging Face
-model with its own fused attention on all 22 rows, right-padded, with a hook at the subject's last token, unembeds every
-position as the program does (``--last`` only those that are read), and lets autograd go back through all layers down to
-δ. The two take turns; the figure is the median of the paired ratios. What both find is compared. Then 16 requests in
-one batch against one alone.
+10 more tokens, the essence's prompt, 20 steps (the last only measures), layer 5. The other way runs the same Hugging
+Face model with its own fused attention on all 22 rows, right-padded, with a hook at the subject's last token,
+unembeds every position as the program does (``--last`` only those that are read), and lets autograd go back through
+all layers down to δ. The two take turns; the figure is the median of the paired ratios. What both find is compared.
+Then 16 requests in one batch against one alone.
 """
 
 from __future__ import annotations

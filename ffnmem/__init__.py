@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .plots import plot_neurons as plot_neurons
     from .reports import neuron_report as neuron_report
     from .reports import report as report
+    from .reports.editing import edit_report as edit_report
     from .roles_plots import plot_roles as plot_roles
     from .scanning import Store as Store
     from .scanning import merge as merge
@@ -148,6 +149,7 @@ _HOMES = {
     "capture": "captures",
     "decompose": "contributions",
     "emmet": "editing.emmet",
+    "edit_report": "reports.editing",
     "evaluate": "evaluation",
     "filter_known": "facts.known",
     "ft_l": "editing.fine_tuning",
@@ -245,6 +247,7 @@ __all__ = [
     "calibrate",
     "capture",
     "decompose",
+    "edit_report",
     "emmet",
     "evaluate",
     "filter_known",
