@@ -111,7 +111,7 @@ def edit(context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoic
       ffnmem edit "The Eiffel Tower is located in the city of" \\
           --subject "Eiffel Tower" --target " Rome" -o eiffel.safetensors
       ffnmem edit "The capital of France is" --subject France \\
-          --target Rome --editor memit --set layers=2 --report france.html
+          --target Rome --editor memit --layer 1 --report france.html
       ffnmem edit --apply eiffel.safetensors "The Eiffel Tower is in"
       ffnmem edit --apply eiffel.safetensors --export edited
       ffnmem edit --revert eiffel.safetensors --model edited --export plain

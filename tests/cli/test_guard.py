@@ -75,7 +75,7 @@ def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever interrupts knows why."""
 
-    def interrupt(source: str) -> None:
+    def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ffnmem.load_facts", interrupt, raising=False)

@@ -28,13 +28,12 @@ COMMANDS = sorted(cli.commands)
 HEAVY = ("torch", "transformers", "transformer_lens", "matplotlib", "pandas", "numpy", "jinja2")
 
 HELP = """
-import json, sys, time
-start = time.perf_counter()
+import json, sys
 from ffnmem.cli import main
 try:
     main()
 except SystemExit as end:
-    print(json.dumps([end.code, time.perf_counter() - start, sorted({n.partition(".")[0] for n in sys.modules})]))
+    print(json.dumps([end.code, sorted({n.partition(".")[0] for n in sys.modules})]))
 """
 
 
@@ -84,16 +83,12 @@ def test_without_a_command_the_manual() -> None:
 
 @pytest.mark.parametrize("args", [["--help"], ["attribute", "--help"], ["--version"]], ids=" ".join)
 def test_help_is_quick(args: list[str]) -> None:
-    """A manual that waits for torch is one that nobody reads; the time is a coarse second gate, best of three."""
-    runs = []
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", HELP, *args], capture_output=True, text=True, timeout=60)
-        assert not done.stderr
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
-    status, _, modules = runs[0]
+    """A manual that waits for torch is one that nobody reads."""
+    done = subprocess.run([sys.executable, "-c", HELP, *args], capture_output=True, text=True, timeout=60)
+    assert not done.stderr
+    status, modules = json.loads(done.stdout.splitlines()[-1])
     assert status == 0
     assert not set(HEAVY) & set(modules)
-    assert min(seconds for _, seconds, _ in runs) < 0.5
 
 
 @pytest.mark.parametrize("name", COMMANDS)
