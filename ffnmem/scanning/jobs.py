@@ -50,8 +50,9 @@ def held(folder: Path) -> Iterator[Path]:
     lock = FileLock(folder / LOCK, timeout=0)  # the system lets go of it when its holder dies
     try:
         with lock:
-            for leftover in folder.glob(".*.tmp"):
-                leftover.unlink(missing_ok=True)
+            for place in (folder, folder / CORPUS):  # nobody else packs into a store
+                for leftover in () if place.is_symlink() else place.glob(".*.tmp"):
+                    leftover.unlink(missing_ok=True)
             yield folder
     except Timeout:
         raise FileError(f"another scan is writing to {folder}: wait for it, or name another folder") from None
