@@ -10,8 +10,6 @@ from typing import Any, SupportsIndex
 
 import pandas as pd
 import torch
-from jaxtyping import Float64
-from torch import Tensor
 
 from ..errors import InputError
 from ..facts import Fact
@@ -20,7 +18,7 @@ from ..models.plain_layers import PlainLayers
 from .contexts import check_contexts, sample_contexts
 from .edit import Edit, LayerChange
 from .moments import SecondMoment, load_second_moment
-from .requests import Request, make_requests
+from .requests import Request, as_facts, make_requests
 from .settings import Settings, settings_for
 from .values import Found, optimise
 
@@ -74,8 +72,6 @@ def make_plan(
     Raises: InputError: facts without target, contexts without ``{}``, unknown settings. OutOfRangeError: no such layer.
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
-    from .requests import as_facts
-
     some = as_facts(facts)
     if isinstance(settings, Settings):
         own = settings if layer is None else settings_for(model, model.layer(layer), settings.changed())
@@ -91,11 +87,6 @@ def make_plan(
 def find_values(plan: Plan, progress: Progress | None = None) -> list[Found]:
     """δ for each request of a plan."""
     return optimise(plan.layers, plan.requests, plan.settings, progress=progress)
-
-
-def whitened(plan: Plan, layer: int, keys: Float64[Tensor, "n d_mlp"], ridge: float) -> Float64[Tensor, "n d_mlp"]:
-    """C⁻¹k for each key."""
-    return plan.moment.solve(layer, keys, ridge)
 
 
 def weight_norm(model: Model, layer: int) -> float:
