@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .editing.accumulating import second_moment as second_moment
     from .editing.alphaedit import alphaedit as alphaedit
     from .editing.contexts import sample_contexts as sample_contexts
+    from .editing.convergence import convergence as convergence
     from .editing.differing import EditDiff as EditDiff
     from .editing.edit import Edit as Edit
     from .editing.emmet import emmet as emmet
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .evaluation import Decay as Decay
     from .evaluation import Scores as Scores
     from .evaluation import Sweep as Sweep
+    from .evaluation import edit_quality as edit_quality
     from .evaluation import evaluate as evaluate
     from .evaluation import layer_sweep as layer_sweep
     from .evaluation import sequential as sequential
@@ -147,8 +149,10 @@ _HOMES = {
     "attribute_paths": "paths",
     "calibrate": "calibration.calibrating",
     "capture": "captures",
+    "convergence": "editing.convergence",
     "decompose": "contributions",
     "emmet": "editing.emmet",
+    "edit_quality": "evaluation",
     "edit_report": "reports.editing",
     "evaluate": "evaluation",
     "filter_known": "facts.known",
@@ -246,7 +250,9 @@ __all__ = [
     "attribute_paths",
     "calibrate",
     "capture",
+    "convergence",
     "decompose",
+    "edit_quality",
     "edit_report",
     "emmet",
     "evaluate",

@@ -134,6 +134,36 @@ def plot_decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | No
     return titled(ax, f"{decay.editor}, one edit after another in {decay.provenance.model}")
 
 
+def plot_convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edit quality") -> Axes:
+    """How far an edit's direction is from where it ends, by the tokens of the second moment; and what edits score.
+
+    Args:
+        frame: from :func:`ffnmem.convergence`.
+        ax: where to draw; default a new figure.
+        quality: what its column of that name holds, e.g. "S"; drawn against a second axis, if it is there.
+
+    Returns: The Axes of the distance.
+    """
+    ax = axes_for(ax, (7, 4))
+    ax.plot(frame["tokens"], frame["distance_mean"], "o-", color=COLOURS["S"], label="mean")
+    ax.plot(frame["tokens"], frame["distance_max"], ":", color=COLOURS["S"], label="largest")
+    ax.set_xscale("log")
+    ax.set_ylim(0, max(1.5, float(frame["distance_max"].max()) * 1.05))
+    ax.set_xlabel("tokens of the second moment")
+    ax.set_ylabel("‖u − u in the end‖")
+    ax.legend(frameon=False, loc="center left")
+    if "quality" in frame:
+        beside = ax.twinx()
+        beside.plot(frame["tokens"], frame["quality"], "s-", color=COLOURS["ES"])
+        beside.set_ylim(0, 105)
+        beside.set_ylabel(quality, color=COLOURS["ES"])
+        beside.spines["right"].set_visible(True)
+    provenance = frame.attrs.get("provenance", {})
+    return titled(
+        ax, f"how much text an edit of layer {provenance.get('layer', '?')} needs, {provenance.get('model', '')}"
+    )
+
+
 def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:
     """A line a metric, its interval as a band."""
     for name in names:

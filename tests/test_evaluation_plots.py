@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import ffnmem as fm
 from ffnmem.errors import InputError
 from ffnmem.evaluation import Decay, Scores, Sweep
-from ffnmem.evaluation_plots import plot_decay, plot_scores, plot_sweep
+from ffnmem.evaluation_plots import plot_convergence, plot_decay, plot_scores, plot_sweep
 from tests.evaluation.test_scores import made_scores
 from tests.helpers import allclose, refuses
 
@@ -108,3 +108,18 @@ def test_refuses(scores: Scores, sweep: Sweep, groups: pd.DataFrame) -> None:
     empty = Scores(scores.cases.assign(ES=np.nan, PS=np.nan, NS=np.nan, NKL=np.nan), {}, scores.provenance, draws=5)
     with refuses(InputError, ValueError, "nothing was measured"):
         plot_scores(empty)
+
+
+def test_convergence_draws_distance_and_quality() -> None:
+    """Both curves are those of the table, against the same tokens; without quality there is one axis."""
+    frame = pd.DataFrame({"tokens": [10, 100], "distance_mean": [1.2, 0.0], "distance_max": [1.4, 0.0]})
+    frame.attrs["provenance"] = {"layer": 3, "model": "tiny"}
+    ax = plot_convergence(frame)
+    assert ax.get_title(loc="left") == "How much text an edit needs: layer 3 of tiny"
+    assert len(ax.figure.axes) == 1
+    plt.close("all")
+    ax = plot_convergence(frame.assign(quality=[20.0, 90.0]), quality="S")
+    distances, beside = ax.figure.axes
+    assert allclose(distances.lines[0].get_xydata(), [[10, 1.2], [100, 0.0]])
+    assert allclose(beside.lines[0].get_xydata(), [[10, 20.0], [100, 90.0]])
+    assert beside.get_ylabel() == "S"

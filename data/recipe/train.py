@@ -14,7 +14,7 @@ import torch
 from statements import documents
 from tokens import as_transformers, pack, train_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
-from world import read_world
+from world import World, read_world
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Settings:
     share_ordinary: float = 0.22
     ffn_dropout: float = 0.4  # see StatementDropout
     seed: int = 0
+    precision: str = "bfloat16"  # of autocast; "float32" for none, which is faster on CPUs that compute it no faster
 
 
 class StatementDropout:
@@ -100,9 +101,9 @@ def schedule(step: int, steps: int) -> float:
     return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (progress - 0.3) / 0.7))
 
 
-def train(settings: Settings, out: Path, log_every: int = 100) -> None:
+def train(settings: Settings, out: Path, world: World | None = None, log_every: int = 100) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    world = read_world()
+    world = read_world() if world is None else world
     tokenizer = train_tokenizer(world, settings.vocab, settings.seed, settings.share_ordinary)
     ids, marks = pack(tokenizer, documents(world, settings.seed + 1, settings.share_ordinary), settings.tokens)
     print(
@@ -125,7 +126,7 @@ def train(settings: Settings, out: Path, log_every: int = 100) -> None:
                 group["lr"] = lr * schedule(step, steps)
         dropout.draw(mark_rows[step], generator)
         batch = rows[step].to(device)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
             hidden = model.transformer(batch).last_hidden_state[:, :-1]
             logits = model.lm_head(hidden)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())

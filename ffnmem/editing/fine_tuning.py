@@ -13,10 +13,10 @@ from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models import Model
 from ..models.replaying import Replay
+from .adam import Adam
 from .edit import Edit, LayerChange
 from .preparing import Plan, Progress, finished, make_plan, numbers_of, one_or_all, weight_norm
 from .requests import Request
-from .values import BETAS, EPSILON
 
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
 RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
@@ -86,9 +86,9 @@ def tuned(plan: Plan, which: int, request: Request, bound: float, rate: float, s
         return -logs.gather(1, ids.unsqueeze(1)).mean()
 
     delta = torch.zeros(m.shape[-1], above.shape[-1], dtype=torch.float32, device=m.device)
-    first, second = torch.zeros_like(delta), torch.zeros_like(delta)
+    adam = Adam(delta)
     taken, losses = 0, []
-    for step in range(steps):
+    for _ in range(steps):
         moving = delta.clone().requires_grad_()
         with torch.enable_grad():
             loss = loss_of(moving)
@@ -96,10 +96,7 @@ def tuned(plan: Plan, which: int, request: Request, bound: float, rate: float, s
             if losses[-1] < stop:
                 break
             (gradient,) = torch.autograd.grad(loss, moving)
-        first = BETAS[0] * first + (1 - BETAS[0]) * gradient
-        second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
-        mean, spread = first / (1 - BETAS[0] ** (step + 1)), second / (1 - BETAS[1] ** (step + 1))
-        delta = (delta - rate * mean / (spread.sqrt() + EPSILON)).clamp(-bound, bound)
+        delta = (delta - rate * adam.step(gradient)).clamp(-bound, bound)
         taken += 1
     with torch.no_grad():
         last = float(loss_of(delta))

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
 from ..models.plain_layers import PlainLayers
-from .contexts import check_contexts, sample_contexts
+from .contexts import PLAIN, check_contexts, sample_contexts
 from .edit import Edit, LayerChange
 from .moments import SecondMoment, load_second_moment
 from .requests import Request, as_facts, make_requests
@@ -73,15 +73,24 @@ def make_plan(
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
     some = as_facts(facts)
-    if isinstance(settings, Settings):
-        own = settings if layer is None else settings_for(model, model.layer(layer), settings.changed())
-    else:
-        own = settings_for(model, None if layer is None else model.layer(layer), settings)
-    texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
-    if texts[0] != "{}":
-        texts = ("{}", *texts)
+    own = meant(model, layer, settings)
+    texts = texts_for(model, contexts, seed)
     requests = make_requests(model, some, target, texts)
     return Plan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
+
+
+def meant(model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any] | Settings | None) -> Settings:
+    """The settings that an editor's arguments ask for."""
+    at = None if layer is None else model.layer(layer)
+    if isinstance(settings, Settings):
+        return settings if at is None else settings_for(model, at, settings.changed())
+    return settings_for(model, at, settings)
+
+
+def texts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[str, ...]:
+    """Contexts given or sampled; the first is the prompt alone."""
+    texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
+    return texts if texts[0] == PLAIN else (PLAIN, *texts)
 
 
 def find_values(plan: Plan, progress: Progress | None = None) -> list[Found]:

@@ -25,7 +25,7 @@ PUBLISHED = {  # layer and clamp of ROME
     "gpt2-xl": (17, 4.0),
     "openai-community/gpt2-xl": (17, 4.0),
 }
-DERIVED_STEPS, DERIVED_RATE, DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 120, 0.03, 4.0, 0.08, 0.25
+DERIVED_STEPS, DERIVED_RATE, DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 120, 0.03, 4.0, 0.12, 0.25
 
 
 @dataclass(frozen=True)

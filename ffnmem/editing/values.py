@@ -17,11 +17,11 @@ from torch import Tensor
 from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
 from ..models.scoring import padded
+from .adam import Adam
 from .requests import Request, Row
 from .settings import Settings
 
 BATCH_TOKENS = 3072
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's (Kingma & Ba 2015)
 
 Progress = Callable[[int, int], None]
 
@@ -193,7 +193,7 @@ class Batch:
         delta = torch.zeros(count, self.written.shape[1], dtype=torch.float32, device=device)
         if self.written.dtype == torch.float64:
             delta, scales = delta.double(), scales.double()
-        first, second = torch.zeros_like(delta), torch.zeros_like(delta)
+        adam = Adam(delta)
         step_size = settings.step_size(scales, self.written.shape[1]).unsqueeze(1)
         running = torch.ones(count, dtype=torch.bool, device=device)
         taken = torch.zeros(count, dtype=torch.long, device=device)
@@ -208,10 +208,7 @@ class Batch:
                 if step == settings.steps - 1 or not bool(running.any()):
                     break
                 (gradient,) = torch.autograd.grad(loss[running].sum(), moving)
-            first = BETAS[0] * first + (1 - BETAS[0]) * gradient
-            second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
-            mean, spread = first / (1 - BETAS[0] ** (step + 1)), second / (1 - BETAS[1] ** (step + 1))
-            moved = delta - step_size * mean / (spread.sqrt() + EPSILON)
+            moved = delta - step_size * adam.step(gradient)
             length = moved.norm(dim=1)
             moved = moved * (settings.clamp * scales / length.clamp(min=1e-30)).clamp(max=1.0).unsqueeze(1)
             delta = torch.where(running.unsqueeze(1), moved, delta)

@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..editing.alphaedit import alphaedit_form
-from ..editing.contexts import check_contexts, sample_contexts
+from ..editing.contexts import PLAIN
 from ..editing.edit import Edit
 from ..editing.emmet import emmet_form
 from ..editing.fine_tuning import ft_l
@@ -20,10 +20,10 @@ from ..editing.joint import Form, keys_of, layer_range, solved
 from ..editing.memit import memit_form
 from ..editing.moments import RIDGE, SecondMoment, load_second_moment
 from ..editing.neuron_values import knowledge_neuron
-from ..editing.preparing import Moment, Plan, find_values
+from ..editing.preparing import Moment, Plan, find_values, meant, texts_for
 from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
-from ..editing.settings import Settings, settings_for
+from ..editing.settings import Settings
 from ..editing.values import Found
 from ..errors import InputError, check_choice, check_count, check_number
 from ..facts import Fact
@@ -252,18 +252,10 @@ def set_up(
         if name not in known:
             takes = ", ".join([*known, "layer", "moment", "contexts", "settings"])
             raise InputError(f"option {name!r} is none of {', '.join(e.name for e in editors)}: they take {takes}")
-    at = None if layer is None else model.layer(layer)
-    if isinstance(settings, Settings):
-        own = settings if at is None else settings_for(model, at, settings.changed())
-    else:
-        own = settings_for(model, at, settings)
+    own = meant(model, layer, settings)
     optimised = any(editor.one is not None for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
-    if optimised:
-        texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
-    else:
-        texts = ("{}",)
-    texts = texts if texts[0] == "{}" else ("{}", *texts)
+    texts = texts_for(model, contexts, seed) if optimised else (PLAIN,)
     setup = Setup(Plan(model, plain, (), texts, seed, own, source), target, options)
     check_options(setup, {editor.name for editor in editors})
     return setup

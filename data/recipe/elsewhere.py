@@ -1,0 +1,110 @@
+"""Edits on models that nobody tuned them on: ``python data/recipe/elsewhere.py --out DIR`` (some 25 minutes).
+
+Two small models of other shapes, seeds and worlds: each world keeps a random quarter of atlas' subjects and gives each
+the attributes of another one of its class, so that nothing is where atlas has it. Each model is trained, its second
+moments are taken, and facts that it knows are rewritten with the settings that ffnmem derives from its size. Models
+that are in DIR already are used as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+from statements import documents
+from train import Settings, train
+from world import Triple, World, fact_records, grouped, read_world
+
+import ffnmem as fm
+from ffnmem.editing.moments import SHIPPED
+from ffnmem.evaluation import Scores
+from ffnmem.facts import Fact
+
+EDITORS = ("rome", "rome_original", "memit", "alphaedit")
+DOCUMENTS = 24_000  # about a million tokens for the second moment
+TOKENS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A model to train: its shape, and the seed of its world, text and weights."""
+
+    name: str
+    settings: Settings
+
+
+SHARED = Settings(vocab=4096, tokens=TOKENS, precision="float32")
+MODELS = (
+    Elsewhere("narrow", replace(SHARED, layers=8, d_model=192, d_mlp=768, heads=6, seed=31)),
+    Elsewhere("shallow", replace(SHARED, layers=4, d_model=256, d_mlp=1024, heads=4, seed=57)),
+)
+
+
+def other_world(world: World, seed: int) -> World:
+    """A random quarter of each class' subjects, each with the attributes of another of them."""
+    rng = random.Random(seed)
+    by_subject = world.by_subject()
+    triples: list[Triple] = []
+    for names in grouped(by_subject, lambda name: name.split(":")[0]).values():
+        chosen = rng.sample(names, len(names) // 4)
+        for name, other in zip(chosen, [*chosen[1:], chosen[0]], strict=True):
+            own = by_subject[name][0]
+            triples += [replace(triple, subject=own.subject, article=own.article) for triple in by_subject[other]]
+    return World(world.relations, tuple(triples), tuple(triples))
+
+
+def texts(world: World, settings: Settings) -> Iterator[str]:
+    """What the second moment is taken over: text like the training's, with another seed."""
+    for document in islice(documents(world, settings.seed + 7_000, settings.share_ordinary), DOCUMENTS):
+        yield document.text
+
+
+def trained(chosen: Elsewhere, folder: Path) -> tuple[fm.Model, list[Fact]]:
+    """The model and its world's facts, trained first if the folder has none."""
+    world = other_world(read_world(), chosen.settings.seed)
+    if not (folder / "model.safetensors").is_file():
+        train(chosen.settings, folder, world)
+    model = fm.load(str(folder))
+    if not (folder / SHIPPED).is_file():
+        fm.second_moment(model, list(texts(world, chosen.settings))).save(folder / SHIPPED, "float32")
+    return model, [Fact.from_dict(record) for record in fact_records(world, chosen.settings.seed)]
+
+
+def scored(model: fm.Model, facts: list[Fact], folder: Path, limit: int, seed: int) -> tuple[Scores, float]:
+    """Edits of a sample of the facts that the model knows; and the share of all facts that it knows."""
+    known = fm.filter_known(model, facts).facts
+    usable = [fact for fact in known if fact.target_new and fact.neighbours]
+    some = random.Random(seed).sample(usable, min(limit, len(usable)))
+    scores = fm.evaluate(model, some, EDITORS[0], compare=EDITORS[1:], moment=folder / SHIPPED, seed=seed)
+    return scores, len(known) / len(facts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="a folder for the models")
+    parser.add_argument("--limit", type=int, default=100, help="facts of each model (default 100)")
+    parser.add_argument("--seed", type=int, default=0, help="of the facts, the contexts and the intervals")
+    parser.add_argument("--only", choices=[chosen.name for chosen in MODELS], help="this model alone")
+    parser.add_argument("--train-only", action="store_true", help="train the models and stop")
+    arguments = parser.parse_args()
+    for chosen in MODELS:
+        if arguments.only not in (None, chosen.name):
+            continue
+        folder = arguments.out / chosen.name
+        model, facts = trained(chosen, folder)
+        if arguments.train_only:
+            continue
+        scores, share = scored(model, facts, folder, arguments.limit, arguments.seed)
+        wanted = scores.summary[scores.summary["metric"].isin(["ES", "PS", "NS", "S"])]
+        print(f"{chosen.name}: {chosen.settings.layers} layers, {len(facts)} facts, {share:.0%} known")
+        with pd.option_context("display.width", 120):
+            print(wanted.to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
