@@ -41,7 +41,7 @@ def main() -> None:
     print(frame.rename(columns={"quality": "S"}).round(3).to_string(index=False))
     if arguments.plot:
         axes = plot_convergence(frame, quality=f"S of {len(facts)} edits")
-        axes.figure.savefig(arguments.plot, dpi=150, bbox_inches="tight")
+        axes.get_figure(root=True).savefig(arguments.plot, dpi=150, bbox_inches="tight")
 
 
 if __name__ == "__main__":

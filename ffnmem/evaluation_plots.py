@@ -159,9 +159,8 @@ def plot_convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str =
         beside.set_ylabel(quality, color=COLOURS["ES"])
         beside.spines["right"].set_visible(True)
     provenance = frame.attrs.get("provenance", {})
-    return titled(
-        ax, f"how much text an edit of layer {provenance.get('layer', '?')} needs, {provenance.get('model', '')}"
-    )
+    where = f"layer {provenance.get('layer', '?')} of {provenance.get('model', 'the model')}"
+    return titled(ax, f"How much text an edit needs: {where}")
 
 
 def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:

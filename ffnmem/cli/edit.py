@@ -181,6 +181,8 @@ def check_files(options: dict[str, Any]) -> None:
 def asked(model: Model, prompt: str, choice: ModelChoice, options: dict[str, Any]) -> tuple[Fact, str]:
     """The fact to rewrite, and its new target."""
     known = own_facts(options["source"], model.name)
+    if options["source"] is not None and not any(fact.subject == options["subject"] for fact in known):
+        raise InputError(f"{options['source']} has no fact about {options['subject']!r}: leave --facts out")
     return fact_of(
         model,
         prompt,

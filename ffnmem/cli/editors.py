@@ -22,7 +22,6 @@ NAMES = ("rome", "rome_original", "emmet", "memit", "alphaedit", "ft_l", "knowle
 # As in ffnmem.evaluation.EDITORS, which needs torch.
 WITHOUT_MOMENT = ("ft_l", "knowledge_neuron")
 WITHOUT_LAYER = ("knowledge_neuron",)
-UNGUARDED = ("ft_l", "knowledge_neuron")
 
 
 def set_option(command: Function) -> Function:
@@ -80,8 +79,8 @@ def options_of(
     for flag, given, takers in (
         ("--layer", layer is not None, [name for name in found if name not in WITHOUT_LAYER]),
         ("--moment", moment is not None, [name for name in found if name not in WITHOUT_MOMENT]),
-        ("--force", force, [name for name in found if name not in UNGUARDED]),
-        (f"--set {next(iter(settings), '')}", bool(settings), [name for name in found if name not in UNGUARDED]),
+        ("--force", force, found),
+        (f"--set {next(iter(settings), '')}", bool(settings), [name for name in found if name not in WITHOUT_MOMENT]),
     ):
         if given and not takers:
             raise InputError(f"{flag} does nothing with {', '.join(editors)}: leave it out")
@@ -103,7 +102,7 @@ def make_edit(
     """The edit of one fact by an editor; see :func:`options_of`."""
     from ..editing.edit import Edit
 
-    more: dict[str, Any] = {} if name == "knowledge_neuron" else {"seed": seed}
+    more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
     if name == "rome_original":
         name, more = "rome", {**more, "keys": "original"}
     found = getattr(fm, name)(model, fact, target, progress=progress, **more, **options)

@@ -30,6 +30,8 @@ from .output import print_csv, print_json
 from .progress import Progress
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..evaluation import Decay, Scores, Sweep
     from ..facts import Fact
     from ..models import Model
@@ -147,6 +149,10 @@ def check_options(context: click.Context) -> None:
         raise InputError("-o does not go with --sequential, whose edits build on each other: use --json")
     if values["traced"] and not (values["sweep"] and values["plot"]):
         raise InputError("--trace goes with --sweep and --plot: give both, or leave it out")
+    if values["relations"] and values["as_csv"] and values["cases"]:
+        raise InputError("--relations and --cases exclude each other with --csv: give one of them")
+    if values["sweep"] and any(name == "layers" for name, _ in values["chosen"]):
+        raise InputError("--set layers does not go with --sweep, whose layers they would be: leave it out")
     if values["cases"] and not values["as_csv"]:
         raise InputError("--cases goes with --csv: give that, or leave it out (--json has the cases)")
 
@@ -201,14 +207,33 @@ def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any]) -> N
     if form == "json":
         print_json(found.to_dict())
     elif form == "csv":
-        frame = found.frame if not isinstance(found, Scores) else found.cases if options["cases"] else found.summary
+        frame = table_of(found, options)
         print_csv(list(frame.columns), frame.to_dict("records"))
+        note_failures(found)
     elif isinstance(found, Scores):
         print_scores(found, options["relations"], options["out"])
     elif isinstance(found, Sweep):
         print_sweep(found)
     else:
         print_decay(found)
+
+
+def table_of(found: Scores | Sweep | Decay, options: dict[str, Any]) -> pd.DataFrame:
+    """What --csv prints."""
+    from ..evaluation import Scores
+
+    if not isinstance(found, Scores):
+        return found.frame
+    return found.cases if options["cases"] else found.relations if options["relations"] else found.summary
+
+
+def note_failures(found: Scores | Sweep | Decay) -> None:
+    """Say on standard error what a table of means does not show: facts that were not edited."""
+    from ..evaluation import Scores
+
+    if isinstance(found, Scores) and len(failures := found.failures):
+        reason = failures["failure"].iloc[0]
+        note(f"{len(failures)} of {len(found.cases)} edits were not made, the first because: {reason}")
 
 
 def draw(model: Model, facts: list[Fact], found: Scores | Sweep | Decay, path: Path, options: dict[str, Any]) -> None:

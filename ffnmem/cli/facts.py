@@ -101,7 +101,7 @@ def facts(
     if form == "json":
         print_json(rows)
     elif form == "csv":
-        print_csv(list(rows[0]), rows)
+        print_csv(list(rows[0]) if rows else ["metric", "facts", "of", "reason"], rows)
     elif lacks:
         print_lacks(rows, found)
     elif relations:

@@ -159,6 +159,12 @@ class Pass:
         self.count = 0
         self.part = Part(packed.hash, packed.source, fewest([(p.unit.first_sequence, p.end) for p in self.pieces]))
 
+    @property
+    def products(self) -> str:
+        """The type in which outer products are computed, before they are added up in float64."""
+        exact = self.model.dtype == torch.float64 or any(sums.exact for sums in self.sums.values())
+        return "float64" if exact else "float32"
+
     def moment(self) -> SecondMoment:
         """What is summed so far."""
         if not self.count:
@@ -180,6 +186,7 @@ class Pass:
                 context=self.settings.context,
                 tokens=self.count,
                 batch_tokens=self.settings.batch_tokens,
+                products=self.products,
             ).as_dict(),
             sums={layer: sums.packed() for layer, sums in self.sums.items()},
         )
@@ -248,7 +255,11 @@ class Pass:
             found.corpus_hash,
             tuple(part.ranges for part in found.parts),
         )
-        differ = [f"{name} {b} and {a}" for (name, a), b in zip(wanted.items(), held, strict=True) if a != b]
+        differ = [
+            "other parts of the text" if name == "sequences" else f"{name} {b}, not {a}"
+            for (name, a), b in zip(wanted.items(), held, strict=True)
+            if a != b
+        ]
         if differ:
             raise FileError(
                 f"{path} holds another second moment ({'; '.join(differ)}): name another file, or remove it"

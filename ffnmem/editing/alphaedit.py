@@ -11,13 +11,14 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..facts import Fact
+from ..facts.fact import as_facts
 from ..models import Model
 from .edit import Edit
 from .joint import Form, joint_edit, keys_of, layer_range
 from .moments import NULL
 from .preparing import Moment, Plan, Progress, make_plan, moment_words
-from .requests import as_facts, make_requests
-from .settings import Settings
+from .requests import key_request
+from .settings import Settings, is_published
 from .spreading import alphaedit_left
 
 PENALTY = 10.0  # the published program's
@@ -32,7 +33,7 @@ def alphaedit(
     layers: int | None = None,
     threshold: float | None = None,
     penalty: float | None = None,
-    previous: Iterable[Fact] = (),
+    previous: Fact | Iterable[Fact] = (),
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
@@ -54,12 +55,13 @@ def alphaedit(
 
     Returns: One :class:`Edit` of all facts.
 
-    Raises: as :func:`ffnmem.rome`; InputError: no eigenvalue below the threshold.
+    Raises: as :func:`ffnmem.rome`; InputError: no eigenvalue below the threshold, or none above it.
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
     plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
-    protected = as_facts(before) if (before := list(previous)) else []
+    before = previous if isinstance(previous, Fact) else list(previous)
+    protected = as_facts(before) if before else []
     where = layer_range(plan, layers)
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
     form = replace(form, recorded={**form.recorded, "previous": [fact.id for fact in protected]})
@@ -74,13 +76,14 @@ def alphaedit_form(
     previous: Mapping[int, Float64[Tensor, "p d_mlp"]] | None = None,
 ) -> Form:
     """The closed form for a plan; raises InputError: a penalty that is not above 0, no eigenvalue below a threshold."""
-    where, published = layer_range(plan, layers), plan.settings.source == "published"
+    where, published = layer_range(plan, layers), is_published(plan.model)
     own, weight = {}, penalty
     for at in where:
         eigenvalues = plan.moment.eigenvalues(at)
         own[at] = threshold if threshold is not None else NULL if published else float(eigenvalues.median())
-        if float(eigenvalues[0]) >= own[at]:
-            raise InputError(f"layer {at}: no eigenvalue of the second moment lies below threshold {own[at]:g}")
+        if not float(eigenvalues[0]) < own[at] <= float(eigenvalues[-1]):
+            which = "no" if float(eigenvalues[0]) >= own[at] else "every"
+            raise InputError(f"layer {at}: {which} eigenvalue of the second moment lies below threshold {own[at]:g}")
     if weight is None:
         weight = PENALTY if published else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
     if not weight > 0:
@@ -98,5 +101,5 @@ def previous_keys(plan: Plan, facts: list[Fact], layers: Sequence[int]) -> dict[
     """The keys of facts edited before, by layer."""
     if not facts:
         return {}
-    requests = make_requests(plan.model, facts, None, plan.contexts)
+    requests = [key_request(plan.model, fact, plan.contexts) for fact in facts]
     return {layer: keys_of(plan, requests, layer) for layer in layers}

@@ -9,9 +9,9 @@ from typing import Any, SupportsIndex, overload
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, listed
 from ..models import Model
 from .edit import Edit
 
@@ -22,6 +22,17 @@ class Held:
 
     pristine: Float[Tensor, "d_mlp d_model"]
     written: Float[Tensor, "d_mlp d_model"]
+
+
+class EditMark:
+    """A hook that changes nothing and says that one beside it does: ``Model.interventions`` reads these."""
+
+    def __init__(self, edit: Edit) -> None:
+        self.edit = edit
+        self.intervention = f"edit {edit.digest} ({edit.title}) as hooks"
+
+    def __call__(self, _module: nn.Module, _args: tuple[Any, ...]) -> None:
+        return None
 
 
 class Ledger(Sequence[Edit]):
@@ -145,16 +156,12 @@ def apply(edit: Edit, model: Model) -> None:
         model: which.
 
     Raises:
-        InputError: applied already, by itself or in a sum; weights that something else changed meanwhile; values too
-            large for the model's dtype. ModelError: an edit of another model. Nothing is changed then.
+        InputError: applied already, by itself or in a sum, or acting as hooks; weights that something else changed
+            meanwhile; values too large for the model's dtype. ModelError: an edit of another model. Nothing is changed
+            then.
     """
     ledger = ledger_of(model)
-    held = {part: other for other in ledger for part in other.parts}
-    twice = [part for part in edit.parts if part in held]
-    if twice:
-        whole = held[twice[0]]
-        what = "it" if whole.digest == edit.digest else f"a part of it ({whole.title})"
-        raise InputError(f"{edit.title}: {what} is applied to {model.name} already: revert it first")
+    check_absent(edit, model)
     ledger.check_untouched()
     if not ledger.others_untouched():
         raise InputError(
@@ -219,6 +226,20 @@ def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
         ledger.settle()
 
 
+def check_absent(edit: Edit, model: Model) -> None:
+    """Raise InputError if a model has an edit, or a part of it, in its weights or as hooks: it would act twice."""
+    marks = [hook for ffn in model.ffn for hook in ffn.project_out._forward_pre_hooks.values()]
+    hooked = [mark.edit for mark in marks if isinstance(mark, EditMark)]
+    for held, how, mend in (
+        (tuple(ledger_of(model)), "applied to", "revert it first"),
+        (hooked, "acting as hooks on", "leave their block first"),
+    ):
+        whole = next((other for part in edit.parts for other in held if part in other.parts), None)
+        if whole is not None:
+            what = "it" if whole.digest == edit.digest else f"a part of it ({whole.title})"
+            raise InputError(f"{edit.title}: {what} is {how} {model.name} already: {mend}")
+
+
 def check_fits(edit: Edit, model: Model) -> None:
     """Raise ModelError if an edit was made for other weights than a model has, with its edits or without them.
 
@@ -234,7 +255,8 @@ def check_fits(edit: Edit, model: Model) -> None:
             )
     pristine: Any = getattr(model.edits, "fingerprint", None)
     if edit.fingerprint != pristine and edit.fingerprint != model.fingerprint:
+        first = f"; it was made on top of {listed(edit.under, 3)}: apply that first" if edit.under else ""
         raise ModelError(
             f"{edit.title} was made for a model with fingerprint {edit.fingerprint}, and {model.name} has "
-            f"{model.fingerprint}{'' if pristine is None else f' (without its edits {pristine})'}"
+            f"{model.fingerprint}{'' if pristine is None else f' (without its edits {pristine})'}{first}"
         )

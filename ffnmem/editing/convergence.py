@@ -71,8 +71,8 @@ def convergence(
     settings = Settings.checked(model, [layer], None, context, prepend_bos, batch_tokens, (0, 1))
     check_count("seed", seed, least=0)
     (index,) = settings.layers
-    if not len(keys) or not bool((keys != 0).any(dim=1).all()):
-        raise InputError("keys must be at least one vector of coefficients, none of them zero")
+    if keys.ndim != 2 or not len(keys) or not bool((keys != 0).any(dim=1).all()):
+        raise InputError("keys must be at least one row of coefficients, none of them zero")
     rows: list[dict[str, float]] = []
     directions = []
     with TemporaryDirectory(prefix="ffnmem-") as folder:

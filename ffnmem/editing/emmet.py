@@ -52,6 +52,7 @@ def emmet(
 
 def emmet_form(plan: Plan, epsilon: float = 0.0, ridge: float = RIDGE) -> Form:
     """The closed form for a plan; raises InputError for an epsilon below 0."""
+    plan.check_moment([plan.settings.layer], ridge)
     recorded = {"epsilon": check_epsilon(epsilon), **moment_words(plan, ridge)}
     return Form("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
 

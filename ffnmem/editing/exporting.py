@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError, listed
 from ..files import appearing, check_new_folder, write_whole
 from ..models import Model
 from ..models.bare_body import AGREE, HALF, plain_modules, twin
@@ -116,6 +116,7 @@ def export_lora(edit: Edit, model: Model, folder: str | Path) -> Path:
     Returns: The folder, which appears whole or not at all.
 
     Raises: FileError: the folder holds something already or cannot be made. ModelError: an edit of another model.
+        InputError: an edit made on top of others, or a model that has others: their sum can be exported.
 
     Source: Hu et al. 2021 (2106.09685), eq. 3, for LoRA; Meng et al. 2022 (2202.05262), eq. 2, for the rank-one change.
     """
@@ -123,6 +124,12 @@ def export_lora(edit: Edit, model: Model, folder: str | Path) -> Path:
 
     path = check_new_folder(folder)
     check_fits(edit, model)
+    others = [held.title for held in model.edits if held.digest != edit.digest]
+    if edit.under or others:
+        what = f"made on top of {listed(edit.under, 3)}" if edit.under else f"not the only one ({listed(others, 3)})"
+        raise InputError(
+            f"{edit.title} is {what}: an adapter of it alone would not give this model: export the sum, first + second"
+        )
     names = projection_names(model)
     tensors, ranks = {}, {}
     for change in edit.changes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, SupportsIndex
+from collections.abc import Iterable
+from typing import SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -15,8 +15,9 @@ from ..models import Model
 from ..models.replaying import Replay
 from .adam import Adam
 from .edit import Edit, LayerChange
-from .preparing import Plan, Progress, finished, make_plan, numbers_of, one_or_all, weight_norm
+from .preparing import Plan, Progress, check_change, finished, make_plan, numbers_of, one_or_all, weight_norm
 from .requests import Request
+from .settings import is_published
 
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
 RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
@@ -32,30 +33,28 @@ def ft_l(
     rate: float | None = None,
     steps: int = STEPS,
     stop: float = STOP,
-    seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Edit | tuple[Edit, ...]:
     """Rewrite a fact by fine-tuning one layer's values on its prompt, no weight moving further than a bound.
 
     Args:
-        model, facts, target, layer, progress: as :func:`ffnmem.rome` has them.
+        model, facts, target, layer, force, progress: as :func:`ffnmem.rome` has them.
         bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a fiftieth of the
             root mean square of the layer's values.
         rate: Adam's; default as large as the bound.
         steps, stop: at most so many, until the loss is so low.
-        seed, settings: accepted as other editors accept them; only the layer is used.
 
     Returns: An :class:`Edit` for one fact, a tuple for some.
 
-    Raises: InputError: no target, numbers out of range. OutOfRangeError: no such layer.
+    Raises: InputError: no target, numbers out of range, an outlier that is not forced. OutOfRangeError: no such layer.
 
     Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
     """
     check_count("steps", steps)
-    plan = make_plan(model, facts, target, layer=layer, contexts=("{}",), seed=seed, settings=settings)
+    plan = make_plan(model, facts, target, layer=layer, contexts=("{}",))
     at = plan.settings.layer
-    if plan.settings.source == "published":
+    if is_published(model):
         natural = BOUND
     else:
         values = model.ffn[at].values
@@ -67,13 +66,15 @@ def ft_l(
             raise InputError(f"{name} must be above 0, not {value!r}")
     edits = []
     for i, request in enumerate(plan.requests):
-        edits.append(tuned(plan, i, request, limit, pace, steps, stop))
+        edits.append(tuned(plan, i, request, limit, pace, steps, stop, force))
         if progress is not None:
             progress(i + 1, len(plan.requests))
     return one_or_all(facts, edits)
 
 
-def tuned(plan: Plan, which: int, request: Request, bound: float, rate: float, steps: int, stop: float) -> Edit:
+def tuned(
+    plan: Plan, which: int, request: Request, bound: float, rate: float, steps: int, stop: float, force: bool
+) -> Edit:
     row, layer = request.rows[0], plan.settings.layer
     tokens = torch.tensor([row.tokens], device=plan.model.device)
     replay = Replay(plan.layers, tokens, start=layer)
@@ -101,7 +102,7 @@ def tuned(plan: Plan, which: int, request: Request, bound: float, rate: float, s
     with torch.no_grad():
         last = float(loss_of(delta))
     change = LayerChange(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
-    numbers = numbers_of(request, None, steps=taken, loss=last, change=change.norm / weight_norm(plan.model, layer))
-    return finished(
-        plan, [which], "ft_l", [change], [numbers], bound=bound, fine_tuning_rate=rate, fine_tuning_stop=stop
-    )
+    ratio = check_change(plan, [change], repr(request.fact.id or request.fact.text), force)
+    numbers = numbers_of(request, None, steps=taken, loss=last, change=ratio)
+    recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
+    return finished(plan, [which], "ft_l", [change], [numbers], recorded)

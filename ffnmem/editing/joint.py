@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InputError, check_count
 from .edit import Edit
-from .preparing import Plan, Progress, check_change, find_values, finished, numbers_of
+from .preparing import Plan, Progress, check_change, check_reaches, find_values, finished, numbers_of
 from .requests import Request
 from .spreading import Closed, Text, spread
 from .values import Found
@@ -54,11 +54,14 @@ def joint_edit(plan: Plan, form: Form, force: bool, progress: Progress | None) -
 def solved(plan: Plan, which: Sequence[int], found: Sequence[Found], form: Form, force: bool) -> Edit:
     """The edit of some of a plan's requests, given what was found for each of them."""
     requests = plan.of(which)
-    changes, _keys = spread(plan, requests, found, form.layers, form.closed)
+    for request, one in zip(requests, found, strict=True):
+        check_reaches(plan, request, one)
+    changes = spread(plan, requests, found, form.layers, form.closed)
     name = repr(requests[0].fact.id or requests[0].fact.text)
     ratio = check_change(plan, changes, name if len(requests) == 1 else f"{len(requests)} facts", force)
     rows = [numbers_of(request, one, change=ratio) for request, one in zip(requests, found, strict=True)]
-    return finished(plan, list(which), form.method, changes, rows, layers=list(form.layers), **form.recorded)
+    recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
+    return finished(plan, list(which), form.method, changes, rows, recorded)
 
 
 def keys_of(plan: Plan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:

@@ -39,7 +39,8 @@ def memit(
 
     Each layer's values get (λC + KKᵀ)⁻¹ K Rᵀ, R being the layer's share of what is still missing of each fact's δ above
     the highest layer. Unlike :func:`ffnmem.rome` it gives way where facts or the corpus disagree: at one fact its key
-    goes the share kᵀC⁻¹k / (λ + kᵀC⁻¹k) of the way in each layer.
+    goes the share kᵀC⁻¹k / (λ + kᵀC⁻¹k) of the way in each layer. v* is found as :func:`ffnmem.rome` finds
+    it, so ‖δ‖ is clamped in units of what the FFN writes; the published program does at .75 of the residual stream's.
 
     Args:
         model, facts, target, moment, ridge, contexts, seed, settings, force, progress: as :func:`ffnmem.rome` has them.
@@ -64,5 +65,7 @@ def memit_form(plan: Plan, layers: int | None = None, weight: float | None = Non
     own = published if weight is None else weight
     if not own > 0:
         raise InputError(f"weight must be above 0, not {weight!r}")
+    where = layer_range(plan, layers)
+    plan.check_moment(where, ridge)
     recorded = {"weight": own, **moment_words(plan, ridge)}
-    return Form("memit", layer_range(plan, layers), memit_left(plan, own, ridge), recorded)
+    return Form("memit", where, memit_left(plan, own, ridge), recorded)

@@ -97,8 +97,8 @@ class SecondMoment:
         """Raise ModelError unless this was made for these weights, or for these without the edits applied to them."""
         if self.fingerprint not in (model.unedited_fingerprint, model.fingerprint):
             raise ModelError(
-                f"this second moment is of {self.model} ({self.fingerprint}), not of {model.name} "
-                f"({model.fingerprint}): {MAKE}"
+                f"this second moment is of {self.model} with other weights or in another dtype ({self.fingerprint}), "
+                f"not of {model.name} in {str(model.dtype).removeprefix('torch.')} ({model.fingerprint}): {MAKE}"
             )
 
     def matrix(self, layer: int) -> Float64[Tensor, "d_mlp d_mlp"]:
@@ -113,7 +113,7 @@ class SecondMoment:
 
         The Cholesky factor is kept, so that further calls are cheap. The ridge makes C invertible where text was
         short or a neuron never fires; at its default, directions that carry more than a millionth of the mean neuron's
-        second moment are hardly touched.
+        second moment are hardly touched. With fewer tokens than neurons it does not help: rounding is larger than it.
 
         Args:
             layer: one of :attr:`layers`.
@@ -125,8 +125,8 @@ class SecondMoment:
             OutOfRangeError: a layer that is not here.
         """
         width = self.width(layer)
-        if keys.shape[-1] != width:
-            raise InputError(f"keys of layer {layer} have {width} coefficients, not {keys.shape[-1]}")
+        if keys.ndim != 2 or keys.shape[-1] != width:
+            raise InputError(f"keys of layer {layer} are [n, {width}], one a row, not {list(keys.shape)}")
         factor = self.factor(layer, ridge).to(keys.device)
         return torch.cholesky_solve(keys.detach().double().T, factor).T
 
@@ -179,20 +179,25 @@ class SecondMoment:
     # -- figures -------------------------------------------------------------------------------------------------
 
     def condition(self, layer: int) -> float:
-        """The largest eigenvalue of C over the smallest, no ridge; inf where C is singular to float64's rounding.
+        """The largest eigenvalue of C over the smallest, no ridge; inf where C is singular up to rounding.
 
         Computed before anything was rounded, if the file was saved in float32.
         """
         if layer not in self._conditions:
             eigenvalues = self.eigenvalues(layer)
             least = float(eigenvalues[0])
-            noise = float(eigenvalues[-1]) * len(eigenvalues) * torch.finfo(torch.float64).eps
-            self._conditions[layer] = float(eigenvalues[-1]) / least if least > noise else math.inf
+            self._conditions[layer] = float(eigenvalues[-1]) / least if least > self.noise(eigenvalues) else math.inf
         return self._conditions[layer]
 
     def eigenvalues(self, layer: int) -> Float64[Tensor, " d_mlp"]:
         """The eigenvalues of C, ascending."""
         return self.kept(("eigenvalues", layer), lambda: torch.linalg.eigvalsh(self.matrix(layer)))
+
+    def noise(self, eigenvalues: Float64[Tensor, " d_mlp"]) -> float:
+        """The size below which an eigenvalue is rounding: of the products, unless they were float64's."""
+        if self.provenance.get("products") == "float64":
+            return float(eigenvalues[-1]) * len(eigenvalues) * torch.finfo(torch.float64).eps
+        return float(eigenvalues[-1]) * torch.finfo(torch.float32).eps
 
     def to_frame(self) -> pd.DataFrame:
         """Columns layer, count, trace (of C), condition, rank (eigenvalues above rounding), effective_rank.
@@ -202,14 +207,13 @@ class SecondMoment:
         rows = []
         for layer, width in zip(self.layers, self.widths, strict=True):
             eigenvalues = self.eigenvalues(layer)
-            noise = eigenvalues[-1] * width * torch.finfo(self.sums[layer].dtype).eps
             rows.append(
                 {
                     "layer": layer,
                     "count": self.count,
                     "trace": float(diagonal(self.sums[layer], width).sum()) / self.count,
                     "condition": self.condition(layer),
-                    "rank": int((eigenvalues > noise).sum()),
+                    "rank": int((eigenvalues > self.noise(eigenvalues)).sum()),
                     "effective_rank": float(eigenvalues.sum() ** 2 / eigenvalues.square().sum()),
                 }
             )
@@ -279,6 +283,8 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
         InputError: None, and nothing ships for these weights. ModelError: one of other weights.
         FileError: no such file, or a damaged one.
     """
+    if not isinstance(source, SecondMoment | str | Path | None):
+        raise InputError(f"moment must be a second moment, a file or 'atlas', not {source!r}")
     if source is None:
         found = next((m for m in map(shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
         if found is None:

@@ -50,6 +50,8 @@ class Settings:
         shard: tuple[int, int],
     ) -> Settings:
         """Raises InputError, OutOfRangeError."""
+        if not isinstance(layers, Sequence | range | None) or isinstance(layers, str):
+            raise InputError(f"layers must be a list of layers, such as [0, 5], not {layers!r}")
         chosen = range(model.n_layers) if layers is None else sorted({model.layer(layer) for layer in layers})
         if not chosen:
             raise InputError("layers is empty: give at least one")

@@ -13,7 +13,7 @@ from ..facts.asking import target_ids
 from ..interventions import knowledge_neurons
 from ..models import Model
 from .edit import Edit, LayerChange
-from .preparing import Plan, Progress, finished, make_plan, one_or_all
+from .preparing import Plan, Progress, check_change, finished, make_plan, one_or_all
 from .requests import Request
 
 NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
@@ -27,18 +27,20 @@ def knowledge_neuron(
     neurons: int = NEURONS,
     less: float = LESS,
     more: float = MORE,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Edit | tuple[Edit, ...]:
     """Rewrite a fact in its knowledge neurons: their values lose the old answer's embedding and get the new one's.
 
     Args:
-        model, facts, target, progress: as :func:`ffnmem.rome` has them.
+        model, facts, target, force, progress: as :func:`ffnmem.rome` has them.
         neurons: how many, those with the largest attribution at the prompt's end.
         less, more: how many times the embedding of the old and the new answer's first token is subtracted, added.
 
     Returns: An :class:`Edit` for one fact, a tuple for some.
 
-    Raises: InputError: no target, numbers out of range. UnsupportedModelError: layers that cannot be run by themselves.
+    Raises: InputError: no target, numbers out of range, targets that begin alike, an outlier that is not forced.
+        UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Dai et al. 2022 (2104.08696), §4.4.
     """
@@ -49,19 +51,24 @@ def knowledge_neuron(
     plan = make_plan(model, facts, target, contexts=("{}",))
     edits = []
     for i, request in enumerate(plan.requests):
-        edits.append(rewritten(plan, i, request, neurons, less, more))
+        edits.append(rewritten(plan, i, request, neurons, (less, more), force))
         if progress is not None:
             progress(i + 1, len(plan.requests))
     return one_or_all(facts, edits)
 
 
-def rewritten(plan: Plan, which: int, request: Request, neurons: int, less: float, more: float) -> Edit:
+def rewritten(plan: Plan, which: int, request: Request, neurons: int, times: tuple[float, float], force: bool) -> Edit:
     model = plan.model
     old, new = target_ids(model, request.fact.target_true)[0], request.ids[0]
+    name = repr(request.fact.id or request.fact.text)
+    if old == new:
+        both = model.token_strings([new])[0]
+        raise InputError(f"fact {name}: both targets begin with {both!r}, and only first tokens are rewritten")
     found = knowledge_neurons(capture(model, request.fact.text), old)
     top = found.neurons[found.neurons["attribution"] > 0].head(neurons)
     if top.empty:
-        raise InputError(f"no neuron adds to the answer of fact {request.fact.id or request.fact.text!r}")
+        raise InputError(f"no neuron adds to the answer of fact {name}")
+    less, more = times
     embedding = model.embedding.detach().double()
     direction = more * embedding[new] - less * embedding[old]
     changes = []
@@ -71,5 +78,7 @@ def rewritten(plan: Plan, which: int, request: Request, neurons: int, less: floa
         left[0, some["neuron"].tolist()] = 1.0
         changes.append(LayerChange(at, left, direction.unsqueeze(0)))
     pairs = [f"{layer}.{neuron}" for layer, neuron in zip(top["layer"], top["neuron"], strict=True)]
-    row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability}
-    return finished(plan, [which], "knowledge_neuron", changes, [row], neurons=neurons, less=less, more=more)
+    ratio = check_change(plan, changes, name, force)
+    row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability, "change": ratio}
+    recorded = {"neurons": neurons, "less": less, "more": more}
+    return finished(plan, [which], "knowledge_neuron", changes, [row], recorded)

@@ -16,7 +16,7 @@ from ..hooks import first_tensor
 from ..models import Model
 from ..models.final_norm import at_least_float32
 from ..models.replaying import Change, Replay
-from .applying import check_fits
+from .applying import EditMark, check_absent, check_fits
 from .edit import Edit, LayerChange
 
 Factors = tuple[Float[Tensor, "edits rank d_mlp"], Float[Tensor, "edits rank d_model"]]
@@ -38,7 +38,7 @@ class Rows:
     """
 
     def __init__(self, edits: Sequence[Edit], rows: Int[Tensor, " rows"] | Sequence[int]) -> None:
-        self.stacks = stacks(edits)
+        self.edits, self.stacks = tuple(edits), stacks(edits)
         self.lowest = min(self.stacks)
         self.rows = torch.as_tensor(rows, dtype=torch.long, device="cpu")
         strange = self.rows[(self.rows < -1) | (self.rows >= len(edits))]
@@ -77,12 +77,16 @@ class Rows:
     def of(self, rows: Int[Tensor, " some"]) -> Rows:
         """The same for some of the rows, in their order."""
         found = object.__new__(Rows)
-        found.stacks, found.lowest, found.ready = self.stacks, self.lowest, self.ready
+        found.edits, found.stacks, found.lowest, found.ready = self.edits, self.stacks, self.lowest, self.ready
         found.rows = self.rows[rows.cpu()]
         return found
 
-    def changing(self, questions: Int[Tensor, " rows"], _replay: Replay) -> Change:
-        """The change for a batch whose rows are each of one of the questions that this has as its rows."""
+    def changing(self, questions: Int[Tensor, " rows"], replay: Replay) -> Change:
+        """The change for a batch whose rows are each of one of the questions that this has as its rows.
+
+        Raises: ModelError: edits for other weights than the batch's model has.
+        """
+        check_fits(self.edits[0], replay.model)  # the others are for the same weights
         return self.of(questions)
 
 
@@ -127,16 +131,6 @@ class EditHook:
         return (at_least_float32(written) + more).to(written.dtype)
 
 
-class EditMark:
-    """A hook that changes nothing and says that one beside it does: ``Model.interventions`` reads these."""
-
-    def __init__(self, edit: Edit) -> None:
-        self.intervention = f"edit {edit.digest} ({edit.title}) as hooks"
-
-    def __call__(self, _module: nn.Module, _args: tuple[Any, ...]) -> None:
-        return None
-
-
 @contextmanager
 def hooked(edit: Edit, model: Model) -> Iterator[Model]:
     """A block in which hooks on a model write what an edit would, in every pass, its weights untouched.
@@ -148,8 +142,9 @@ def hooked(edit: Edit, model: Model) -> Iterator[Model]:
         edit: made for this model, without edits or with those that it has now.
         model: which.
 
-    Raises: ModelError: an edit of another model.
+    Raises: ModelError: an edit of another model. InputError: one that is applied, or acts as hooks, already.
     """
+    check_absent(edit, model)
     check_fits(edit, model)
     with ExitStack() as stack:
         for change in edit.changes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,15 +12,16 @@ from typing import Any, SupportsIndex
 import pandas as pd
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, check_number
 from ..facts import Fact
+from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from .contexts import PLAIN, check_contexts, sample_contexts
 from .edit import Edit, LayerChange
-from .moments import SecondMoment, load_second_moment
-from .requests import Request, as_facts, make_requests
-from .settings import Settings, settings_for
+from .moments import RIDGE, SecondMoment, load_second_moment
+from .requests import Request, make_requests
+from .settings import Settings, checked, settings_for
 from .values import Found, optimise
 
 Moment = SecondMoment | str | Path | None
@@ -52,6 +54,17 @@ class Plan:
         """The second moment of the model's coefficients; loaded where an editor needs it."""
         return load_second_moment(self.source, self.model)
 
+    def check_moment(self, layers: Iterable[int], ridge: float = RIDGE) -> None:
+        """Raise what an editor would meet after minutes of work: no second moment, or not of these layers."""
+        for layer in layers:
+            self.moment.width(layer)
+        if not 0 <= check_number("ridge", ridge) < math.inf:
+            raise InputError(f"ridge must be at least 0 and finite, not {ridge!r}")
+
+    def value_words(self) -> dict[str, Any]:
+        """How v* is found, as an edit records it."""
+        return {**self.settings.to_dict(), "contexts": list(self.contexts), "context_seed": self.seed}
+
     def of(self, some: Iterable[int]) -> tuple[Request, ...]:
         return tuple(self.requests[i] for i in some)
 
@@ -83,14 +96,14 @@ def meant(model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any]
     """The settings that an editor's arguments ask for."""
     at = None if layer is None else model.layer(layer)
     if isinstance(settings, Settings):
-        return settings if at is None else settings_for(model, at, settings.changed())
+        return checked(model, settings) if at is None else settings_for(model, at, settings.changed())
     return settings_for(model, at, settings)
 
 
 def texts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[str, ...]:
     """Contexts given or sampled; the first is the prompt alone."""
     texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
-    return texts if texts[0] == PLAIN else (PLAIN, *texts)
+    return (PLAIN, *(text for text in texts if text != PLAIN))
 
 
 def find_values(plan: Plan, progress: Progress | None = None) -> list[Found]:
@@ -120,6 +133,15 @@ def check_change(plan: Plan, changes: Sequence[LayerChange], name: str, force: b
     return ratio
 
 
+def check_reaches(plan: Plan, request: Request, found: Found) -> None:
+    """Raise InputError where v* was looked for and no step moved it: the layer writes where no answer is read."""
+    if found.steps and not bool((found.delta != 0).any()):
+        raise InputError(
+            f"what layer {plan.settings.layer} writes at the last token of {request.fact.subject!r} reaches no answer: "
+            "edit an earlier layer"
+        )
+
+
 def numbers_of(request: Request, found: Found | None, **more: Any) -> dict[str, Any]:
     """A row of an edit's numbers."""
     row: dict[str, Any] = {"id": request.fact.id}
@@ -140,9 +162,9 @@ def finished(
     method: str,
     changes: Sequence[LayerChange],
     rows: Sequence[Mapping[str, Any]],
-    **settings: Any,
+    settings: Mapping[str, Any],
 ) -> Edit:
-    """The edit of some of a plan's requests."""
+    """The edit of some of a plan's requests, with everything that its editor was run with."""
     requests = plan.of(which)
     return Edit.of(
         plan.model,
@@ -150,12 +172,7 @@ def finished(
         method=method,
         facts=[request.fact for request in requests],
         targets=[request.target for request in requests],
-        settings={
-            **plan.settings.to_dict(),
-            **settings,
-            "contexts": list(plan.contexts),
-            "context_seed": plan.seed,
-        },
+        settings=settings,
         numbers=pd.DataFrame(list(rows)),
     )
 

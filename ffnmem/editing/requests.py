@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError
@@ -50,13 +50,6 @@ class Request:
     essence: Row
 
 
-def as_facts(facts: Fact | Iterable[Fact]) -> list[Fact]:
-    found = [facts] if isinstance(facts, Fact) else list(facts)
-    if not found or not all(isinstance(fact, Fact) for fact in found):
-        raise InputError("an edit needs a fact or some: fm.load_facts gives them, Fact(…) makes one")
-    return found
-
-
 def make_requests(model: Model, facts: Sequence[Fact], target: str | None, contexts: Sequence[str]) -> list[Request]:
     """The requests for some facts.
 
@@ -75,17 +68,29 @@ def make_requests(model: Model, facts: Sequence[Fact], target: str | None, conte
 
 def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequence[str]) -> Request:
     wanted = fact.target_new if target is None else target
+    if not isinstance(wanted, str | None):
+        raise InputError(f"target must be a text, not {target!r}")
     name = fact.id or fact.text
     if wanted is None or not wanted.strip():
         raise InputError(f"fact {name!r} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
         raise InputError(f"fact {name!r}: the new target {wanted.strip()!r} is its true one already")
-    ids = target_ids(model, wanted)
+    return filled(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
+
+
+def key_request(model: Model, fact: Fact, contexts: Sequence[str]) -> Request:
+    """A request that asks for no target, for the key of a fact alone."""
+    return filled(model, fact, "", (), contexts)
+
+
+def filled(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts: Sequence[str]) -> Request:
+    """The rows of a fact in its contexts, followed by the target's tokens but the last."""
     rows = []
     for context in contexts:
         asked = ask_about(model, context.replace("{}", fact.prompt), fact.subject)
         if len(asked.tokens) + len(ids) > model.n_ctx:
+            name = fact.id or fact.text
             raise InputError(f"fact {name!r}: its prompt, a context and the target exceed {model.n_ctx} tokens")
         rows.append(Row(asked.tokens + ids[:-1], asked.subject_last))
     about = ask_about(model, KL_TEMPLATE, fact.subject)
-    return Request(fact, wanted.strip(), ids, tuple(rows), Row(about.tokens, about.subject_last))
+    return Request(fact, target, ids, tuple(rows), Row(about.tokens, about.subject_last))

@@ -17,6 +17,7 @@ from .preparing import (
     Plan,
     Progress,
     check_change,
+    check_reaches,
     find_values,
     finished,
     make_plan,
@@ -75,7 +76,7 @@ def rome(
     """
     check_choice("keys", keys, KEYS)
     plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
-    plan.moment.layers  # noqa: B018 (a missing second moment is told before minutes of work)
+    plan.check_moment([plan.settings.layer], ridge)
     found = find_values(plan, progress)
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
     return one_or_all(facts, edits)
@@ -84,19 +85,21 @@ def rome(
 def rank_one(plan: Plan, which: int, found: Found, keys: str, ridge: float, force: bool) -> Edit:
     """The edit of one of a plan's requests."""
     layer, request = plan.settings.layer, plan.requests[which]
+    check_reaches(plan, request, found)
     left, right, strength = factors(plan, found, keys, ridge)
     change = LayerChange(layer, left.unsqueeze(0), right.unsqueeze(0))
     ratio = check_change(plan, [change], repr(request.fact.id or request.fact.text), force, **{"k·u": strength})
     row = numbers_of(request, found, key_u=strength, change=ratio)
-    return finished(plan, [which], "rome", [change], [row], keys=keys, **moment_words(plan, ridge))
+    recorded = {**plan.value_words(), "keys": keys, **moment_words(plan, ridge)}
+    return finished(plan, [which], "rome", [change], [row], recorded)
 
 
 def factors(plan: Plan, found: Found, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
     """u, r and k·u (u = C⁻¹k*/‖C⁻¹k*‖)."""
-    averaged, written = found.key, found.written.double()
+    averaged = found.key
     u = plan.moment.solve(plan.settings.layer, averaged.unsqueeze(0), ridge)[0]
     u = u / u.norm()
-    key, now = (averaged, found.weights @ written) if keys == "consistent" else (found.keys[0].double(), written[0])
-    target = now + found.delta.double()  # v*
+    key = averaged if keys == "consistent" else found.keys[0].double()
     strength = float(key @ u)
-    return u, (target - now) / strength, strength
+    # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
+    return u, found.delta.double() / strength, strength

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_number
 from ..models import Model
 
 STEPS, RATE, STOP, KL, DECAY = 20, 0.5, 0.05, 0.0625, 0.5  # Meng et al. 2022, their program's hyperparameters
@@ -79,6 +79,11 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name not in ("source", "layer")}
 
 
+def is_published(model: Model) -> bool:
+    """Whether the papers give settings for a model of this name; their λ, thresholds and bounds hold for it then."""
+    return model.name in PUBLISHED
+
+
 def default_settings(name: str, n_layers: int) -> Settings:
     """Those of a model of this name and depth."""
     if name in PUBLISHED:
@@ -114,19 +119,26 @@ def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, A
     found = default_settings(model.name, model.n_layers)
     if layer is not None:
         found = replace(found, layer=model.layer(layer))
+        if (changes or {}).get("layer", found.layer) != found.layer:
+            raise InputError(f"layer is {found.layer}, but settings have layer {(changes or {})['layer']!r}: name one")
     unknown = set(changes or {}) - {*asdict(found)} | ({"source"} & set(changes or {}))
     if unknown:
         names = ", ".join(name for name in asdict(found) if name != "source")
         raise InputError(f"unknown setting {sorted(unknown)[0]!r}: settings are {names}")
     if changes:
         found = replace(found, **changes, source="given")
+    return checked(model, found)
+
+
+def checked(model: Model, found: Settings) -> Settings:
+    """Settings with every number looked at, and the layer counted from the first."""
     check_count("steps", found.steps)
     for name in ("rate", "clamp"):
-        if not getattr(found, name) > 0:
+        if not check_number(name, getattr(found, name)) > 0:
             raise InputError(f"{name} must be above 0, not {getattr(found, name)!r}")
     for name in ("stop", "kl", "decay"):
-        if not getattr(found, name) >= 0:
+        if not check_number(name, getattr(found, name)) >= 0:
             raise InputError(f"{name} must be at least 0, not {getattr(found, name)!r}")
-    if found.plain is not None and not 0 < found.plain < 1:
+    if found.plain is not None and not 0 < check_number("plain", found.plain) < 1:
         raise InputError(f"plain must lie between 0 and 1, or be None, not {found.plain!r}")
     return replace(found, layer=model.layer(found.layer))

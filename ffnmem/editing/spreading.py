@@ -28,26 +28,22 @@ Closed = Callable[[int, Float64[Tensor, "n d_mlp"]], Float64[Tensor, "n d_mlp"]]
 
 def spread(
     plan: Plan, requests: Sequence[Request], found: Sequence[Found], layers: Sequence[int], closed: Closed
-) -> tuple[list[LayerChange], list[Float64[Tensor, "n d_mlp"]]]:
+) -> list[LayerChange]:
     """The changes of some layers that together bring each fact's δ to the highest of them.
 
     From the lowest layer up: keys and what is still missing are read with the changes so far, and a layer takes its
     share of the rest, one part of as many layers as are left.
-
-    Returns: The changes, and each layer's keys (for the numbers of an edit).
 
     Source: Meng et al. 2023 (2210.07229), §4.3 and algorithm 1.
     """
     text = Text(plan, requests, layers)
     wanted = text.clean + torch.stack([one.delta.double() for one in found])
     changes: list[LayerChange] = []
-    seen = []
     for place, layer in enumerate(layers):
         keys, now = text.read(changes, layer)
         missing = (wanted - now) / (len(layers) - place)
         changes.append(LayerChange(layer, closed(layer, keys), missing))
-        seen.append(keys)
-    return changes, seen
+    return changes
 
 
 class Text:
@@ -117,7 +113,8 @@ def emmet_left(plan: Plan, epsilon: float, ridge: float) -> Closed:
     def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
         solved = plan.moment.solve(layer, keys, ridge)
         inside = keys @ solved.T
-        inside = inside + epsilon * inside.diagonal().mean() * torch.eye(len(keys), dtype=keys.dtype)
+        unit = torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
+        inside = inside + epsilon * inside.diagonal().mean() * unit
         if float(torch.linalg.cond(inside)) > SINGULAR:
             raise InputError(
                 f"{len(keys)} facts have keys so alike in layer {layer} that not each can go its own way: "

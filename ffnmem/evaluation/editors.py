@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -118,7 +119,7 @@ class Batch:
     @cached_property
     def found(self) -> list[Found]:
         """v* of each request, found when the first editor needs it."""
-        self.plan.moment.layers  # noqa: B018 (a missing second moment is told before minutes of work)
+        self.plan.check_moment([self.plan.settings.layer])
         return find_values(self.plan) if self.plan.requests else []
 
     def edits(self, editor: Editor) -> list[Made]:
@@ -151,7 +152,7 @@ class Batch:
         """What an editor makes of facts by itself; InputError if it is not an edit of each."""
         assert editor.all is not None
         made = editor.all(self.setup, facts)
-        found = [made] if isinstance(made, Edit) else list(made)
+        found = [made] if isinstance(made, Edit) else list(made) if isinstance(made, Iterable) else []
         if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):
             raise InputError(f"editor {editor.name} gave {len(found)} edits for {len(facts)} facts: give each its own")
         return list(found)
@@ -204,11 +205,29 @@ EDITORS = named(
     Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
     Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
     Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
-    Editor("ft_l", all=by_ft_l, options=("bound", "rate", "steps", "stop")),
-    Editor("knowledge_neuron", all=by_knowledge_neuron, options=("neurons", "less", "more")),
+    Editor("ft_l", all=by_ft_l, options=("bound", "rate", "steps", "stop", "force")),
+    Editor("knowledge_neuron", all=by_knowledge_neuron, options=("neurons", "less", "more", "force")),
     Editor("none"),
 )
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""
+
+
+def own_editors(editors: Sequence[object]) -> dict[str, str]:
+    """Functions among editors by name, each with a digest of its code, so that a folder knows them again.
+
+    Raises: InputError: a function that cannot be told from others of its name.
+    """
+    found = {}
+    for one in editors:
+        if isinstance(one, str):
+            continue
+        code = getattr(one, "__code__", None)
+        name = str(getattr(one, "__qualname__", type(one).__name__))
+        if code is None or "<lambda>" in name or code.co_freevars:
+            raise InputError(f"editor {name} cannot be kept in a folder: give a function with a name, of its module")
+        text = f"{one.__module__}.{name} {code.co_code.hex()} {code.co_names} {[str(c) for c in code.co_consts]}"
+        found[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return found
 
 
 def choose(editors: Sequence[object]) -> tuple[Editor, ...]:

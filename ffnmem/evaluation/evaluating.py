@@ -14,14 +14,14 @@ import pandas as pd
 
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
-from ..editing.requests import as_facts
 from ..editing.showing import plain
 from ..errors import InputError, check_count
 from ..facts import Fact
+from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from .asking import Case, make_case
-from .editors import Editor, Made, OwnEditor, Setup, choose, described, set_up
+from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
 from .measuring import measure, said
 from .metrics import METRICS, NUMBERS, check_metrics, columns_of
 from .saving import Folder
@@ -102,7 +102,8 @@ def evaluate(
     bench = Bench(setup, wanted, texts, references, seed)
     folder = None
     if out is not None:
-        made_by = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+        made_by: dict[str, Any] = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+        made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
         folder = Folder(out, {**made_by, "facts": digest([f.to_dict() for f in every]), **settings})
     frames = list(chunks(bench, every, editors, folder, progress))
     scores = Scores(

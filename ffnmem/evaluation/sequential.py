@@ -14,10 +14,10 @@ from ..attribution import plain_records
 from ..editing.applying import ledger_of
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
-from ..editing.requests import as_facts
 from ..editing.showing import plain
 from ..errors import InputError, check_count, listed
 from ..facts import Fact
+from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..provenance import Provenance

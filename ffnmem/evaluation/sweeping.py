@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import pandas as pd
 
 from ..attribution import plain_records
-from ..editing.requests import as_facts
 from ..errors import InputError, check_choice
 from ..facts import Fact
+from ..facts.fact import as_facts
 from ..models import Model
 from ..provenance import Provenance
 from .editors import OwnEditor

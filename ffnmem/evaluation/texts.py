@@ -16,6 +16,7 @@ from ..corpus import Packed, open_corpus
 from ..editing.edit import Edit
 from ..editing.per_row import Rows
 from ..errors import InputError
+from ..facts.spelling import mentions
 from ..models import Model
 from ..models.final_norm import at_least_float32
 from ..models.plain_layers import PlainLayers
@@ -103,8 +104,8 @@ class Texts:
         return self.compared(final.unsqueeze(0), [self.counted(subjects)])[0]
 
     def drift(self, edits: Sequence[Edit | None], subjects: Sequence[str]) -> list[dict[str, float]]:
-        """Drift of each edit: ``drift_kl``, mean KL(before‖after) of the next token over all tokens, in nats, and
-        ``drift_perplexity``, the perplexity after over the one before.
+        """Drift of each edit: ``drift_kl``, mean KL(before‖after) of the next token in nats, over all tokens but BOS,
+        and ``drift_perplexity``, the perplexity after over the one before.
 
         Args:
             edits: of the model as it was first read; None changes nothing.
@@ -140,7 +141,7 @@ class Texts:
 
     def counted(self, subjects: Sequence[str]) -> list[bool]:
         """Which texts mention none of some subjects."""
-        return [not any(subject in text for subject in subjects) for text in self.texts]
+        return [not any(mentions(text, subject) for subject in subjects) for text in self.texts]
 
     def compared(
         self, finals: Float[Tensor, "edits rows pos d_model"], counted: Sequence[Sequence[bool]]
@@ -148,7 +149,9 @@ class Texts:
         """Figures for what reaches the final norm under each edit, the clean side unembedded once for all."""
         kl, old, new = torch.zeros(3, len(finals), dtype=torch.float64)
         weights = torch.tensor(counted, dtype=torch.float64)
-        asked = self.mask[:, :-1]  # what follows a pad is no prediction
+        asked = self.mask[:, :-1].clone()  # what follows a pad is no prediction
+        if self.layers.model.prepend_bos:  # no statistic counts the beginning-of-sequence token's own
+            asked &= self.mask[:, :-1].cumsum(1) > 1
         at_once = max(1, LOGITS // self.layers.model.d_vocab)
         with torch.no_grad():
             for some in torch.split(asked.nonzero(), at_once):

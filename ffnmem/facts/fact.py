@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
@@ -28,6 +28,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 """What each metric of an edit is computed from, besides subject, prompt and target_true."""
 
 
+def check_unicode(record: Probe | Fact) -> None:
+    """Raise InputError for a text that is half a character: no tokenizer takes it, and no file holds it as UTF-8."""
+    for name, value in vars(record).items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InputError(f"{name} {text!r} has half a character (a lone surrogate)")
+
+
 @dataclass(frozen=True)
 class Probe:
     """One more question about an edit, with the answer that it should have.
@@ -46,6 +54,7 @@ class Probe:
     target: str
 
     def __post_init__(self) -> None:
+        check_unicode(self)
         for name in ("kind", "prompt", "target"):
             if not getattr(self, name).strip():
                 raise InputError(f"a probe's {name} is empty")
@@ -87,6 +96,7 @@ class Fact:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_unicode(self)
         for name in ("subject", "relation", "target_true"):
             if not getattr(self, name).strip():
                 raise InputError(f"fact {self.id or self.subject!r}: {name} is empty")
@@ -173,3 +183,13 @@ def read_probes(value: Any) -> tuple[Probe, ...]:
 def is_probe(value: Any) -> bool:
     names = {f.name for f in fields(Probe)}
     return isinstance(value, dict) and set(value) == names and all(isinstance(text, str) for text in value.values())
+
+
+def as_facts(facts: Fact | Iterable[Fact], least: int = 1) -> list[Fact]:
+    """One fact or some as a list; raises InputError for anything else, or fewer than ``least``."""
+    found = [facts] if isinstance(facts, Fact) else list(facts) if isinstance(facts, Iterable) else [facts]
+    strange = next((one for one in found if not isinstance(one, Fact)), None)
+    if strange is not None or len(found) < least:
+        what = "no facts" if strange is None else f"{strange!r} is no fact"
+        raise InputError(f"{what}: give a fact or some, which fm.load_facts reads and fm.Fact(…) makes")
+    return found

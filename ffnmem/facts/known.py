@@ -16,7 +16,7 @@ from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
 from ..provenance import Provenance
 from .asking import target_ids
-from .fact import Fact
+from .fact import Fact, as_facts
 
 KNOWN_BY = ("target", "first")
 AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
@@ -65,7 +65,7 @@ class Known:
 
 def filter_known(
     model: Model,
-    facts: Iterable[Fact],
+    facts: Fact | Iterable[Fact],
     *,
     known_by: str = "target",
     progress: Callable[[int, int], None] | None = None,
@@ -86,7 +86,7 @@ def filter_known(
     Source: Meng et al. 2022 (2202.05262), appendix B.1: facts are traced where the prediction is the true attribute.
     """
     check_choice("known_by", known_by, KNOWN_BY)
-    every = list(facts)
+    every = as_facts(facts, least=0)
     layers = PlainLayers(model)
     rows: list[dict[str, Any]] = []
     for begin in range(0, len(every), AT_ONCE):

@@ -16,6 +16,11 @@ def places(text: str, subject: str) -> list[int]:
     return alone or found
 
 
+def mentions(text: str, subject: str) -> bool:
+    """Whether a text has a subject as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", text) is not None
+
+
 def filled(text: str, subject: str, at: int) -> str:
     """A text with ``{}`` in place of the subject that begins at a character."""
     return text[:at] + "{}" + text[at + len(subject) :]

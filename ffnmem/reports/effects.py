@@ -156,7 +156,7 @@ class Effects:
         return found
 
     def drift(self, seed: int = 0) -> dict[str, float]:
-        """``drift_kl``, ``drift_perplexity``, and ``texts``: how many name no subject of it; empty without a corpus.
+        """``drift_kl``, ``drift_perplexity``, and ``texts``: how many name no subject of it; empty if none.
 
         On texts of the corpus that ships with an embedded model, see :mod:`ffnmem.evaluation.texts`.
         """
@@ -166,6 +166,8 @@ class Effects:
         subjects = [fact.subject for fact in self.edit.facts]
         with self.unedited():
             reader = Texts(self.layers, texts)
+        if not any(reader.counted(subjects)):
+            return {}
         with with_edit(self.edit, self.model):
             return {**reader.now(subjects), "texts": sum(reader.counted(subjects))}
 

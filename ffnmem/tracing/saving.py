@@ -20,6 +20,13 @@ MANIFEST = "manifest.json"
 FACTS = "facts"
 
 
+def kept_noise(out: str | Path) -> float | None:
+    """The noise of the traces in a folder; None where there are none."""
+    there = read_json(Path(out).expanduser() / MANIFEST)
+    noise = there.get("settings", {}).get("noise") if isinstance(there, dict) and there.get("kind") == KIND else None
+    return float(noise) if isinstance(noise, int | float) else None
+
+
 class TraceFolder:
     """The folder of a run over facts: new, empty, or of the same model and settings.
 

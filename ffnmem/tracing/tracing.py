@@ -11,13 +11,13 @@ import torch
 
 from ..errors import InputError, check_count
 from ..facts.asking import Asked, ask_about, find_subject, target_ids
-from ..facts.fact import Fact
+from ..facts.fact import Fact, as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
-from .saving import TraceFolder
+from .saving import TraceFolder, kept_noise
 from .settings import KINDS, SAMPLES, Settings, check_kinds, check_noise, check_window
 from .trace import Trace
 from .traces import Traces
@@ -82,7 +82,7 @@ def trace_fact(
 
 def trace_facts(
     model: Model,
-    facts: Iterable[Fact],
+    facts: Fact | Iterable[Fact],
     *,
     out: str | Path | None = None,
     kinds: Sequence[str] = KINDS,
@@ -99,10 +99,10 @@ def trace_facts(
 
     Args:
         model, kinds, window, samples, seed, severed, prepend_bos, batch_tokens: as of :func:`trace_fact`.
-        facts: to trace.
+        facts: to trace, one or some.
         out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
             where one was stopped; other facts may be added.
-        noise: the same for all facts; default :func:`noise_scale` of all of them.
+        noise: the same for all facts; default that of the traces in ``out``, else :func:`noise_scale` of all facts.
         progress: called with the facts done and all of them.
 
     Returns: :class:`Traces`: ``.traces``, ``.groups``, ``.skipped``.
@@ -115,16 +115,16 @@ def trace_facts(
 
     Source: Meng et al. 2022 (2202.05262), section 2.2.
     """
-    facts = list(facts)
-    if not facts:
-        raise InputError("no facts to trace: give at least one")
-    sigma = noise_scale(model, facts, prepend_bos=prepend_bos) if noise is None else check_noise(noise)
+    some = as_facts(facts)
+    if noise is None and out is not None:
+        noise = kept_noise(out)  # else facts that are added would ask for another one
+    sigma = noise_scale(model, some, prepend_bos=prepend_bos) if noise is None else check_noise(noise)
     settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
     folder = None if out is None else TraceFolder(out, model, settings)
     layers = PlainLayers(model)
     traces, skipped = [], []
-    for done, fact in enumerate(facts, start=1):
+    for done, fact in enumerate(some, start=1):
         found = None if folder is None else folder.read(fact)
         if found is None:
             found = traced_or_reason(layers, fact, settings, tokens)
@@ -135,8 +135,8 @@ def trace_facts(
         else:
             skipped.append((fact.id, fact.subject, found))
         if progress is not None:
-            progress(done, len(facts))
-    provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(facts))
+            progress(done, len(some))
+    provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(some))
     return Traces(tuple(traces), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
 
 

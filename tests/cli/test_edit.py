@@ -67,10 +67,10 @@ def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_p
     from tests.evaluation.made import tiny_moment
 
     tiny_moment(tiny).save(tmp_path / "m.safetensors")
-    more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 1, "--seed", 4)
+    more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 0, "--seed", 4)
     found = json_of("edit", *ASKED, "--model", tiny_folder, *more)
     settings = found["edit"]["settings"]
-    assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 1, 4)
+    assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 0, 4)
     assert found["drift"] is None
     named = ("comes without a second moment",)
     mistake("edit", *ASKED, "--model", tiny_folder, named=named)
@@ -112,6 +112,7 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
         ([*ASKED, "--set", "stepz=3"], ["stepz", "steps"]),
         ([*ASKED, "--set", "steps=3", "--set", "steps=4"], ["steps", "twice"]),
         ([*ASKED, "--moment", "none.safetensors"], ["none.safetensors"]),
+        ([PROMPT, "--subject", "Eiffel", "--target", "Rome", "--facts", "atlas"], ["atlas", "'Eiffel'", "--facts"]),
         ([*ASKED, "--original", "atlas"], ["--original", "--revert"]),
         ([*ASKED, "-o", "/nowhere/at/all.safetensors"], ["/nowhere/at"]),
         (["--apply", "e", "--revert", "e"], ["--apply", "--revert"]),

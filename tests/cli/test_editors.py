@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.editors import NAMES, UNGUARDED, WITHOUT_LAYER, WITHOUT_MOMENT, make_edit, options_of
+from ffnmem.cli.editors import NAMES, WITHOUT_LAYER, WITHOUT_MOMENT, make_edit, options_of
 from ffnmem.errors import InputError
 from ffnmem.evaluation import EDITORS
 from tests.editing.edits import EIFFEL
@@ -19,11 +19,8 @@ def test_names_are_the_librarys() -> None:
     """They are written twice, because the library's need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
     assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is None and e.edits}
-    assert (
-        set(WITHOUT_LAYER)
-        <= set(UNGUARDED)
-        == {name for name, e in EDITORS.items() if e.edits and "force" not in e.options}
-    )
+    assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
+    assert all("force" in e.options for e in EDITORS.values() if e.edits)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +41,7 @@ def test_what_does_nothing_is_refused() -> None:
     for editors, more, named in (
         (["knowledge_neuron"], (3, None, False), "--layer"),
         (["ft_l", "none"], (None, "m", False), "--moment"),
-        (["ft_l"], (None, None, True), "--force"),
+        (["none"], (None, None, True), "--force"),
     ):
         with refuses(InputError, ValueError, named):
             options_of(editors, [], *more)
@@ -57,7 +54,7 @@ def test_what_does_nothing_is_refused() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     arguments: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"moment": tiny_moment(tiny), "force": True}
-    if name not in UNGUARDED:
+    if name not in WITHOUT_MOMENT:
         arguments["settings"] = {"steps": 2}
     if name == "alphaedit":
         arguments["threshold"] = 10.0

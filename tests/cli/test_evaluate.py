@@ -108,6 +108,8 @@ def test_known_facts_only(files: tuple[Any, ...]) -> None:
         (["--sequential", "1,9"], ["9", "4 facts"]),
         (["--trace"], ["--trace", "--sweep"]),
         (["--cases"], ["--cases", "--csv"]),
+        (["--cases", "--csv", "--relations"], ["--cases", "--relations"]),
+        (["--editor", "memit", "--sweep", "--set", "layers=2"], ["layers", "--sweep"]),
         (["--compare", "mend"], ["'mend'", "memit"]),
         (["--compare", "rome"], ["'rome'", "twice"]),
         (["--set", "stepz=1"], ["stepz", "steps"]),
@@ -129,3 +131,13 @@ def test_mistakes(
 def test_no_moment(files: tuple[Any, ...]) -> None:
     mistake("evaluate", *files[:4], named=("comes without a second moment",))
     assert json.loads(run("evaluate", *files[:4], "--editor", "ft_l", "--json").stdout)["failures"]
+
+
+def test_csv_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:
+    """Means of no facts are empty; the reason goes to standard error. With --relations it is their table."""
+    write_facts([NO_TARGET], tmp_path / "none.jsonl")
+    found = run("evaluate", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--csv")
+    assert "1 of 1 edits were not made" in found.stderr
+    assert "no new target" in found.stderr
+    text = run("evaluate", *files, "--limit", 1, "--set", "steps=2", "--csv", "--relations").stdout
+    assert text.startswith("editor,relation,metric,mean,low,high,n\n")

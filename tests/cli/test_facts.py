@@ -14,6 +14,7 @@ import ffnmem as fm
 from ffnmem.cli.facts import FORMATS, chosen_facts
 from ffnmem.cli.options import ModelChoice
 from ffnmem.facts import reading
+from ffnmem.facts.fact import KINDS
 from tests.cli.running import data, mistake, run, table
 
 
@@ -145,3 +146,21 @@ def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
     assert places == sorted(places)
     assert len({fact.relation for fact in found}) > 10
     assert len(chosen_facts("atlas", "landmark.city", 10**6, 0)) == sum(f.relation == "landmark.city" for f in every)
+
+
+def test_nothing_lacks(tmp_path: Path) -> None:
+    """A table without rows has its columns all the same."""
+    fact = fm.load_facts("atlas")[0].to_dict()
+    probes = [{"kind": kind, "prompt": "It is", "target": "Rome"} for kind in KINDS]
+    path = tmp_path / "facts.jsonl"
+    path.write_text(json.dumps({**fact, "neighbours": ["Louvre"], "probes": probes}) + "\n")
+    assert data("facts", path, "--lacks") == []
+    assert run("facts", path, "--lacks", "--csv").stdout == "metric,facts,of,reason\n"
+
+
+def test_half_a_character_is_refused(tmp_path: Path) -> None:
+    """JSON can hold one; no tokenizer takes it, and no terminal prints it."""
+    fact = fm.load_facts("atlas")[0].to_dict()
+    path = tmp_path / "facts.jsonl"
+    path.write_text(json.dumps(fact) + "\n" + json.dumps({**fact, "subject": "\ud800"}) + "\n")
+    mistake("facts", path, named=("line 2", "half a character"))

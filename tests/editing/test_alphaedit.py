@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 import ffnmem as fm
 from ffnmem.editing.alphaedit import alphaedit
 from ffnmem.errors import InputError
 from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import refuses
+from tests.helpers import allclose, refuses
 
 OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
 
@@ -41,3 +43,15 @@ def test_refusals(tiny: fm.Model) -> None:
         alphaedit(tiny, FACTS, moment=moment, layer=0, threshold=-1.0, **OPTIONS)  # type: ignore[arg-type]
     with refuses(InputError, ValueError, "penalty"):
         alphaedit(tiny, FACTS, moment=moment, penalty=0.0)
+    with refuses(InputError, ValueError, "every eigenvalue", "layer 0"):
+        alphaedit(tiny, FACTS, moment=moment, layer=0, threshold=1e9, **OPTIONS)  # type: ignore[arg-type]
+
+
+def test_previous_facts_need_no_new_target(tiny: fm.Model) -> None:
+    """Only their keys are held, which do not depend on it; one fact may stand by itself."""
+    moment = moment_of(tiny)
+    options = {"moment": moment, "layer": 0, "threshold": float(moment.eigenvalues(0)[60]), "penalty": 0.01, **OPTIONS}
+    before = FACTS[1]
+    held = alphaedit(tiny, FACTS[0], previous=[before], **options)  # type: ignore[arg-type]
+    bare = alphaedit(tiny, FACTS[0], previous=replace(before, target_new=None), **options)  # type: ignore[arg-type]
+    assert allclose(held.changes[0].delta(), bare.changes[0].delta(), 1e-6)

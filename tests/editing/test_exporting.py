@@ -14,7 +14,7 @@ import transformers
 
 import ffnmem as fm
 from ffnmem.editing.edit import Edit
-from ffnmem.errors import FileError, ModelError, UnsupportedModelError
+from ffnmem.errors import FileError, InputError, ModelError, UnsupportedModelError
 from tests.editing.edits import COLOSSEUM, change, logits, made, same_bits, weights
 from tests.helpers import ARCHITECTURES, PROMPT, Pair, allclose, refuses
 
@@ -180,3 +180,19 @@ def test_adapter_of_atlas(atlas: fm.Model, tmp_path: Path) -> None:
     adapted = with_adapter(theirs(embedded_folder("atlas"), dtype=torch.float32), tmp_path / "adapter")
     with edit.applied(atlas):
         assert allclose(logits_of(adapted), logits(atlas, TOKENS), 1e-5)
+
+
+def test_an_adapter_is_the_whole_edit(make_tiny: Make, tmp_path: Path) -> None:
+    """Of an edit on top of another, an adapter alone is another model; the sum's is this one's."""
+    model = make_tiny()
+    first = made(model)
+    with first.applied(model):
+        second = made(model, seed=1, fact=COLOSSEUM)
+        with refuses(InputError, ValueError, "on top of", "the sum"):
+            second.export_lora(model, tmp_path / "second")
+    other = made(model, seed=2)
+    with first.applied(model), refuses(InputError, ValueError, "not the only one", "the sum"):
+        other.export_lora(model, tmp_path / "other")
+    assert list(tmp_path.iterdir()) == []
+    (first + second).export_lora(model, tmp_path / "both")
+    assert (tmp_path / "both" / "adapter_model.safetensors").is_file()

@@ -52,10 +52,12 @@ def test_the_loss_falls_and_no_weight_leaves_its_bound(tiny: fm.Model) -> None:
             after = float(nll(tiny, fact.text, ids).detach())
         assert after < before
         assert float(edit.numbers["loss"][0]) == pytest.approx(after, rel=1e-4)
-        assert edit.settings["bound"] == 0.02
+        assert edit.settings == {"layer": 0, "bound": 0.02, "rate": 0.02, "steps": 25, "stop": 0.01}
 
 
 def test_refusals(tiny: fm.Model) -> None:
     for options, named in (({"bound": 0.0}, "bound"), ({"rate": -1.0}, "rate"), ({"steps": 0}, "steps")):
         with refuses(InputError, ValueError, named):
             ft_l(tiny, FACTS[0], **options)
+    with refuses(InputError, ValueError, "'paris'", "times its own norm"):
+        ft_l(tiny, FACTS[0], bound=1e3)

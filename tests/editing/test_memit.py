@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import ffnmem as fm
@@ -26,7 +28,7 @@ def test_without_weight_it_goes_all_the_way(tiny: fm.Model) -> None:
 
 def test_settings_are_recorded(tiny: fm.Model) -> None:
     moment = moment_of(tiny)
-    edit = memit(tiny, FACTS[:1], moment=moment, layer=1, layers=2, **OPTIONS)  # type: ignore[arg-type]
+    edit = memit(tiny, replace(FACTS[0], prompt="The city of {}"), moment=moment, layer=1, layers=2, **OPTIONS)  # type: ignore[arg-type]
     assert edit.layers == (0, 1)
     assert edit.settings["weight"] == pytest.approx(SHARE * tiny.d_mlp)
     with refuses(InputError, ValueError, "weight"):

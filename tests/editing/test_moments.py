@@ -174,3 +174,13 @@ def test_a_second_moment_of_nothing_shipped(atlas: fm.Model) -> None:
         other.ffn[0].values[0, 0] += 1
     with refuses(InputError, ValueError, other.fingerprint):
         load_second_moment(None, other)
+
+
+def test_rounding_of_float32_products_is_no_rank(tiny: fm.Model) -> None:
+    """Help tells a user to look at the rank: fewer tokens than neurons must not look like enough of them."""
+    text = "Paris is the city of France"
+    tokens = len(tiny.tokenize(text)) - int(tiny.prepend_bos)
+    frame = second_moment(tiny, [text]).to_frame()
+    assert tokens < tiny.d_mlp
+    assert frame["rank"].tolist() == [tokens] * tiny.n_layers
+    assert frame["condition"].tolist() == [math.inf] * tiny.n_layers

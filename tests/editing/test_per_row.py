@@ -140,3 +140,29 @@ def test_hooks_refuse_another_model(tiny: fm.Model, make_tiny: Callable[..., fm.
     with refuses(ModelError, ValueError, other.fingerprint), made(tiny).hooks(other):
         pass
     assert hook_count(other.bridge) == before
+
+
+def test_an_edit_does_not_act_twice(tiny: fm.Model) -> None:
+    """In the weights and as hooks, or as hooks of two blocks, it would be added twice, and nothing would say so."""
+    edit = made(tiny)
+    both = edit + made(tiny, seed=3)
+    with edit.hooks(tiny):
+        for other in (edit, both):
+            with refuses(InputError, ValueError, "hooks", "already"), other.hooks(tiny):
+                pass
+            with refuses(InputError, ValueError, "hooks", "already"):
+                other.apply(tiny)
+        with refuses(InputError, ValueError, "hooks", "already"):
+            edit.diff(tiny, "The city of Paris is")
+        with made(tiny, seed=3).hooks(tiny):
+            assert len(tiny.interventions) == 2
+    with edit.applied(tiny), refuses(InputError, ValueError, "applied", "already"), both.hooks(tiny):
+        pass
+    assert not tiny.interventions
+
+
+def test_rows_refuse_another_models_batch(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
+    """Edits of float32 weights would run over those of bfloat16 without a word."""
+    rows, other = Rows([made(tiny)], [0]), make_tiny(dtype="bfloat16")
+    with refuses(ModelError, ValueError, other.fingerprint):
+        answer(PlainLayers(other), [Question((3, 50, 120), ((7,),))], rows.changing, start=rows.lowest)

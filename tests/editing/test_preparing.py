@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.editing.accumulating import second_moment
 from ffnmem.editing.edit import LayerChange
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
     check_change,
+    check_reaches,
     find_values,
     finished,
     make_plan,
@@ -19,9 +21,10 @@ from ffnmem.editing.preparing import (
     weight_norm,
 )
 from ffnmem.editing.settings import Settings
-from ffnmem.errors import InputError
+from ffnmem.errors import InputError, OutOfRangeError
 from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of, random_like
 from tests.helpers import refuses
+from tests.scanning.texts import tiny_texts
 
 
 def test_the_prompt_itself_is_always_the_first_context(tiny: fm.Model) -> None:
@@ -64,12 +67,64 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     found = find_values(plan)
     change = LayerChange(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
     row = numbers_of(plan.requests[1], found[1], change=0.25)
-    edit = finished(plan, [1], "mine", [change], [row], extra=7)
+    edit = finished(plan, [1], "mine", [change], [row], {**plan.value_words(), "extra": 7})
     assert edit.facts == (FACTS[1],)
     assert edit.targets == ("Paris city",)
-    assert {"layer", "steps", "rate", "extra", "contexts", "context_seed", "source"} <= set(edit.settings)
+    assert edit.settings == {
+        **plan.settings.to_dict(),
+        "contexts": list(CONTEXTS),
+        "context_seed": plan.seed,
+        "extra": 7,
+    }
+    assert edit.settings["steps"] == 2
     assert edit.numbers["id"].tolist() == ["rome"]
     assert edit.numbers["change"].tolist() == [0.25]
     assert isinstance(edit.to_frame(), pd.DataFrame)
     assert one_or_all(FACTS[0], [edit]) is edit
     assert one_or_all(FACTS[:1], [edit]) == (edit,)
+
+
+def test_a_settings_object_is_checked_as_names_are(tiny: fm.Model) -> None:
+    """Steps of none, a rate that goes uphill, a layer beyond the model: each would give an edit that is none."""
+    for bad, named in (
+        (Settings(0, steps=0), "steps"),
+        (Settings(0, rate=-1.0), "rate"),
+        (Settings(0, plain=2.0), "plain"),
+    ):
+        with refuses(InputError, ValueError, named):
+            make_plan(tiny, FACTS, contexts=CONTEXTS, settings=bad)
+    with refuses(OutOfRangeError, IndexError, "99"):
+        make_plan(tiny, FACTS, contexts=CONTEXTS, settings=Settings(99))
+    assert make_plan(tiny, FACTS, contexts=CONTEXTS, settings=Settings(-1)).settings.layer == tiny.n_layers - 1
+    with refuses(InputError, ValueError, "layer is 1", "layer 0"):
+        make_plan(tiny, FACTS, contexts=CONTEXTS, layer=1, settings={"layer": 0})
+    for name, value in (("rate", float("nan")), ("steps", 0)):
+        with refuses(InputError, ValueError, name):
+            make_plan(tiny, FACTS, contexts=CONTEXTS, settings={name: value})
+
+
+def test_the_plain_prompt_counts_once(tiny: fm.Model) -> None:
+    """A prompt that stands among the contexts twice would get more than its share of the averages."""
+    assert make_plan(tiny, FACTS, contexts=("I know. {}", "{}")).contexts == ("{}", "I know. {}")
+    assert make_plan(tiny, FACTS, contexts=("{}", "I know. {}", "{}")).contexts == ("{}", "I know. {}")
+
+
+def test_a_moment_that_lacks_the_layer_is_told_at_once(tiny: fm.Model) -> None:
+    """Not after the minutes that v* takes."""
+    plan = plan_of(tiny, moment=second_moment(tiny, tiny_texts(), layers=[0]))
+    plan.check_moment([0])
+    with refuses(OutOfRangeError, IndexError, "layer 1"):
+        plan.check_moment([0, 1])
+    with refuses(InputError, ValueError, "ridge"):
+        plan.check_moment([0], -1.0)
+
+
+def test_a_layer_that_reaches_no_answer_is_said(tiny: fm.Model) -> None:
+    """The last layer writes at the subject, the answer is read behind it: δ stays zero, and so would the edit."""
+    plan = plan_of(tiny, layer=-1)
+    found = find_values(plan)
+    with refuses(InputError, ValueError, "layer 1", "'Paris'", "earlier layer"):
+        check_reaches(plan, plan.requests[0], found[0])
+    assert found[0].steps
+    near = plan_of(tiny, layer=0)
+    check_reaches(near, near.requests[0], find_values(near)[0])

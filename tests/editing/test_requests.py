@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import ffnmem as fm
-from ffnmem.editing.requests import as_facts, make_requests
+from ffnmem.editing.requests import make_requests
 from ffnmem.errors import InputError
+from ffnmem.facts.fact import as_facts
 from tests.editing.plans import CONTEXTS, FACTS
 from tests.helpers import refuses
 

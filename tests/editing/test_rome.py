@@ -7,11 +7,12 @@ import torch
 
 import ffnmem as fm
 from ffnmem.editing.edit import Edit
+from ffnmem.editing.preparing import find_values
 from ffnmem.editing.rome import rome
 from ffnmem.editing.settings import Settings
 from ffnmem.errors import InputError
 from ffnmem.models.generating import generate
-from tests.editing.plans import CONTEXTS, FACTS, moment_of
+from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of
 from tests.helpers import allclose, refuses
 
 SETTINGS = {"steps": 5}
@@ -35,7 +36,9 @@ def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
         assert allclose(change.left[0], u / u.norm(), 1e-4)
         key = averaged if keys == "consistent" else coefficients[0]
         assert float(edit.numbers["key_u"][0]) == pytest.approx(float(key @ change.left[0]), rel=1e-4)
+        found = find_values(plan_of(tiny, [fact], moment=moment, settings=SETTINGS, layer=0))[0]
         written = (key @ change.left[0]) * change.right[0]
+        assert allclose(written, found.delta.double(), 1e-4)
         delta = float(edit.numbers["delta"][0])
         plain = fm.capture(tiny, fact.text.split(fact.subject)[0] + fact.subject).ffn_out[0][0, -1]
         assert float(written.norm()) == pytest.approx(delta * float(plain.norm()), rel=1e-3)

@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.editing.edit import Edit
 from ffnmem.editing.moments import SecondMoment
 from ffnmem.errors import FileError, InputError
 from ffnmem.evaluation import Scores, evaluate, evaluating
 from ffnmem.facts import Fact
-from tests.editing.edits import same_bits, weights
+from tests.editing.edits import made, same_bits, weights
 from tests.evaluation.made import EIFFEL, FACTS, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
 from tests.helpers import allclose, refuses
 
@@ -136,7 +137,9 @@ def test_resumes(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeyp
     assert Scores.load(tmp_path / "whole").to_dict() == whole.to_dict()
 
 
-def test_refuses_another_run(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
+def test_refuses_another_run(
+    tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Facts, options or editors of another run in one table."""
     evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, **QUICK)
     with refuses(FileError, OSError, "facts", "another folder"):
@@ -145,6 +148,37 @@ def test_refuses_another_run(tiny64: fm.Model, moment: SecondMoment, tmp_path: P
         evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, ridge=1e-3, **QUICK)
     with refuses(FileError, OSError, "editors"):
         evaluate(tiny64, FACTS[:1], "emmet", moment=moment, out=tmp_path, **QUICK)
+    monkeypatch.setattr(tiny64, "prepend_bos", not tiny64.prepend_bos)
+    with refuses(FileError, OSError, "prepend_bos"):
+        evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, **QUICK)
+
+
+def own(model: fm.Model, facts: list[fm.Fact]) -> list[Edit]:
+    return [made(model, fact=fact) for fact in facts]
+
+
+def other(model: fm.Model, facts: list[fm.Fact]) -> list[Edit]:
+    return [made(model, fact=fact, seed=7) for fact in facts]
+
+
+def test_a_folder_knows_functions_by_their_code(tiny64: fm.Model, tmp_path: Path) -> None:
+    """Another function of the same name would be given the first one's results."""
+    options: dict[str, Any] = {"draws": 20, "metrics": ("ES",), "out": tmp_path / "one"}
+    first = evaluate(tiny64, FACTS[:1], own, **options)
+    assert evaluate(tiny64, FACTS[:1], own, **options).to_dict() == first.to_dict()
+    changed = other
+    changed.__name__ = changed.__qualname__ = "own"
+    with refuses(FileError, OSError, "own_editors"):
+        evaluate(tiny64, FACTS[:1], changed, **options)
+    with refuses(InputError, ValueError, "lambda"):
+        evaluate(tiny64, FACTS[:1], lambda model, facts: own(model, facts), **{**options, "out": tmp_path / "two"})
+    assert not (tmp_path / "two").exists()
+
+
+def test_an_editor_that_gives_no_edits_is_told(tiny64: fm.Model) -> None:
+    """A function that forgot its return would end in a traceback."""
+    scores = evaluate(tiny64, FACTS[:1], lambda model, facts: None, draws=20, metrics=("ES",))
+    assert "gave 0 edits for 1 facts" in scores.failures["failure"].iloc[0]
 
 
 def test_refuses(tiny64: fm.Model) -> None:

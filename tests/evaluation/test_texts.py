@@ -22,13 +22,13 @@ NOBODY = "nobody"
 
 
 def by_hand(model: fm.Model, texts: tuple[str, ...], edit: Edit) -> tuple[float, float]:
-    """All tokens of all texts, one whole pass a prefix."""
+    """All tokens of all texts but what BOS alone predicts, one whole pass a prefix."""
     kl, old, new = [], [], []
     for text in texts:
         ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
-        clean, changed = whole(model, ids, None), whole(model, ids, edit)
+        clean, changed = whole(model, ids, None)[1:], whole(model, ids, edit)[1:]
         kl += (clean.exp() * (clean - changed)).sum(-1).tolist()
-        at = torch.tensor(ids).unsqueeze(1)
+        at = torch.tensor(ids[1:]).unsqueeze(1)
         old += clean.gather(1, at).squeeze(1).tolist()
         new += changed.gather(1, at).squeeze(1).tolist()
     mean_old, mean_new = sum(old) / len(old), sum(new) / len(new)

@@ -169,3 +169,16 @@ def test_goes_on_where_it_stopped(tiny: fm.Model, tmp_path: Path, monkeypatch: p
     assert [trace.to_dict() for trace in again.traces] == [trace.to_dict() for trace in whole.traces]
     with refuses(FileError, OSError, "seed", "0", "1"):
         many(tiny, KNOWN, out=tmp_path / "run", seed=1)
+
+
+def test_facts_that_are_added_have_the_noise_of_the_folder(tiny: fm.Model, tmp_path: Path) -> None:
+    """The noise of all facts together would be another one, and the folder would be refused."""
+    first = many(tiny, KNOWN[:1], noise=None, out=tmp_path)
+    more = many(tiny, KNOWN, noise=None, out=tmp_path)
+    assert len(more) == len(KNOWN)
+    assert {trace.noise for trace in more.traces} == {trace.noise for trace in first.traces}
+    assert noise_scale(tiny, KNOWN) != first.traces[0].noise
+
+
+def test_one_fact_will_do_and_a_text_will_not(tiny: fm.Model) -> None:
+    assert len(trace_facts(tiny, KNOWN[0], kinds=("state",), samples=2)) == 1
