@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import argparse
 import random
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import torch
+from matplotlib.axes import Axes
 
 import ffnmem as fm
+from ffnmem.cli.figure import save_axes
 from ffnmem.editing.preparing import find_values, make_plan
 from ffnmem.evaluation_plots import plot_convergence
 from ffnmem.facts import Fact
@@ -24,6 +28,10 @@ def sample(limit: int, seed: int) -> list[Fact]:
     """Facts with a new target and neighbours."""
     usable = [fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours]
     return random.Random(seed).sample(usable, limit)
+
+
+def drawn(frame: pd.DataFrame, quality: str, ax: Axes) -> Axes:
+    return plot_convergence(frame, ax, quality)
 
 
 def main() -> None:
@@ -40,8 +48,7 @@ def main() -> None:
     frame = fm.convergence(model, "atlas", keys.float(), layer, COUNTS, seed=arguments.seed, quality=quality)
     print(frame.rename(columns={"quality": "S"}).round(3).to_string(index=False))
     if arguments.plot:
-        axes = plot_convergence(frame, quality=f"S of {len(facts)} edits")
-        axes.get_figure(root=True).savefig(arguments.plot, dpi=150, bbox_inches="tight")
+        save_axes([partial(drawn, frame, f"S of {len(facts)} edits")], arguments.plot)
 
 
 if __name__ == "__main__":

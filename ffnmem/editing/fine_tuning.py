@@ -40,7 +40,7 @@ def ft_l(
 
     Args:
         model, facts, target, layer, force, progress: as :func:`ffnmem.rome` has them.
-        bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a fiftieth of the
+        bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a thirtieth of the
             root mean square of the layer's values.
         rate: Adam's; default as large as the bound.
         steps, stop: at most so many, until the loss is so low.
@@ -58,7 +58,7 @@ def ft_l(
         natural = BOUND
     else:
         values = model.ffn[at].values
-        natural = weight_norm(model, at) / values.numel() ** 0.5 / 50
+        natural = weight_norm(model, at) / values.numel() ** 0.5 / 30
     limit = natural if bound is None else bound
     pace = limit if rate is None else rate
     for name, value in (("bound", limit), ("rate", pace)):
