@@ -161,8 +161,8 @@ writes = {"C": edit.diff(model, eiffel).writes, "identity": plain.diff(model, ei
 pd.concat({name: table.set_index("token")["share"] for name, table in writes.items()}, axis=1).round(3).T
 
 # %% [markdown]
-# The change of weights is smaller, and does more harm: a third of the Arc de Triomphe has left Paris. The last table says
-# why. It is what the edit adds at each token of the prompt, as a share of what the FFN writes. With C it writes at
+# The change of weights is smaller, and does more harm: a third of the Arc de Triomphe has left Paris. The last table
+# says why. It is what the edit adds at each token of the prompt, as a share of what the FFN writes. With C it writes at
 # `Tower` and little elsewhere; with an identity, everywhere.
 #
 # ## Many facts, several editors

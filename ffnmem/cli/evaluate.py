@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,7 +124,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, form: str, **option
     model = choice.load()
     if options["known"]:
         facts = known_facts(model, facts)
-    with Progress() as bars:
+    with Progress() as bars, goes_on(options["out"]):
         report = partial(bars.report, "evaluate")
         if options["at"] is not None:
             found: Scores | Sweep | Decay = decay(model, facts, options, arguments, report)
@@ -134,6 +136,17 @@ def evaluate(context: click.Context, /, choice: ModelChoice, form: str, **option
     if path is not None:
         draw(model, facts, found, path, options)
         note(f"wrote {path}")
+
+
+@contextmanager
+def goes_on(out: str | None) -> Iterator[None]:
+    """A block after whose Ctrl-C the user is told where the work is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out is not None:
+            note(f"stopped: what is done is kept in {out}, and the same command goes on from there")
+        raise
 
 
 def check_options(context: click.Context) -> None:

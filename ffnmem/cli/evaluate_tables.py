@@ -125,9 +125,9 @@ def relation_table(scores: Scores) -> Table:
 
 def failure_table(failures: pd.DataFrame) -> Table:
     """The first facts that were not edited, and why."""
-    names = [name for name in ("editor", "id", "failure") if name in failures]
+    names = [name for name in ("layer", "editor", "id", "failure") if name in failures]
     table = plain_table(*names, left=names[:-1], wraps=["failure"])
-    table.title = Text(f"{len(failures):,} facts were not edited")
+    table.title = Text(f"{len(failures):,} edits were not made")
     table.title_justify, table.title_style = "left", "bold"
     for row in failures.head(REASONS).to_dict("records"):
         table.add_row(*(user_text(str(row[name])) for name in names))
@@ -142,6 +142,9 @@ def print_sweep(sweep: Sweep) -> None:
         if table is not None:
             out.print(table)
             out.print()
+    if len(sweep.failures):
+        out.print(failure_table(sweep.failures))
+        out.print()
     rows = {"facts": Text(f"{len(next(iter(sweep.scores.values()))):,}, each edited by itself")}
     if "S" in set(sweep.frame.dropna(subset="mean")["metric"]):
         rows["best"] = Text(f"layer {sweep.best()} by S")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -154,7 +155,8 @@ class Batch:
         made = editor.all(self.setup, facts)
         found = [made] if isinstance(made, Edit) else list(made) if isinstance(made, Iterable) else []
         if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):
-            raise InputError(f"editor {editor.name} gave {len(found)} edits for {len(facts)} facts: give each its own")
+            gave = reprlib.repr(made)
+            raise InputError(f"editor {editor.name} gave {gave} for {len(facts)} facts: give each an Edit of its own")
         return list(found)
 
 

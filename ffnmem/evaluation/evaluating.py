@@ -29,7 +29,7 @@ from .scores import ABOUT, DRAWS, Scores
 from .texts import LENGTH, Source, Texts, drift_texts
 from .writing import References, Writer
 
-CHUNK = 16  # facts whose v* are found together, and that are kept together
+CHUNK = 8  # facts whose v* are found together, and that are kept together
 
 Progress = Callable[[int, int], None]
 
@@ -104,7 +104,7 @@ def evaluate(
     if out is not None:
         made_by: dict[str, Any] = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
         made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
-        folder = Folder(out, {**made_by, "facts": digest([f.to_dict() for f in every]), **settings})
+        folder = Folder(out, {**made_by, "facts": f"{len(every)}, {digest([f.to_dict() for f in every])}", **settings})
     frames = list(chunks(bench, every, editors, folder, progress))
     scores = Scores(
         cases=pd.concat(frames, ignore_index=True),

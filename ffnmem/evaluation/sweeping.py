@@ -52,6 +52,13 @@ class Sweep:
         tables = [one.summary.drop(columns="editor").assign(layer=layer) for layer, one in self.scores.items()]
         return pd.concat(tables, ignore_index=True)[["layer", "metric", "mean", "low", "high", "n"]]
 
+    @property
+    def failures(self) -> pd.DataFrame:
+        """The facts that were not edited: layer, then as :attr:`Scores.failures`."""
+        tables = [one.failures.assign(layer=layer) for layer, one in self.scores.items()]
+        found = pd.concat(tables, ignore_index=True)
+        return found[["layer", *found.columns.drop("layer")]]
+
     def best(self, metric: str = "S") -> int:
         """The layer with the largest mean, the lowest of equal ones. Raises InputError for what was not measured."""
         rows = self.frame[self.frame["metric"] == check_choice("metric", metric, list(self.frame["metric"].unique()))]
@@ -66,7 +73,7 @@ class Sweep:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        found = {"editor": self.editor, "layers": plain_records(self.frame)}
+        found = {"editor": self.editor, "layers": plain_records(self.frame), "failures": plain_records(self.failures)}
         return {**found, "provenance": self.provenance.as_dict()}
 
     def plot(self, trace: Traces | pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:

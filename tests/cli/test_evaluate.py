@@ -62,7 +62,7 @@ def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_pat
     cases = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv", "--cases").stdout
     assert len(pd.read_csv(io.StringIO(cases))) == 12
     out = " ".join(table("evaluate", *files, *more, "-o", tmp_path / "out", "--relations").split())
-    for part in ("knows", "facts were not edited"):
+    for part in ("knows", "edits were not made"):
         assert (part in out) == (part != "knows")
     assert "has no new target" in out
 
@@ -90,7 +90,7 @@ def test_sequential(tiny: fm.Model, files: tuple[Any, ...]) -> None:
     assert {row["edits"] for row in found["edits"]} == {1, 3}
     out = table("evaluate", *files, "--editor", "memit", "--set", "steps=2", "--sequential", "1,4")
     assert "one edit after another" in " ".join(out.split())
-    assert "1 facts were not edited" in " ".join(out.split())
+    assert "1 edits were not made" in " ".join(out.split())
 
 
 def test_known_facts_only(files: tuple[Any, ...]) -> None:
@@ -131,6 +131,28 @@ def test_mistakes(
 def test_no_moment(files: tuple[Any, ...]) -> None:
     mistake("evaluate", *files[:4], named=("comes without a second moment",))
     assert json.loads(run("evaluate", *files[:4], "--editor", "ft_l", "--json").stdout)["failures"]
+
+
+def test_sweep_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:
+    """A layer without scores would otherwise stand there without a reason."""
+    write_facts([NO_TARGET], tmp_path / "none.jsonl")
+    arguments = ("evaluate", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--sweep", "--layer", 0)
+    found = data(*arguments)
+    assert [row["layer"] for row in found["failures"]] == [0]
+    assert "no new target" in found["failures"][0]["failure"]
+    assert "no new target" in " ".join(table(*arguments).split())
+
+
+def test_an_interrupted_run_says_where_its_work_is(
+    files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_args: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ffnmem.evaluation.evaluate", stop)
+    for more, told in (((), False), (("-o", tmp_path / "run"), True)):
+        found = run("evaluate", *files, *more, status=130)
+        assert ("the same command goes on" in found.stderr) == told
 
 
 def test_csv_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_own_editor_must_give_edits(tiny64: fm.Model) -> None:
 
     (editor,) = choose((short,))
     batch = set_up(PlainLayers(tiny64), (editor,), None, layer=None, seed=0).start(FACTS)
-    assert all("gave 0 edits for 1 facts" in str(edit) for edit in batch.edits(editor))
+    assert all(" for 1 facts: give each an Edit of its own" in str(edit) for edit in batch.edits(editor))
 
 
 def test_protected_keys(tiny64: fm.Model, moment: SecondMoment) -> None:

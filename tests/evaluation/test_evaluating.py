@@ -178,7 +178,7 @@ def test_a_folder_knows_functions_by_their_code(tiny64: fm.Model, tmp_path: Path
 def test_an_editor_that_gives_no_edits_is_told(tiny64: fm.Model) -> None:
     """A function that forgot its return would end in a traceback."""
     scores = evaluate(tiny64, FACTS[:1], lambda model, facts: None, draws=20, metrics=("ES",))
-    assert "gave 0 edits for 1 facts" in scores.failures["failure"].iloc[0]
+    assert "gave None for 1 facts" in scores.failures["failure"].iloc[0]
 
 
 def test_refuses(tiny64: fm.Model) -> None:
