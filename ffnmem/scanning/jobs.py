@@ -27,6 +27,7 @@ from .state_file import Identity, Progress, StateFile
 from .writing import CORPUS, STATE
 
 LOCK = ".lock"
+LEFT = (".*.tmp", ".tmp??????")  # names of ours, and of safetensors, for what is being written
 
 
 def prepare(out: str | Path) -> Path:
@@ -51,8 +52,9 @@ def held(folder: Path) -> Iterator[Path]:
     try:
         with lock:
             for place in (folder, folder / CORPUS):  # nobody else packs into a store
-                for leftover in () if place.is_symlink() else place.glob(".*.tmp"):
-                    leftover.unlink(missing_ok=True)
+                for pattern in () if place.is_symlink() else LEFT:
+                    for leftover in place.glob(pattern):
+                        leftover.unlink(missing_ok=True)
             yield folder
     except Timeout:
         raise FileError(f"another scan is writing to {folder}: wait for it, or name another folder") from None

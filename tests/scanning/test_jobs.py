@@ -22,9 +22,11 @@ from tests.scanning.corpora import SMALL, digests, texts
 def test_that_two_scans_do_not_write_to_one_folder(tiny: fm.Model, tmp_path: Path) -> None:
     folder = prepare(tmp_path / "deep" / "out")
     (folder / ".state.safetensors.1234.tmp").write_text("what a killed scan was writing")
+    (folder / ".tmpK9nrHs").write_text("what safetensors was writing for it")
     with held(folder):
         assert not list(folder.glob("*.tmp"))
         assert not list(folder.glob(".*.tmp"))
+        assert not list(folder.glob(".tmp*"))
         with refuses(FileError, OSError, str(folder), "another scan is writing"):
             fm.scan(tiny, ["The city of Paris"], folder, **SMALL)
     assert fm.scan(tiny, ["The city of Paris"], folder, **SMALL).complete
