@@ -30,6 +30,7 @@ from ffnmem.editing.values import optimise
 from ffnmem.facts import Fact
 
 LAYER, STEPS, ROWS = 5, 20, 21
+SETTINGS = {"steps": STEPS, "rate": 0.02, "stop": 0.0, "clamp": 1e9, "relative": False}
 BARS = {"one": 4, "batch": 2}
 
 
@@ -44,8 +45,7 @@ def contexts() -> list[str]:
 
 
 def plan_of(model: fm.Model, count: int) -> Plan:
-    settings = {"steps": STEPS, "rate": 0.02, "stop": 0.0, "clamp": 1e9, "relative": False}
-    return make_plan(model, [fact(i) for i in range(count)], layer=LAYER, contexts=contexts(), settings=settings)
+    return make_plan(model, [fact(i) for i in range(count)], layer=LAYER, contexts=contexts(), settings=SETTINGS)
 
 
 def plain(network: Any, model: fm.Model, plan: Plan, request: Request, last: bool) -> torch.Tensor:
@@ -120,8 +120,7 @@ def moment_of(model: fm.Model) -> fm.SecondMoment:
 def whole(model: fm.Model, moment: fm.SecondMoment, count: int) -> None:
     """A call of ``fm.rome`` as a new user makes it: nothing is kept from the one before."""
     fresh = replace(moment, _kept={})
-    settings = {"steps": STEPS, "rate": 0.02, "stop": 0.0, "clamp": 1e9, "relative": False}
-    fm.rome(model, [fact(i) for i in range(count)], layer=LAYER, moment=fresh, settings=settings, force=True)
+    fm.rome(model, [fact(i) for i in range(count)], layer=LAYER, moment=fresh, settings=SETTINGS, force=True)
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 
 import ffnmem as fm
 from ffnmem.cli.figure import save_axes
-from ffnmem.editing.preparing import find_values, make_plan
+from ffnmem.editing.joint import keys_of
+from ffnmem.editing.preparing import make_plan
 from ffnmem.evaluation_plots import plot_convergence
 from ffnmem.facts import Fact
 
@@ -42,10 +42,10 @@ def main() -> None:
     arguments = parser.parse_args()
     model, facts = fm.load("atlas"), sample(arguments.limit, arguments.seed)
     plan = make_plan(model, facts, seed=arguments.seed)
-    keys = torch.stack([found.key for found in find_values(plan)])
     quality = fm.edit_quality(model, facts, contexts=plan.contexts, seed=arguments.seed)
     layer = plan.settings.layer
-    frame = fm.convergence(model, "atlas", keys.float(), layer, COUNTS, seed=arguments.seed, quality=quality)
+    keys = keys_of(plan, plan.requests, layer).float()
+    frame = fm.convergence(model, "atlas", keys, layer, COUNTS, seed=arguments.seed, quality=quality)
     print(frame.rename(columns={"quality": "S"}).round(3).to_string(index=False))
     if arguments.plot:
         save_axes([partial(drawn, frame, f"S of {len(facts)} edits")], arguments.plot)

@@ -80,6 +80,11 @@ def appearing(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def readable(path: Path) -> None:
+    """Give a file the permissions of any new one: safetensors makes files that only their owner can read."""
+    path.chmod(0o666 & ~current_umask())
+
+
 def current_umask() -> int:
     """What new files are made without; there is no way to ask but to set it."""
     mask = os.umask(0o022)

@@ -28,6 +28,8 @@ from .options import (
 from .output import print_csv, print_json
 from .project import read_neurons
 from .tables import (
+    ADDS,
+    TAKES,
     console,
     decimals,
     explain_negatives,
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
 
 HOWS = ("zero", "mean")
 ATTRIBUTIONS = ("direct", "paths", "integrated-gradients")
-ADDS, TAKES = "#0087d7", "#d75f00"  # as in attribute_tables, which needs torch
 
 at_option = click.option(
     "--at",

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from ..reports.tables import Prediction, predictions
 from .tables import (
+    ADDS,
+    TAKES,
     OneLine,
     decimals,
     explain_negatives,
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from ..models import Model
 
 PREDICTIONS = 5
-ADDS, TAKES = "#0087d7", "#d75f00"  # seen on light and on dark terminals
 
 
 def heading(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> Table:

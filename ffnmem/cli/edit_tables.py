@@ -9,6 +9,8 @@ import pandas as pd
 from rich.text import Text
 
 from .tables import (
+    ADDS,
+    TAKES,
     captioned,
     console,
     decimals,
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 TITLES = {"prompt": "the prompt", "paraphrase": "the same in other words", "neighbour": "about neighbours", "other": ""}
 MOST = 4  # facts whose numbers are listed
 COMPONENTS = 4
-ADDS, TAKES = "#0087d7", "#d75f00"  # as in ffnmem ablate
 
 
 def print_tables(

@@ -12,6 +12,7 @@ from rich.text import Text
 from .tables import captioned, console, labelled, number, plain_table, provenance_line, user_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from ..evaluation import Decay, Scores, Sweep
@@ -35,23 +36,32 @@ def print_scores(scores: Scores, relations: bool, folder: str | None) -> None:
     out = console()
     before = before_row(scores)
     summary = pd.concat([before, scores.summary], ignore_index=True) if before is not None else scores.summary
-    for names, title in TABLES:
-        table = score_table(summary, "editor", names, title)
-        if table is not None:
-            out.print(table)
-            out.print()
+    print_tables(out, summary, "editor", TABLES)
     if relations:
         out.print(relation_table(scores))
         out.print()
-    if len(scores.failures):
-        out.print(failure_table(scores.failures))
-        out.print()
+    print_failures(out, scores.failures)
     rows = {"facts": Text(f"{len(scores):,}, each edited by itself")}
     if folder is not None:
         rows["kept in"] = user_text(folder)
     out.print(labelled(rows))
     out.print()
     out.print(provenance_line(scores.provenance.as_dict(), out.width))
+
+
+def print_tables(out: Console, summary: pd.DataFrame, column: str, tables: Sequence[tuple[Sequence[str], str]]) -> None:
+    """The tables in which something was measured, each with its title."""
+    for names, title in tables:
+        table = score_table(summary, column, names, title)
+        if table is not None:
+            out.print(table)
+            out.print()
+
+
+def print_failures(out: Console, failures: pd.DataFrame) -> None:
+    if len(failures):
+        out.print(failure_table(failures))
+        out.print()
 
 
 def before_row(scores: Scores) -> pd.DataFrame | None:
@@ -137,14 +147,8 @@ def failure_table(failures: pd.DataFrame) -> Table:
 def print_sweep(sweep: Sweep) -> None:
     """The scores of each layer."""
     out = console()
-    for names, title in ((MAIN, f"{sweep.editor} by layer, in percent"), (SIZES, SIZED)):
-        table = score_table(sweep.frame, "layer", names, title)
-        if table is not None:
-            out.print(table)
-            out.print()
-    if len(sweep.failures):
-        out.print(failure_table(sweep.failures))
-        out.print()
+    print_tables(out, sweep.frame, "layer", ((MAIN, f"{sweep.editor} by layer, in percent"), (SIZES, SIZED)))
+    print_failures(out, sweep.failures)
     rows = {"facts": Text(f"{len(next(iter(sweep.scores.values()))):,}, each edited by itself")}
     if "S" in set(sweep.frame.dropna(subset="mean")["metric"]):
         rows["best"] = Text(f"layer {sweep.best()} by S")
@@ -156,16 +160,7 @@ def print_sweep(sweep: Sweep) -> None:
 def print_decay(decay: Decay) -> None:
     """The scores of all edits so far, after so many."""
     out = console()
-    for names, title in (
-        (MAIN, f"{decay.editor}, one edit after another, in percent"),
-        (SIZES, SIZED),
-        (DRIFT, DRIFTED),
-    ):
-        table = score_table(decay.frame, "edits", names, title)
-        if table is not None:
-            out.print(table)
-            out.print()
-    if len(decay.failures):
-        out.print(failure_table(decay.failures))
-        out.print()
+    title = f"{decay.editor}, one edit after another, in percent"
+    print_tables(out, decay.frame, "edits", ((MAIN, title), (SIZES, SIZED), (DRIFT, DRIFTED)))
+    print_failures(out, decay.failures)
     out.print(provenance_line(decay.provenance.as_dict(), out.width))

@@ -14,7 +14,7 @@ from .guard import Command, note
 from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, text
 from .output import print_csv, print_json
 from .progress import Progress
-from .scan import DIVISIONS, shard
+from .scan import column_option, documents_option, shard
 from .tables import console, labelled, number, plain_table, provenance_line, user_text
 
 if TYPE_CHECKING:
@@ -34,14 +34,8 @@ if TYPE_CHECKING:
     "--context", type=COUNT, metavar="N", help="The longest sequence in tokens, BOS included.  [default: 128]"
 )
 @click.option("--shard", type=shard, default="0/1", metavar="I/N", help="Only the I-th of N parts of the text.")
-@click.option(
-    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
-)
-@click.option(
-    "--documents",
-    type=click.Choice(DIVISIONS),
-    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
-)
+@column_option
+@documents_option
 @bos_option
 @name_option
 @device_option

@@ -13,6 +13,7 @@ import ffnmem as fm
 from .guard import Command
 from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, seed_option, text
 from .output import print_json
+from .pack import DIVISIONS
 from .progress import Progress
 from .tables import console, labelled, provenance_line, user_text
 
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
 SCAN_DTYPES = ("float32", "bfloat16")
 ENGINES = ("local", "ray")  # as in ffnmem.scanning.workers, which is too slow to import for a manual
-DIVISIONS = ("paragraph", "line", "file")
+
+column_option = click.option(
+    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
+)
+documents_option = click.option(
+    "--documents",
+    type=click.Choice(DIVISIONS),
+    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
+)
 
 
 def shard(value: str) -> tuple[int, int]:
@@ -62,14 +71,8 @@ def shard(value: str) -> tuple[int, int]:
     help="Where workers run: processes of this machine, or a Ray cluster (pip install 'ffnmem[ray]').",
 )
 @click.option("--shard", type=shard, default="0/1", metavar="I/N", help="Only the I-th of N parts, to be merged later.")
-@click.option(
-    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
-)
-@click.option(
-    "--documents",
-    type=click.Choice(DIVISIONS),
-    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
-)
+@column_option
+@documents_option
 @json_option
 @bos_option
 @name_option

@@ -21,6 +21,7 @@ WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
 NARROWEST = 60
 MORE = "…"
+ADDS, TAKES = "#0087d7", "#d75f00"  # seen on light and on dark terminals
 
 
 def console() -> Console:

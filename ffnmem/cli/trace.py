@@ -135,10 +135,10 @@ def trace(
         model = choice.load()
         with late_bar("trace") as report:
             found = fm.trace_fact(model, prompt, subject, target=known, progress=report, **chosen)
-        show_one(found, form, path)
+        show(found, form, path)
     else:
         facts = chosen_facts(source, relation, limit, settings["seed"])
-        show_many(traced(choice.load(), facts, out, chosen), form, path)
+        show(traced(choice.load(), facts, out, chosen), form, path)
 
 
 def check_options(context: click.Context) -> None:
@@ -164,29 +164,19 @@ def traced(model: Model, facts: list[Fact], out: str | None, chosen: dict[str, A
         return fm.trace_facts(model, facts, out=out, progress=partial(bars.report, "traces"), **chosen)
 
 
-def show_one(found: Trace, form: str, path: Path | None) -> None:
+def show(found: Trace | Traces, form: str, path: Path | None) -> None:
+    """Cells of one fact, or means over many, in the form that was asked for."""
+    from ..tracing import Trace
+    from .trace_tables import print_trace, print_traces  # needs numpy
+
     if form == "csv":
-        frame = found.to_frame()
+        frame = found.to_frame() if isinstance(found, Trace) else found.groups
         print_csv(list(frame.columns), frame.to_dict("records"))
     elif form == "json":
         print_json(found.to_dict())
-    else:
-        from .trace_tables import print_trace  # needs numpy
-
+    elif isinstance(found, Trace):
         print_trace(found)
-    if path is not None:
-        draw(found, path)
-
-
-def show_many(found: Traces, form: str, path: Path | None) -> None:
-    if form == "csv":
-        frame = found.groups
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json(found.to_dict())
     else:
-        from .trace_tables import print_traces  # needs numpy
-
         print_traces(found)
     if path is not None:
         draw(found, path)

@@ -9,6 +9,8 @@ import numpy as np
 from rich.text import Text
 
 from .tables import (
+    ADDS,
+    TAKES,
     captioned,
     console,
     labelled,
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from ..tracing import Trace, Traces
 
-ADDS, TAKES = "#0087d7", "#d75f00"  # as in ffnmem ablate
 SHADES = " ░▒▓█"
 NEGATIVE = "-"
 WIDEST = 48  # layers of a strip; more are taken together

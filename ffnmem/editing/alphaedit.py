@@ -60,8 +60,7 @@ def alphaedit(
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
     plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
-    before = previous if isinstance(previous, Fact) else list(previous)
-    protected = as_facts(before) if before else []
+    protected = as_facts(previous, least=0)
     where = layer_range(plan, layers)
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
     form = replace(form, recorded={**form.recorded, "previous": [fact.id for fact in protected]})

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, UnsupportedModelError, listed
-from ..files import appearing, check_new_folder, current_umask, write_whole
+from ..files import appearing, check_new_folder, readable, write_whole
 from ..models import Model
 from ..models.bare_body import AGREE, HALF, plain_modules, twin
 from ..models.layout import inner
@@ -45,7 +45,7 @@ def export(edit: Edit, model: Model, folder: str | Path) -> Path:
             network.save_pretrained(place)
             plain_tokenizer(model).save_pretrained(place)
             for file in place.glob("*.safetensors"):
-                file.chmod(0o666 & ~current_umask())  # safetensors makes files that only their owner can read
+                readable(file)
     return path
 
 

@@ -102,7 +102,7 @@ def tuned(
     with torch.no_grad():
         last = float(loss_of(delta))
     change = LayerChange(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
-    ratio = check_change(plan, [change], repr(request.fact.id or request.fact.text), force)
+    ratio = check_change(plan, [change], repr(request.fact.name), force)
     numbers = numbers_of(request, None, steps=taken, loss=last, change=ratio)
     recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
     return finished(plan, [which], "ft_l", [change], [numbers], recorded)

@@ -57,7 +57,7 @@ def solved(plan: Plan, which: Sequence[int], found: Sequence[Found], form: Form,
     for request, one in zip(requests, found, strict=True):
         check_reaches(plan, request, one)
     changes = spread(plan, requests, found, form.layers, form.closed)
-    name = repr(requests[0].fact.id or requests[0].fact.text)
+    name = repr(requests[0].fact.name)
     ratio = check_change(plan, changes, name if len(requests) == 1 else f"{len(requests)} facts", force)
     rows = [numbers_of(request, one, change=ratio) for request, one in zip(requests, found, strict=True)]
     recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..errors import FileError, check_choice
-from ..files import check_destination, current_umask, replacing
+from ..files import check_destination, readable, replacing
 from ..scanning.state_file import checksum
 from .moments import Part, SecondMoment
 from .triangles import length_of
@@ -56,7 +56,7 @@ def write(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any])
             save_file(arrays, temporary, {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"})
         except SafetensorError as error:
             raise FileError(f"cannot write {path}: {error}") from None
-        temporary.chmod(0o666 & ~current_umask())  # safetensors makes files that only their owner can read
+        readable(temporary)
 
 
 def load(path: str | Path) -> SecondMoment:

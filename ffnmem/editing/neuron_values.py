@@ -60,7 +60,7 @@ def knowledge_neuron(
 def rewritten(plan: Plan, which: int, request: Request, neurons: int, times: tuple[float, float], force: bool) -> Edit:
     model = plan.model
     old, new = target_ids(model, request.fact.target_true)[0], request.ids[0]
-    name = repr(request.fact.id or request.fact.text)
+    name = repr(request.fact.name)
     if old == new:
         both = model.token_strings([new])[0]
         raise InputError(f"fact {name}: both targets begin with {both!r}, and only first tokens are rewritten")

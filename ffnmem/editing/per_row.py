@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -76,8 +77,7 @@ class Rows:
 
     def of(self, rows: Int[Tensor, " some"]) -> Rows:
         """The same for some of the rows, in their order."""
-        found = object.__new__(Rows)
-        found.edits, found.stacks, found.lowest, found.ready = self.edits, self.stacks, self.lowest, self.ready
+        found = copy.copy(self)  # which shares what is ready
         found.rows = self.rows[rows.cpu()]
         return found
 

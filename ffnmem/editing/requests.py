@@ -70,7 +70,7 @@ def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequenc
     wanted = fact.target_new if target is None else target
     if not isinstance(wanted, str | None):
         raise InputError(f"target must be a text, not {target!r}")
-    name = fact.id or fact.text
+    name = fact.name
     if wanted is None or not wanted.strip():
         raise InputError(f"fact {name!r} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
@@ -89,7 +89,7 @@ def filled(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts
     for context in contexts:
         asked = ask_about(model, context.replace("{}", fact.prompt), fact.subject)
         if len(asked.tokens) + len(ids) > model.n_ctx:
-            name = fact.id or fact.text
+            name = fact.name
             raise InputError(f"fact {name!r}: its prompt, a context and the target exceed {model.n_ctx} tokens")
         rows.append(Row(asked.tokens + ids[:-1], asked.subject_last))
     about = ask_about(model, KL_TEMPLATE, fact.subject)

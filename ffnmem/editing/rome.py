@@ -88,7 +88,7 @@ def rank_one(plan: Plan, which: int, found: Found, keys: str, ridge: float, forc
     check_reaches(plan, request, found)
     left, right, strength = factors(plan, found, keys, ridge)
     change = LayerChange(layer, left.unsqueeze(0), right.unsqueeze(0))
-    ratio = check_change(plan, [change], repr(request.fact.id or request.fact.text), force, **{"k·u": strength})
+    ratio = check_change(plan, [change], repr(request.fact.name), force, **{"k·u": strength})
     row = numbers_of(request, found, key_u=strength, change=ratio)
     recorded = {**plan.value_words(), "keys": keys, **moment_words(plan, ridge)}
     return finished(plan, [which], "rome", [change], [row], recorded)

@@ -38,7 +38,7 @@ class Case:
 def wanted_target(fact: Fact, target: str | None) -> str:
     """The new target of a fact; raises InputError where it has none, or its true one."""
     wanted = (fact.target_new if target is None else target) or ""
-    name = fact.id or fact.text
+    name = fact.name
     if not wanted.strip():
         raise InputError(f"fact {name!r} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():

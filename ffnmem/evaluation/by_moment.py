@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
@@ -25,7 +26,7 @@ NOT_HERE = ("texts", "generation")
 
 def edit_quality(
     model: Model,
-    facts: Iterable[Fact],
+    facts: Fact | Iterable[Fact],
     *,
     metric: str = "S",
     layer: SupportsIndex | None = None,
@@ -49,20 +50,19 @@ def edit_quality(
     """
     known = ("S", *(name for name, one in METRICS.items() if one.asks not in NOT_HERE))
     names = check_metrics([check_choice("metric", metric, known)], generate=False)
-    plan = make_plan(model, list(facts), layer=layer, contexts=contexts, seed=seed, settings=settings)
+    plan = make_plan(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
     found = find_values(plan)
     roles = {METRICS[name].asks for name in names}
     cases = [make_case(model, request.fact, None, roles) for request in plan.requests]
-    layers = plan.layers
 
     def quality(moment: SecondMoment) -> float:
         own = replace(plan, source=moment)
         edits = [rank_one(own, i, one, keys, RIDGE, force=True) for i, one in enumerate(found)]
-        before, after = said(layers, cases, edits)
+        before, after = said(plan.layers, cases, edits)
         rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
         table = summarised(pd.DataFrame(rows), names, draws=1, seed=seed)
         score = float(table.set_index("metric")["mean"][metric])
-        if score != score:
+        if math.isnan(score):
             raise InputError(f"no fact has a prompt for {metric}")
         return score
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -215,7 +216,7 @@ EDITORS = named(
 
 
 def own_editors(editors: Sequence[object]) -> dict[str, str]:
-    """Functions among editors by name, each with a digest of its code, so that a folder knows them again.
+    """Functions among editors by name, each with a digest of its source, so that a folder knows them again.
 
     Raises: InputError: a function that cannot be told from others of its name.
     """
@@ -223,11 +224,14 @@ def own_editors(editors: Sequence[object]) -> dict[str, str]:
     for one in editors:
         if isinstance(one, str):
             continue
-        code = getattr(one, "__code__", None)
         name = str(getattr(one, "__qualname__", type(one).__name__))
-        if code is None or "<lambda>" in name or code.co_freevars:
+        # A lambda or a closure depends on what its own lines do not say.
+        if not inspect.isfunction(one) or "<lambda>" in name or one.__closure__:
             raise InputError(f"editor {name} cannot be kept in a folder: give a function with a name, of its module")
-        text = f"{one.__module__}.{name} {code.co_code.hex()} {code.co_names} {[str(c) for c in code.co_consts]}"
+        try:
+            text = inspect.getsource(one)
+        except OSError:
+            raise InputError(f"editor {name} cannot be kept in a folder: its source is not in a file") from None
         found[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return found
 

@@ -108,6 +108,11 @@ class Fact:
             raise InputError(f"fact {self.id or self.subject!r}: one of its neighbour_prompts is empty")
 
     @property
+    def name(self) -> str:
+        """What messages and seeds call it: its id, or its prompt where it has none."""
+        return self.id or self.text
+
+    @property
     def text(self) -> str:
         """The prompt with the subject filled in: ``"The Eiffel Tower is located in the city of"``."""
         return self.ask(self.prompt)

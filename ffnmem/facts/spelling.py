@@ -12,13 +12,17 @@ def places(text: str, subject: str) -> list[int]:
     if not subject.strip():
         return []
     found = [match.start() for match in re.finditer(re.escape(subject), text)]
-    alone = [match.start() for match in re.finditer(rf"(?<!\w){re.escape(subject)}(?!\w)", text)]
-    return alone or found
+    return alone(text, subject) or found
 
 
 def mentions(text: str, subject: str) -> bool:
     """Whether a text has a subject as a word of its own."""
-    return re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", text) is not None
+    return bool(alone(text, subject))
+
+
+def alone(text: str, subject: str) -> list[int]:
+    """Where a subject begins in a text as a word of its own."""
+    return [match.start() for match in re.finditer(rf"(?<!\w){re.escape(subject)}(?!\w)", text)]
 
 
 def filled(text: str, subject: str, at: int) -> str:

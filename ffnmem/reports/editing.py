@@ -13,14 +13,13 @@ import pandas as pd
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..errors import InputError, check_count
-from ..facts import Fact
 from ..facts.asking import target_ids
 from ..files import check_destination, write_whole
 from ..models import Model
 from ..token_text import visible
 from ..tracing import Trace, trace_fact
 from ..tracing.display import described
-from .effects import Asked, Effects, prompts_of
+from .effects import Effects, prompts_of
 from .rendering import render, signed
 from .tables import Axis, Bar, Chip, Memory, bar, with_tokens
 
@@ -99,7 +98,7 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
     edit, model = effects.edit, effects.model
     pairs = list(zip(edit.facts, edit.targets, strict=True))
     fact, target = pairs[0]
-    prompts = effects.on([one for pair in pairs[:FACTS] for one in asked_of(pair)])
+    prompts = effects.on([one for pair in pairs[:FACTS] for one in prompts_of(*pair)])
     texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
     found = edit.diff(model, fact, top)
     return render(
@@ -124,10 +123,6 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
         settings=settings(edit),
         provenance={**edit.provenance.as_dict(), "edit": edit.digest},
     )
-
-
-def asked_of(pair: tuple[Fact, str]) -> list[Asked]:
-    return prompts_of(*pair)
 
 
 def groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def prompts_of(fact: Fact, target: str) -> list[Asked]:
     texts = [("prompt", fact.text)]
     texts += [("paraphrase", fact.ask(template)) for template in fact.paraphrases]
     texts += [("neighbour", text) for text in fact.prompts_about_neighbours]
-    return [Asked(kind, text, fact.target_true, target, fact.id or fact.text) for kind, text in texts]
+    return [Asked(kind, text, fact.target_true, target, fact.name) for kind, text in texts]
 
 
 @dataclass(frozen=True, eq=False)

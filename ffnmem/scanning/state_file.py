@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
-from ..files import current_umask
+from ..files import readable
 from .settings import ScanSettings
 from .state import LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState
 
@@ -86,7 +86,7 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: Progr
     try:
         # One entry of metadata: several would be written in an order that changes from run to run.
         save_file(arrays, temporary, {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"})
-        temporary.chmod(0o666 & ~current_umask())  # safetensors makes files that only their owner can read
+        readable(temporary)
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else None

@@ -166,7 +166,7 @@ def question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: b
     if isinstance(fact, Fact):
         if subject is not None:
             raise InputError(f"the fact has a subject, {fact.subject!r}: give a prompt to trace {subject!r}")
-        return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.id or fact.text
+        return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.name
     if subject is None:
         raise InputError(f"a subject is needed to trace {fact!r}: which of its words to hide")
     asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
