@@ -1,0 +1,246 @@
+"""The activation functions of FFNs with their gradients in closed form, so that both can be shown and compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..errors import InputError, check_number
+
+GELU_PAPER = "Hendrycks and Gimpel 2016, Gaussian Error Linear Units (1606.08415)"
+SWISH_PAPER = "Ramachandran et al. 2017, Searching for Activation Functions (1710.05941)"
+
+FAR = 1e3
+"""Beyond ±FAR every gradient here is at its limit in float64 too; held to it, no product becomes ∞·0."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One activation function: its names and formulas for people, its value and gradient for tensors.
+
+    Calling it is ``value``. ``value`` and ``gradient`` work elementwise, keep shape and dtype, and are finite wherever
+    the true number is one of the dtype: a float16 or bfloat16 input is worked out in float32. At a kink the gradient
+    is torch's, ReLU′(0) = 0.
+
+    Attributes:
+        name: what :func:`activation` takes.
+        title: the name for people.
+        formula: f(x) in plain Unicode.
+        gradient_formula: f′(x) in plain Unicode; Φ and φ are the normal distribution and its density, σ the logistic
+            function.
+        source: the paper.
+        value: f.
+        gradient: f′, in closed form rather than by autograd.
+        beta: β of a Swish, else None.
+    """
+
+    name: str
+    title: str
+    formula: str
+    gradient_formula: str
+    source: str
+    value: Callable[[Tensor], Tensor] = field(repr=False, compare=False)
+    gradient: Callable[[Tensor], Tensor] = field(repr=False, compare=False)
+    beta: float | None = None
+
+    def __call__(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """f(x), elementwise; raises InputError for a tensor of whole numbers."""
+        if not x.is_floating_point():
+            raise InputError(f"{self.title} takes a tensor of floating point, not {x.dtype}")
+        return self.value(x)
+
+
+def widened(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``x`` in at least float32, where the squares and products of large float16 numbers are still finite."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def relu_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """1 where x > 0, else 0; also at 0, as torch has it."""
+    return (x > 0).to(x.dtype)
+
+
+def gelu_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Φ(x) + xφ(x): the product rule on xΦ(x). Φ by erfc, which keeps its digits far to the left."""
+    z = widened(x).clamp(-FAR, FAR)
+    distribution = 0.5 * torch.erfc(-z / math.sqrt(2))
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return (distribution + z * density).to(x.dtype)
+
+
+def gelu_tanh_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """σ(2u) + 2xu′σ(2u)σ(−2u), u = √(2/π)(x + 0.044715x³): the product rule, with ½(1 + tanh u) written as σ(2u)."""
+    z = widened(x).clamp(-FAR, FAR)
+    u = math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)
+    slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * z.square())
+    return (torch.sigmoid(2 * u) + 2 * z * slope * sigmoid_slope(2 * u)).to(x.dtype)
+
+
+def sigmoid_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """σ(x)(1 − σ(x))."""
+    return sigmoid_slope(widened(x)).to(x.dtype)
+
+
+def sigmoid_slope(z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """σ(z)σ(−z), which is σ(z)(1 − σ(z)) without the lost digits of 1 − σ(z) at a large z."""
+    return torch.sigmoid(z) * torch.sigmoid(-z)
+
+
+def swish_value(x: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
+    """xσ(βx)."""
+    z = widened(x)
+    return (z * torch.sigmoid(finite(beta, z) * z)).to(x.dtype)
+
+
+def swish_gradient(x: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
+    """σ(βx) + βxσ(βx)σ(−βx)."""
+    z = widened(x)
+    z = (finite(beta, z) * z).clamp(-FAR, FAR)
+    return (torch.sigmoid(z) + z * sigmoid_slope(z)).to(x.dtype)
+
+
+def finite(beta: float, x: Float[Tensor, "*shape"]) -> float:
+    """``beta``, at most the dtype's largest number, so that β·0 stays 0."""
+    return min(beta, torch.finfo(x.dtype).max)
+
+
+def swish(beta: float) -> Activation:
+    """Swish with β, xσ(βx): between the line x/2 (β = 0) and ReLU (β → ∞); β = 1 is SiLU, β = 1.702 the "quick GELU".
+
+    Args:
+        beta: β, at least 0 and finite.
+
+    Returns:
+        The activation, named ``"swish"``, with its ``beta``.
+
+    Raises:
+        InputError: a β that is NaN, negative or infinite.
+
+    Source: Ramachandran et al. 2017 (1710.05941), §4.
+    """
+    beta = check_number("beta", beta)
+    if not 0 <= beta < math.inf:
+        raise InputError(f"beta must be at least 0 and finite, not {beta:g}")
+    return Activation(
+        "swish",
+        f"Swish (β = {beta:g})",
+        f"xσ({beta:g}x)",
+        f"σ({beta:g}x) + {beta:g}xσ({beta:g}x)(1 − σ({beta:g}x))",
+        SWISH_PAPER,
+        partial(swish_value, beta=beta),
+        partial(swish_gradient, beta=beta),
+        beta,
+    )
+
+
+def listed_activations() -> tuple[Activation, ...]:
+    """The activations by name, in the order to show them."""
+    return (
+        Activation(
+            "relu",
+            "ReLU",
+            "max(0, x)",
+            "1 if x > 0, else 0",
+            "Nair and Hinton 2010, Rectified Linear Units; in the FFN: Vaswani et al. 2017 (1706.03762)",
+            torch.relu,
+            relu_gradient,
+        ),
+        Activation("gelu", "GELU", "xΦ(x)", "Φ(x) + xφ(x)", GELU_PAPER, F.gelu, gelu_gradient),
+        Activation(
+            "gelu_tanh",
+            "GELU (tanh)",
+            "½x(1 + tanh(√(2/π)(x + 0.044715x³)))",
+            "½(1 + tanh u) + ½x(1 − tanh²u)u′, u = √(2/π)(x + 0.044715x³), u′ = √(2/π)(1 + 0.134145x²)",
+            GELU_PAPER,
+            partial(F.gelu, approximate="tanh"),
+            gelu_tanh_gradient,
+        ),
+        Activation(
+            "silu",
+            "SiLU",
+            "xσ(x)",
+            "σ(x) + xσ(x)(1 − σ(x))",
+            "Elfwing et al. 2017, Sigmoid-Weighted Linear Units (1702.03118)",
+            F.silu,
+            partial(swish_gradient, beta=1.0),
+        ),
+        Activation(
+            "relu2",
+            "ReLU²",
+            "max(0, x)²",
+            "2·max(0, x)",
+            "So et al. 2021, Primer (2109.08668)",
+            lambda x: torch.relu(x).square(),
+            lambda x: 2 * torch.relu(x),
+        ),
+        Activation(
+            "sigmoid",
+            "Sigmoid",
+            "σ(x) = 1/(1 + e⁻ˣ)",
+            "σ(x)(1 − σ(x))",
+            "Dauphin et al. 2017, Gated Convolutional Networks (1612.08083), as the gate of GLU",
+            torch.sigmoid,
+            sigmoid_gradient,
+        ),
+        Activation(
+            "identity",
+            "Identity",
+            "x",
+            "1",
+            "Shazeer 2020, GLU Variants (2002.05202), as the bilinear layer",
+            lambda x: x,
+            torch.ones_like,
+        ),
+    )
+
+
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({one.name: one for one in listed_activations()})
+"""The activations by name, in the order to show them. A Swish with another β than SiLU's 1 is made by :func:`swish`."""
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "gelu_new": "gelu_tanh",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+        "gelu_accurate": "gelu_tanh",
+        "gelu_python_tanh": "gelu_tanh",
+        "gelu_python": "gelu",
+        "swish": "silu",
+        "relu_squared": "relu2",
+        "linear": "identity",
+    }
+)
+"""Other names of the same functions, Hugging Face's ``hidden_act`` above all."""
+
+QUICK_GELU_BETA = 1.702
+
+
+def activation(name: str) -> Activation:
+    """The activation of a name: ours, or Hugging Face's for the same function.
+
+    Args:
+        name: one of :data:`ACTIVATIONS`; or ``"gelu_new"``, ``"gelu_pytorch_tanh"``, ``"gelu_fast"``,
+            ``"gelu_accurate"``, ``"gelu_python_tanh"`` (tanh GELU), ``"gelu_python"`` (GELU), ``"swish"`` (SiLU),
+            ``"quick_gelu"`` (Swish with β = 1.702), ``"relu_squared"`` (ReLU²), ``"linear"`` (identity).
+
+    Returns:
+        The activation.
+
+    Raises:
+        InputError: another name.
+    """
+    if name == "quick_gelu":
+        return swish(QUICK_GELU_BETA)
+    found = ACTIVATIONS.get(ALIASES.get(name, name)) if isinstance(name, str) else None
+    if found is None:
+        names = ", ".join([*ACTIVATIONS, *ALIASES, "quick_gelu"])
+        raise InputError(f"activation {name!r} is unknown: there are {names}, and swish(beta)")
+    return found
