@@ -35,6 +35,7 @@ check: $(READY) ## format, lint, types, the README's reference, the notebooks, t
 	$(BIN)/mypy
 	$(BIN)/python -m ffnmem.cli.reference --check README.md
 	$(BIN)/python docs/readme.py --check
+	$(BIN)/python -m tests.models.table --check
 	$(BIN)/python notebooks/sync.py --check
 	$(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
 	$(BIN)/python .ci/wheel.py
@@ -56,9 +57,10 @@ bench: $(READY) ## the benchmarks: ratios in one run on this machine
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
 	$(BIN)/python notebooks/sync.py
 
-reference: $(READY) ## write the command line's manual, the example's output and atlas's figures into the README
+reference: $(READY) ## write the manual, the outputs, atlas's figures and the table of architectures into the README
 	$(BIN)/python -m ffnmem.cli.reference README.md
 	$(BIN)/python docs/readme.py
+	$(BIN)/python -m tests.models.table
 
 atlas: $(READY) ## train and measure the embedded model from its seeds (tens of minutes)
 	$(BIN)/python data/recipe/build.py

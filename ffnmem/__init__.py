@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .activations_plots import plot_activations as plot_activations
+    from .anatomy_plots import plot_anatomy as plot_anatomy
     from .attribution import Attribution as Attribution
     from .calibration import Calibration as Calibration
     from .calibration.calibrating import calibrate as calibrate
@@ -54,6 +56,12 @@ if TYPE_CHECKING:
     from .facts.known import Known as Known
     from .facts.known import filter_known as filter_known
     from .geometry_plots import plot_geometry as plot_geometry
+    from .health import Dying as Dying
+    from .health import NeuronHealth as NeuronHealth
+    from .health import dying_relu as dying_relu
+    from .health import neuron_health as neuron_health
+    from .health_plots import plot_dying as plot_dying
+    from .health_plots import plot_health as plot_health
     from .intervention_plots import plot_ablation as plot_ablation
     from .interventions import Ablation as Ablation
     from .interventions import Add as Add
@@ -69,6 +77,8 @@ if TYPE_CHECKING:
     from .meanings_plots import plot_verdicts as plot_verdicts
     from .models import Model as Model
     from .models import load as load
+    from .models.anatomy import Anatomy as Anatomy
+    from .models.dissecting import anatomy as anatomy
     from .paths import PathAttribution as PathAttribution
     from .paths import attribute_paths as attribute_paths
     from .planted import Planted as Planted
@@ -80,6 +90,7 @@ if TYPE_CHECKING:
     from .plots import plot_neurons as plot_neurons
     from .reports import neuron_report as neuron_report
     from .reports import report as report
+    from .reports.activations import activations_report as activations_report
     from .reports.editing import edit_report as edit_report
     from .roles_plots import plot_roles as plot_roles
     from .scanning import Store as Store
@@ -111,13 +122,17 @@ if TYPE_CHECKING:
 
 # Public name -> the room that holds it.
 _HOMES = {
+    "EDITORS": "evaluation",
+    "METRICS": "evaluation",
+    "NEXT": "contributions",
     "Ablation": "interventions",
     "Add": "interventions",
+    "Anatomy": "models.anatomy",
     "Attribution": "attribution",
     "Calibration": "calibration",
     "Capture": "captures",
     "Decay": "evaluation",
-    "EDITORS": "evaluation",
+    "Dying": "health",
     "Edit": "editing.edit",
     "EditDiff": "editing.differing",
     "Fact": "facts",
@@ -125,11 +140,10 @@ _HOMES = {
     "Geometry": "semantics.geometry",
     "KnowledgeNeurons": "interventions",
     "Known": "facts.known",
-    "METRICS": "evaluation",
     "Mean": "interventions",
     "Meanings": "semantics.meanings",
     "Model": "models",
-    "NEXT": "contributions",
+    "NeuronHealth": "health",
     "PathAttribution": "paths",
     "Planted": "planted",
     "Probe": "facts",
@@ -144,13 +158,16 @@ _HOMES = {
     "Trace": "tracing",
     "Traces": "tracing",
     "ablate": "interventions",
+    "activations_report": "reports.activations",
     "alphaedit": "editing.alphaedit",
+    "anatomy": "models.dissecting",
     "attribute": "contributions",
     "attribute_paths": "paths",
     "calibrate": "calibration.calibrating",
     "capture": "captures",
     "convergence": "editing.convergence",
     "decompose": "contributions",
+    "dying_relu": "health",
     "edit_quality": "evaluation",
     "edit_report": "reports.editing",
     "emmet": "editing.emmet",
@@ -168,6 +185,7 @@ _HOMES = {
     "meanings": "semantics.meanings",
     "memit": "editing.memit",
     "merge": "scanning",
+    "neuron_health": "health",
     "neuron_report": "reports",
     "noise_scale": "tracing",
     "open_corpus": "corpus",
@@ -175,12 +193,16 @@ _HOMES = {
     "pack": "corpus",
     "plant": "planted",
     "plot_ablation": "intervention_plots",
+    "plot_activations": "activations_plots",
+    "plot_anatomy": "anatomy_plots",
     "plot_calibration": "calibration_plots",
     "plot_components": "plots",
     "plot_dead": "store_plots",
     "plot_decay": "evaluation_plots",
+    "plot_dying": "health_plots",
     "plot_firing_rates": "store_plots",
     "plot_geometry": "geometry_plots",
+    "plot_health": "health_plots",
     "plot_histogram": "store_plots",
     "plot_layers": "plots",
     "plot_map": "plots",
@@ -216,10 +238,12 @@ __all__ = [
     "NEXT",
     "Ablation",
     "Add",
+    "Anatomy",
     "Attribution",
     "Calibration",
     "Capture",
     "Decay",
+    "Dying",
     "Edit",
     "EditDiff",
     "Fact",
@@ -230,6 +254,7 @@ __all__ = [
     "Mean",
     "Meanings",
     "Model",
+    "NeuronHealth",
     "PathAttribution",
     "Planted",
     "Probe",
@@ -245,13 +270,16 @@ __all__ = [
     "Traces",
     "__version__",
     "ablate",
+    "activations_report",
     "alphaedit",
+    "anatomy",
     "attribute",
     "attribute_paths",
     "calibrate",
     "capture",
     "convergence",
     "decompose",
+    "dying_relu",
     "edit_quality",
     "edit_report",
     "emmet",
@@ -269,6 +297,7 @@ __all__ = [
     "meanings",
     "memit",
     "merge",
+    "neuron_health",
     "neuron_report",
     "noise_scale",
     "open_corpus",
@@ -276,12 +305,16 @@ __all__ = [
     "pack",
     "plant",
     "plot_ablation",
+    "plot_activations",
+    "plot_anatomy",
     "plot_calibration",
     "plot_components",
     "plot_dead",
     "plot_decay",
+    "plot_dying",
     "plot_firing_rates",
     "plot_geometry",
+    "plot_health",
     "plot_histogram",
     "plot_layers",
     "plot_map",

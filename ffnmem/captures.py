@@ -24,7 +24,10 @@ Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """What the other components wrote into the residual stream, and both sides of the final norm."""
+    """What the other components added to the residual stream, and both sides of the final norm.
+
+    The embedding is what enters the first layer without position embeddings: scaled or normed where a model does that.
+    """
 
     embedding: Float[Tensor, "batch pos d_model"]
     position: Float[Tensor, "batch pos d_model"] | None
@@ -41,10 +44,11 @@ class Capture:
         tokens: ``[batch, pos]`` token ids, shorter prompts padded on the right.
         mask: ``[batch, pos]``, False at pads.
         layers: the layers captured.
-        pre: per layer, the pre-activations kᵢ·x + bᵢ, ``[batch, pos, d_mlp]``.
-        coefficients: per layer, the coefficients mᵢ = act(pre), ``[batch, pos, d_mlp]``.
+        pre: per layer, the pre-activations kᵢ·x + bᵢ, ``[batch, pos, d_mlp]``; of gated FFNs gᵢ·x.
+        linear: per layer, the linear parts kᵢ·x of gated FFNs, ``[batch, pos, d_mlp]``; empty for classic ones.
+        coefficients: per layer, the coefficients mᵢ = act(pre), of gated FFNs act(pre)·linear, ``[batch, pos, d_mlp]``.
         ffn_in: per layer, the normed input x of the FFN, ``[batch, pos, d_model]``.
-        ffn_out: per layer, its output Σ mᵢvᵢ + b, ``[batch, pos, d_model]``.
+        ffn_out: per layer, its output Σ mᵢvᵢ + b, ``[batch, pos, d_model]``, before a norm behind the FFN (Gemma 2).
         residual: what attribution needs besides; None unless every layer was captured.
         logits: ``[batch, pos, vocab]`` if asked for.
     """
@@ -54,6 +58,7 @@ class Capture:
     mask: Bool[Tensor, "batch pos"]
     layers: tuple[int, ...]
     pre: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
+    linear: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
     coefficients: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
     ffn_in: Mapping[int, Float[Tensor, "batch pos d_model"]]
     ffn_out: Mapping[int, Float[Tensor, "batch pos d_model"]]
@@ -178,6 +183,7 @@ def capture(
         mask=mask,
         layers=chosen,
         pre=by_layer(found, "pre", chosen),
+        linear=by_layer(found, "linear", chosen if model.gated else ()),
         coefficients=by_layer(found, "coefficients", chosen),
         ffn_in=by_layer(found, "ffn_in", chosen),
         ffn_out=by_layer(found, "ffn_out", chosen),
@@ -221,17 +227,25 @@ class Recorder:
             block = model.layout.blocks[layer]
             # Inputs at the weights themselves: behind the bridge's own hooks, so that what those change is seen.
             self.watch_input(inner(block.project_in), "ffn_in", layer)
-            self.watch_output(block.project_in, "pre", layer)
+            if block.project_gate is None:
+                self.watch_output(block.project_in, "pre", layer)
+            else:
+                self.watch_output(block.project_gate, "pre", layer)
+                self.watch_output(block.project_in, "linear", layer)
             self.watch_input(inner(block.project_out), "coefficients", layer)
             self.watch_output(block.project_out, "ffn_out", layer)
 
     def watch_residual(self, model: Model) -> None:
         layout = model.layout
-        self.watch_output(layout.embedding, "embedding")
         if layout.position_embedding is not None:
+            self.watch_output(layout.embedding, "embedding")
             self.watch_output(layout.position_embedding, "position")
+        else:
+            self.watch_input(layout.blocks[0].whole, "embedding")
         for layer, block in enumerate(layout.blocks):
-            self.watch_output(block.attention, "attention", layer)
+            self.watch_output(block.attention_out, "attention", layer)
+            if block.attention_post is not None:
+                self.watch_output(block.attention_post, "attention", layer)  # the later one stays
         self.watch_input(layout.final_norm, "final_in")
         self.watch_output(layout.final_norm, "final_out")
 
@@ -252,7 +266,12 @@ def residual_of(found: Mapping[tuple[str, int], Tensor], model: Model) -> Residu
     return Residual(
         embedding=found["embedding", -1],
         position=found.get(("position", -1)),
-        attention=by_layer(found, "attention", range(model.n_layers)),
+        attention=MappingProxyType(
+            {
+                layer: written if model.layout.write_scale == 1.0 else written * model.layout.write_scale
+                for layer, written in by_layer(found, "attention", range(model.n_layers)).items()
+            }
+        ),
         final_in=found["final_in", -1],
         final_out=found["final_out", -1],
     )

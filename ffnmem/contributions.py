@@ -14,8 +14,8 @@ from torch import Tensor
 from .attribution import Attribution, ComponentLogits
 from .captures import Capture
 from .errors import InputError, check_count
-from .models import Model
-from .models.final_norm import FinalNorm, at_least_float32
+from .models.final_norm import FinalNorm, at_least_float32, model_logits
+from .models.writes import pulled_through
 
 
 class Next(Enum):
@@ -102,7 +102,9 @@ def attribute(
 
     The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream. With
     the norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is its
-    write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ.
+    write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ. Where a norm stands behind the FFN
+    (Gemma 2), the write goes through it with its scale as it is. A soft cap on logits is not linear: what is explained
+    is the logit before it.
 
     Args:
         capture: of all layers.
@@ -160,33 +162,22 @@ def component_logits(
     def along(write: Tensor) -> Float[Tensor, " n"]:
         return (at_least_float32(write[row, positions]).double() * direction.double()).sum(-1)
 
+    model = capture.model
     parts = [ComponentLogits("embedding", None, along(residual.embedding))]
     if residual.position is not None:
         parts.append(ComponentLogits("position", None, along(residual.position)))
     neurons = []
-    for layer in range(capture.model.n_layers):
-        ffn = capture.model.ffn[layer]
+    for layer in range(model.n_layers):
+        ffn = model.ffn[layer]
         m = at_least_float32(capture.coefficients[layer][row, positions])
-        logits = m * (direction @ at_least_float32(ffn.values.detach()).T)
+        along_ffn = pulled_through(model, layer, direction, capture.ffn_out[layer][row, positions])
+        logits = m * (along_ffn @ at_least_float32(ffn.values.detach()).T)
         neurons.append(logits)
         parts.append(ComponentLogits("attention", layer, along(residual.attention[layer])))
         parts.append(ComponentLogits("ffn", layer, logits.double().sum(-1)))
         if ffn.value_bias is not None:
-            parts.append(ComponentLogits("ffn bias", layer, direction.double() @ ffn.value_bias.detach().double()))
+            parts.append(ComponentLogits("ffn bias", layer, along_ffn.double() @ ffn.value_bias.detach().double()))
     return parts, torch.stack(neurons, dim=1)
-
-
-def model_logits(
-    model: Model, final: Float[Tensor, "n d_model"], targets: Int[Tensor, " n"], foil: int | None
-) -> Float[Tensor, " n"]:
-    """The logits that the model itself gives the targets (minus the foil's), from the output of its own final norm."""
-    weight, bias = model.unembedding.detach(), model.unembedding_bias
-
-    def logit(ids: Tensor) -> Tensor:
-        found = (final * weight[ids]).double().sum(-1)
-        return found if bias is None else found + bias.detach()[ids].double()
-
-    return logit(targets) if foil is None else logit(targets) - logit(torch.full_like(targets, foil))
 
 
 def choose_targets(

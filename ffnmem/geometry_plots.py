@@ -1,7 +1,7 @@
 """matplotlib pictures of the geometry of memories, by layer.
 
-As in :mod:`ffnmem.plots`: each takes ``ax=None``, draws on it or on a new figure, and returns the Axes. Keys are blue
-and values green in every one of them, and what random vectors give is grey.
+As in :mod:`ffnmem.plots`: each takes ``ax=None``, draws on it or on a new figure, and returns the Axes. Keys are blue,
+values green and the gates of gated models purple in every one of them, and what random vectors give is grey.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from .errors import check_choice
 from .plots import ATTENTION, FFN, MOST_TICKS, axes_for, ink, titled
 from .semantics.geometry import Geometry
 
-COLOURS = {"key": FFN, "value": "#009E73"}
-NAMES = {"key": "keys", "value": "values"}
-OFFSET = {"key": -0.2, "value": 0.2}
-WIDTH = 0.3
+COLOURS = {"key": FFN, "value": "#009E73", "gate": "#CC79A7"}
+NAMES = {"key": "keys", "value": "values", "gate": "gates"}
+OFFSETS = {2: (-0.2, 0.2), 3: (-0.28, 0.0, 0.28)}  # of the sides of a layer, by how many there are
+WIDTHS = {1: 0.3, 2: 0.3, 3: 0.2}
+PAIRS = {"io": COLOURS["key"], "gate_io": "#CC79A7", "gate_key": "#E69F00"}
+PAIR_NAMES = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
 
 
 def plot_geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = None) -> Axes:
-    """One aspect of the geometry of keys and values, by layer, beside what random vectors give.
+    """One aspect of the geometry of keys, values and gates, by layer, beside what random vectors give.
 
     Args:
         geometry: from :func:`ffnmem.geometry`.
@@ -33,7 +35,8 @@ def plot_geometry(geometry: Geometry, what: str = "interference", ax: Axes | Non
             the 99.9% quantile of random directions. ``"capacity"``: the share of a dimension that a neuron has to
             itself, 5% to 95% of neurons light, 25% to 75% dark, a line at the median, a grey one at that of random
             rows. ``"io"``: the cosine of a neuron's key and value likewise, in grey 2.5% to 97.5% of mismatched
-            pairs. ``"rank"``: effective ranks; dotted, those of random rows.
+            pairs; of gated neurons also those of gate and value, and of gate and key. ``"rank"``: effective ranks;
+            dotted, those of random rows.
         ax: where to draw; default a new figure.
 
     Returns:
@@ -53,17 +56,25 @@ def plot_geometry(geometry: Geometry, what: str = "interference", ax: Axes | Non
     return titled(ax, f"{title}, by layer")
 
 
+def placed(geometry: Geometry) -> list[tuple[str, float, float]]:
+    """Each side with where its bars stand beside a layer's middle, and how wide they are."""
+    n = len(geometry.sides)
+    return [(side, offset, WIDTHS[n]) for side, offset in zip(geometry.sides, OFFSETS[n], strict=True)]
+
+
 def draw_interference(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
     places = np.arange(len(rows))
-    for side, offset in OFFSET.items():
+    last = geometry.sides[-1]
+    for side, offset, width in placed(geometry):
         for prefix, shift, colour, label in (
-            ("cosine", -0.07, COLOURS[side], NAMES[side]),
-            ("matched", 0.09, ATTENTION, "random rows, as anisotropic" if side == "value" else None),
+            ("cosine", -0.23, COLOURS[side], NAMES[side]),
+            ("matched", 0.3, ATTENTION, "random rows, as anisotropic" if side == last else None),
         ):
+            at = places + offset + shift * width
             low, high = (rows[f"{side}_{prefix}_{name}"] for name in ("q50", "q999"))
-            ax.bar(places + offset + shift, high - low, 0.15, bottom=low, color=colour, label=label)
+            ax.bar(at, high - low, width / 2, bottom=low, color=colour, label=label)
             largest = rows[f"{side}_{prefix}_max"].abs()
-            ax.plot(places + offset + shift, largest, linestyle="none", marker="o", markersize=3.5, color=colour)
+            ax.plot(at, largest, linestyle="none", marker="o", markersize=3.5, color=colour)
     ax.axhline(
         float(rows["key_isotropic_q999"].max()),
         color=ink(),
@@ -79,11 +90,12 @@ def draw_interference(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
 
 def draw_capacity(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
     places = np.arange(len(rows))
-    for side, offset in OFFSET.items():
-        spread(ax, places + offset, rows, f"{side}_capacity", COLOURS[side], NAMES[side])
+    last = geometry.sides[-1]
+    for side, offset, width in placed(geometry):
+        spread(ax, places + offset, rows, f"{side}_capacity", COLOURS[side], NAMES[side], width)
         null = rows[f"{side}_isotropic_capacity_q50"]
-        ends = (places + offset - WIDTH / 2 - 0.03, places + offset + WIDTH / 2 + 0.03)
-        ax.hlines(null, *ends, color=ATTENTION, linewidth=2, label="random rows" if side == "value" else "")
+        ends = (places + offset - width / 2 - 0.03, places + offset + width / 2 + 0.03)
+        ax.hlines(null, *ends, color=ATTENTION, linewidth=2, label="random rows" if side == last else "")
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set_ylabel("share of a dimension")
@@ -92,43 +104,59 @@ def draw_capacity(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
 
 
 def draw_io(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
-    places = np.arange(len(rows))
-    low, high = rows["io_null_low"], rows["io_null_high"]
-    ax.bar(places, high - low, 0.84, bottom=low, color=ATTENTION, label="95% of mismatched pairs")
-    spread(ax, places, rows, "io", COLOURS["key"], "neurons")
+    names = geometry.alignments
+    alone = len(names) == 1
+    width, offsets = WIDTHS[len(names)], (0.0,) if alone else OFFSETS[len(names)]
+    for name, offset in zip(names, offsets, strict=True):
+        places = np.arange(len(rows)) + offset
+        low, high = rows[f"{name}_null_low"], rows[f"{name}_null_high"]
+        label = "95% of mismatched pairs" if name == names[-1] else None
+        ax.bar(places, high - low, 0.84 if alone else 0.26, bottom=low, color=ATTENTION, label=label)
+        spread(ax, places, rows, name, PAIRS[name], "neurons" if alone else PAIR_NAMES[name], width)
     ax.axhline(0, color=ink(), linewidth=0.8)
     for threshold in (geometry.strengthening, geometry.weakening):
         ax.axhline(threshold, color=ink(), linewidth=0.8, linestyle=":")
-    largest = max(0.7, *(abs(rows[f"io_{name}"]).max() for name in ("q5", "q95")))
+    largest = max(0.7, *(abs(rows[f"{name}_{end}"]).max() for name in names for end in ("q5", "q95")))
     ax.set_ylim(-1.1 * largest, 1.1 * largest)
-    ax.set_ylabel("cosine of key and value")
-    ax.legend(frameon=False, loc="best", fontsize="small")
-    return f"Input–output cosine of the neurons of {geometry.provenance.model}"
+    ax.set_ylabel("cosine of key and value" if alone else "cosine within a neuron")
+    ax.legend(frameon=False, loc="best", fontsize="small", ncols=1 if alone else 2)
+    what = "Input–output cosine" if alone else "Cosines of key, value and gate"
+    return f"{what} of the neurons of {geometry.provenance.model}"
 
 
 def draw_rank(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
     places = np.arange(len(rows))
-    for side, colour in COLOURS.items():
+    for side in geometry.sides:
         for measure, marker in (("entropy", "o"), ("participation", "s"), ("stable", "^")):
             label = f"{NAMES[side]}: {measure}"
-            ax.plot(places, rows[f"{side}_{measure}_rank"], color=colour, marker=marker, markersize=4, label=label)
+            ax.plot(
+                places, rows[f"{side}_{measure}_rank"], color=COLOURS[side], marker=marker, markersize=4, label=label
+            )
             null = rows[f"{side}_isotropic_{measure}_rank"]
-            known = side == "value" and measure == "stable"
+            known = side == geometry.sides[-1] and measure == "stable"
             ax.plot(places, null, color=ink(), linewidth=0.8, linestyle=":", label="random rows" if known else None)
-    ax.axhline(geometry.d_model - 1, color=ATTENTION, linewidth=1.4, label="dimensions")
-    ax.set_ylim(0, 1.05 * (geometry.d_model - 1))
+    ax.axhline(geometry.dimensions, color=ATTENTION, linewidth=1.4, label="dimensions")
+    ax.set_ylim(0, 1.05 * geometry.dimensions)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylabel("effective rank")
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
-    return f"Effective rank of keys and values of {geometry.provenance.model}"
+    return f"Effective rank of {listed_sides(geometry)} of {geometry.provenance.model}"
 
 
-def spread(ax: Axes, places: np.ndarray, rows: pd.DataFrame, prefix: str, colour: str, label: str) -> None:
+def listed_sides(geometry: Geometry) -> str:
+    """keys and values, or keys, values and gates."""
+    *first, last = (NAMES[side] for side in geometry.sides)
+    return f"{', '.join(first)} and {last}"
+
+
+def spread(
+    ax: Axes, places: np.ndarray, rows: pd.DataFrame, prefix: str, colour: str, label: str, width: float
+) -> None:
     """Quantiles over neurons: 5% to 95% light, 25% to 75% dark, a line at the median."""
     low, first, median, third, high = (rows[f"{prefix}_{name}"] for name in ("q5", "q25", "q50", "q75", "q95"))
-    ax.bar(places, high - low, WIDTH, bottom=low, color=colour, alpha=0.35)
-    ax.bar(places, third - first, WIDTH, bottom=first, color=colour, label=label)
-    ax.hlines(median, places - WIDTH / 2, places + WIDTH / 2, color=ink(), linewidth=2)
+    ax.bar(places, high - low, width, bottom=low, color=colour, alpha=0.35)
+    ax.bar(places, third - first, width, bottom=first, color=colour, label=label)
+    ax.hlines(median, places - width / 2, places + width / 2, color=ink(), linewidth=2)
 
 
 DRAWS: dict[str, Callable[[pd.DataFrame, Axes, Geometry], str]] = {

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from .attribution import plain_records
 from .captures import Capture
-from .contributions import model_logits
 from .errors import InputError, check_count
 from .models.attention_view import frozen_attention
-from .models.final_norm import FinalNorm, at_least_float32
+from .models.final_norm import FinalNorm, at_least_float32, model_logits
+from .models.writes import pulled_through
 from .provenance import Provenance
 
 
@@ -185,12 +185,13 @@ def sum_over_paths(
     rows: list[tuple[str, int | None, float]] = [("final bias", None, float(constant))]
     for layer in reversed(range(model.n_layers)):
         ffn = model.ffn[layer]
+        along_ffn = pulled_through(model, layer, directions, capture.ffn_out[layer][row, span])
         logits = at_least_float32(capture.coefficients[layer][row, span]) * (
-            directions @ at_least_float32(ffn.values.detach()).T
+            along_ffn @ at_least_float32(ffn.values.detach()).T
         )
         neurons.append(logits)
         if ffn.value_bias is not None:
-            rows.append(("ffn bias", layer, float(directions.double().sum(0) @ ffn.value_bias.detach().double())))
+            rows.append(("ffn bias", layer, float(along_ffn.double().sum(0) @ ffn.value_bias.detach().double())))
         rows.append(("ffn", layer, float(logits.double().sum())))
         pulled, added = attentions[layer].pull(directions)
         rows.append(("attention bias", layer, float(added)))

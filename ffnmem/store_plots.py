@@ -79,7 +79,7 @@ def plot_firing_rates(store: Store, ax: Axes | None = None) -> Axes:
 
 
 def plot_dead(store: Store, ax: Axes | None = None) -> Axes:
-    """How many neurons of each layer never fired (pre-activation never above 0).
+    """How many neurons of each layer never fired (pre-activation never above 0; of a gated neuron its gate's).
 
     Args:
         store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.

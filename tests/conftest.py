@@ -22,6 +22,7 @@ import torch
 from hypothesis import settings
 
 import ffnmem as fm
+from ffnmem.models.norms import widen
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
 from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
@@ -113,7 +114,8 @@ def pair64(pair: Pair, tokenizer: Any) -> Pair:
     """The same in float64."""
     model = fm.load(pair.hf, tokenizer=tokenizer, dtype="float64")
     hf = ARCHITECTURES[pair.name]().double()
-    if pair.name.startswith("opt"):
+    widen(hf)  # as load does, so that norms count in float64
+    if pair.rounds_attention:
         hf.set_attn_implementation("eager")  # as the bridge sets it; it takes the softmax in float32
     return Pair(pair.name, hf, model)
 

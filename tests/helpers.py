@@ -166,6 +166,31 @@ def build_untied_gpt2_with_bias() -> Any:
     return randomise(model, seed=1)
 
 
+# What a model of the Llama family is built of at toy size.
+GATED_SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+}
+
+
+def build(kind: str, **changes: Any) -> Any:
+    """A random model of a Hugging Face family, such as ``build("Llama")``, of ``GATED_SIZES`` unless told otherwise."""
+    import transformers
+
+    config = getattr(transformers, f"{kind}TextConfig" if kind == "Gemma3" else f"{kind}Config")
+    sizes = {**GATED_SIZES, **shared_sizes(), "pad_token_id": 0, **changes}
+    return randomise(getattr(transformers, f"{kind}ForCausalLM")(config(**sizes)))
+
+
+def build_gemma2(**changes: Any) -> Any:
+    """RMSNorm with its 1 +, norms behind attention and FFN, a window of 4 in every second layer, a soft cap of 5."""
+    return build("Gemma2", **{"head_dim": 8, "sliding_window": 4, "final_logit_softcapping": 5.0, **changes})
+
+
 ARCHITECTURES: dict[str, Callable[[], Any]] = {
     "gpt2": build_gpt2,
     "gpt2 untied": build_untied_gpt2_with_bias,
@@ -174,7 +199,10 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
     "gpt-neox sequential": lambda: build_gpt_neox(use_parallel_residual=False),
     "opt": build_opt,
     "opt without biases": lambda: build_opt(enable_bias=False),
+    "llama": lambda: build("Llama"),
+    "gemma2": build_gemma2,
 }
+"""Those that every test of a part runs on; :mod:`tests.architectures` has all, for one test of each part."""
 
 
 @dataclass(frozen=True)
@@ -185,9 +213,20 @@ class Pair:
     hf: Any
     model: Any
 
+    @property
+    def rounds_attention(self) -> bool:
+        """Whether attention takes scores or softmax (llama: rotations) in float32, whatever the model's type."""
+        return self.name.split()[0] in ("gpt-neo", "opt", "llama", "gemma2")
+
+    def exact(self, tolerance: float = 1e-11) -> float:
+        """How near float64 numbers must be that went through attention in two ways."""
+        return 1e-6 if self.rounds_attention else tolerance
+
     def blocks(self) -> Sequence[nn.Module]:
         if self.name.startswith("gpt-neox"):
             return self.hf.gpt_neox.layers
+        if self.name in ("llama", "gemma2"):
+            return self.hf.model.layers
         return self.hf.model.decoder.layers if self.name.startswith("opt") else self.hf.transformer.h
 
     def mlp(self, layer: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -197,9 +236,21 @@ class Pair:
             return lambda x: block.fc2(block.activation_fn(block.fc1(x)))
         return block.mlp
 
+    def uncapped(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Hugging Face's logits before a soft cap, which is what attribution explains."""
+        cap = getattr(self.hf.config, "final_logit_softcapping", None)
+        logits = self.logits(tokens)
+        return logits if cap is None else cap * torch.atanh(logits / cap)
+
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return self.hf(input_ids=tokens).logits
+
+
+def added(model: Any, layer: int, part: str, written: torch.Tensor) -> torch.Tensor:
+    """What enters the residual stream of what a layer's FFN ("ffn") or attention writes."""
+    block = model.layout.blocks[layer]
+    return model.layout.through(block.post if part == "ffn" else block.attention_post, written).detach()
 
 
 def hook_count(module: nn.Module) -> int:

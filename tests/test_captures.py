@@ -16,7 +16,7 @@ from transformers.activations import ACT2FN
 
 import ffnmem as fm
 from ffnmem.errors import HookError, InputError, OutOfRangeError
-from tests.helpers import BOS, OTHER_PROMPT, PROMPT, Pair, allclose, hook_count, refuses
+from tests.helpers import BOS, OTHER_PROMPT, PROMPT, Pair, added, allclose, hook_count, refuses
 
 PER_LAYER = ("pre", "coefficients", "ffn_in", "ffn_out")
 
@@ -40,13 +40,15 @@ def test_equals_transformer_lens_cache(pair: Pair) -> None:
     """Another tensor of the FFN would be shown under the name."""
     capture = fm.capture(pair.model, PROMPT)
     _, cache = pair.model.bridge.run_with_cache(capture.tokens)
-    shapes = {"pre": 64, "coefficients": 64, "ffn_in": 16, "ffn_out": 16}
+    shapes = {"pre": 64, "linear": 64, "coefficients": 64, "ffn_in": 16, "ffn_out": 16}
     names = {
         "pre": "mlp.hook_pre",
         "coefficients": "mlp.hook_post",
         "ffn_in": "ln2.hook_out",
-        "ffn_out": "hook_mlp_out",
+        "ffn_out": "mlp.out.hook_out" if pair.name == "gemma2" else "hook_mlp_out",
     }
+    if pair.model.gated:
+        names["linear"] = "mlp.hook_pre_linear"
     for layer in range(2):
         for ours, theirs in names.items():
             found = getattr(capture, ours)[layer]
@@ -59,9 +61,13 @@ def test_coefficients_are_the_activation_of_pre(pair: Pair) -> None:
     """m = act(k·x + b) is the definition; an activation in place would have overwritten pre."""
     capture = fm.capture(pair.model, PROMPT)
     for layer, ffn in enumerate(pair.model.ffn):
-        assert allclose(ACT2FN[ffn.activation](capture.pre[layer]), capture.coefficients[layer], 1e-6)
-        bias = 0 if ffn.key_bias is None else ffn.key_bias
-        assert allclose(capture.ffn_in[layer] @ ffn.keys.T + bias, capture.pre[layer], 1e-5)
+        linear = capture.linear[layer] if ffn.gated else 1
+        assert allclose(ACT2FN[ffn.activation](capture.pre[layer]) * linear, capture.coefficients[layer], 1e-6)
+        bias = 0 if ffn.activated_bias is None else ffn.activated_bias
+        assert allclose(capture.ffn_in[layer] @ ffn.activated.T + bias, capture.pre[layer], 1e-5)
+        if ffn.gated:
+            assert allclose(capture.ffn_in[layer] @ ffn.keys.T, capture.linear[layer], 1e-5)
+    assert set(capture.linear) == ({0, 1} if pair.model.gated else set())
 
 
 def test_residual_adds_up(pair: Pair) -> None:
@@ -71,7 +77,7 @@ def test_residual_adds_up(pair: Pair) -> None:
     assert residual is not None
     total = residual.embedding + (0 if residual.position is None else residual.position)
     for layer in range(2):
-        total = total + residual.attention[layer] + capture.ffn_out[layer]
+        total = total + residual.attention[layer] + added(pair.model, layer, "ffn", capture.ffn_out[layer])
     assert allclose(total, residual.final_in, 1e-5)
 
 
@@ -266,7 +272,7 @@ def test_the_users_own_hooks_are_seen(pair: Pair, point: str, tokenizer: Any) ->
     """A capture under an intervention would show the coefficients from before it, beside the output from after it."""
     model = fm.load(pair.hf, tokenizer=tokenizer)
     before = fm.capture(model, PROMPT)
-    with model.bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5)]):
+    with model.bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
         during = fm.capture(model, PROMPT)
     assert not torch.allclose(before.logits_at(0, -1), during.logits_at(0, -1), atol=1e-4)
     if point == "mlp.hook_post":

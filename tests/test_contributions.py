@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from ffnmem.contributions import NEXT
 from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.models.final_norm import FinalNorm
 from ffnmem.models.layout import inner
-from tests.helpers import OTHER_PROMPT, PROMPT, Pair, allclose, build_gpt2, refuses
+from tests.helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, build_gpt2, refuses
 
 # -- decompose --------------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ def check_every_way(pair: Pair, tolerance: float) -> None:
     model = pair.model
     paris, rome = model.token_id(" Paris"), model.token_id(" Rome")
     capture = fm.capture(model, PROMPT)
-    logits = pair.logits(capture.tokens)[0]
+    logits = pair.uncapped(capture.tokens)[0]
     n = len(logits)
     check_sum(fm.attribute(capture, " Paris"), logits[-1:, paris], tolerance)
     check_sum(fm.attribute(capture, " Paris", " Rome"), logits[-1:, paris] - logits[-1:, rome], tolerance)
@@ -175,7 +176,7 @@ def test_a_padded_batch(pair: Pair) -> None:
     batch = fm.capture(pair.model, prompts)
     for row, prompt in enumerate(prompts):
         alone = fm.capture(pair.model, prompt)
-        logits = pair.logits(alone.tokens)[0]
+        logits = pair.uncapped(alone.tokens)[0]
         found = fm.attribute(batch, " Paris", prompt=row)
         expected = fm.attribute(alone, " Paris")
         check_sum(found, logits[-1:, pair.model.token_id(" Paris")], 1e-4)
@@ -183,7 +184,7 @@ def test_a_padded_batch(pair: Pair) -> None:
         assert found.tokens == expected.tokens
         assert allclose(found.neuron_logits, expected.neuron_logits, 1e-5)
     following = batch.tokens[2, 1 : batch.length(2)]
-    logits = pair.logits(fm.capture(pair.model, OTHER_PROMPT).tokens)[0]
+    logits = pair.uncapped(fm.capture(pair.model, OTHER_PROMPT).tokens)[0]
     check_sum(fm.attribute(batch, NEXT, prompt=2), logits[range(len(following)), following], 1e-4)
 
 
@@ -240,12 +241,13 @@ def test_components_equal_their_writes(pair64: Pair) -> None:
     token = torch.tensor([model.token_id(" Paris")])
     u, constant = FinalNorm(model).directions(token)
     direction = u[0] / FinalNorm(model).scale(residual.final_in[0, -1:])
+    assert model.ffn[0].value_bias is None or model.layout.blocks[0].post is None
     table = fm.attribute(capture, " Paris").components.set_index(["component", "layer"])["logit"]
     expected = {("embedding", None): residual.embedding, ("position", None): residual.position}
     for layer in range(2):
         expected["attention", layer] = residual.attention[layer]
         bias = model.ffn[layer].value_bias
-        expected["ffn", layer] = capture.ffn_out[layer] - (0 if bias is None else bias)
+        expected["ffn", layer] = added(model, layer, "ffn", capture.ffn_out[layer]) - (0 if bias is None else bias)
         expected["ffn bias", layer] = None if bias is None else bias.expand_as(capture.ffn_out[layer])
     for (component, layer), write in expected.items():
         rows = table[[name == component and (layer is None or at == layer) for name, at in table.index]]
@@ -312,7 +314,9 @@ def test_the_default_target_is_the_models_own(pair: Pair) -> None:
         attribution = fm.attribute(capture, position=position, prompt=prompt)
         assert attribution.target == top["token"]
         assert attribution.target_ids == (top["token_id"],)
-        assert allclose(attribution.logit, top["logit"], 1e-5)
+        cap = pair.model.layout.soft_cap
+        logit = attribution.logit if cap is None else cap * math.tanh(attribution.logit / cap)
+        assert allclose(logit, top["logit"], 1e-5)
 
 
 def test_a_target_from_a_table_or_a_tensor(tiny: fm.Model) -> None:

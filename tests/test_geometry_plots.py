@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
@@ -12,10 +13,11 @@ from matplotlib.patches import Rectangle
 
 import ffnmem as fm
 from ffnmem.errors import InputError
-from ffnmem.geometry_plots import COLOURS, DRAWS
+from ffnmem.geometry_plots import COLOURS, DRAWS, PAIRS
 from ffnmem.plots import ATTENTION
 from ffnmem.semantics.geometry import Geometry
 from tests.helpers import refuses
+from tests.semantics.gated import GATED, made
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +26,9 @@ def no_figure_left() -> Iterator[None]:
     plt.close("all")
 
 
-@pytest.fixture(scope="module")
-def found(tiny: fm.Model) -> Geometry:
-    return fm.geometry(tiny, threshold=None)
+@pytest.fixture(scope="module", params=["gpt2", *GATED])
+def found(request: pytest.FixtureRequest, tokenizer: Any) -> Geometry:
+    return fm.geometry(made(request.param, tokenizer), threshold=None)
 
 
 def spans(ax: Axes, colour: str, opaque: bool = True) -> list[tuple[float, float]]:
@@ -50,25 +52,35 @@ def test_every_picture(found: Geometry, what: str) -> None:
 @pytest.mark.parametrize("side", COLOURS)
 def test_interference_bars_are_the_quantiles(found: Geometry, side: str) -> None:
     ax = fm.plot_geometry(found)
+    if side not in found.sides:
+        assert spans(ax, COLOURS[side]) == []
+        return
     expected = list(zip(found.layers[f"{side}_cosine_q50"], found.layers[f"{side}_cosine_q999"], strict=True))
     assert spans(ax, COLOURS[side]) == [pytest.approx(pair) for pair in expected]
     dots = [line for line in ax.lines if line.get_color() == COLOURS[side]]
     assert list(dots[0].get_ydata()) == pytest.approx(found.layers[f"{side}_cosine_max"].abs().tolist())
-    assert len(spans(ax, ATTENTION)) == 4
+    assert len(spans(ax, ATTENTION)) == 2 * len(found.sides)
 
 
 @pytest.mark.parametrize("side", COLOURS)
 def test_capacity_bars_are_the_quantiles(found: Geometry, side: str) -> None:
     ax = fm.plot_geometry(found, "capacity")
     for opaque, names in ((True, ("q25", "q75")), (False, ("q5", "q95"))):
-        expected = list(zip(*(found.layers[f"{side}_capacity_{name}"] for name in names), strict=True))
+        expected = list(zip(*(found.layers.get(f"{side}_capacity_{name}", []) for name in names), strict=True))
         assert spans(ax, COLOURS[side], opaque) == [pytest.approx(pair) for pair in expected]
 
 
 def test_io_band_is_the_null(found: Geometry) -> None:
     ax = fm.plot_geometry(found, "io")
-    expected = list(zip(found.layers["io_null_low"], found.layers["io_null_high"], strict=True))
-    assert spans(ax, ATTENTION) == [pytest.approx(pair) for pair in expected]
+    ends = [
+        (row[f"{name}_null_low"], row[f"{name}_null_high"])
+        for row in found.layers.to_dict("records")
+        for name in found.alignments
+    ]
+    assert spans(ax, ATTENTION) == [pytest.approx(pair) for pair in ends]
+    for name in found.alignments:
+        expected = list(zip(found.layers[f"{name}_q25"], found.layers[f"{name}_q75"], strict=True))
+        assert spans(ax, PAIRS[name]) == [pytest.approx(pair) for pair in expected]
 
 
 def test_rank_lines(found: Geometry) -> None:
@@ -76,7 +88,8 @@ def test_rank_lines(found: Geometry) -> None:
     drawn = {str(line.get_label()): list(line.get_ydata()) for line in ax.lines}
     assert drawn["values: stable"] == pytest.approx(found.layers["value_stable_rank"].tolist())
     assert drawn["keys: entropy"] == pytest.approx(found.layers["key_entropy_rank"].tolist())
-    assert drawn["dimensions"] == [15, 15]
+    assert drawn["dimensions"] == [found.dimensions] * 2 == [15 if found.centred else 16] * 2
+    assert ("gates: entropy" in drawn) == ("gate" in found.sides)
 
 
 def test_chosen_layers_keep_their_names(tiny: fm.Model) -> None:

@@ -9,14 +9,18 @@ import click
 
 from .._version import __version__
 from .ablate import ablate
+from .activations import activations
+from .anatomy import anatomy
 from .attribute import attribute
 from .calibrate import calibrate
 from .decompose import decompose
+from .dying_relu import dying_relu
 from .edit import edit
 from .evaluate import evaluate
 from .facts import facts
 from .geometry import geometry
 from .guard import Group
+from .health import health
 from .intervene import intervene
 from .moment import moment
 from .neuron import neuron
@@ -75,6 +79,10 @@ for command in (
     edit,
     evaluate,
     moment,
+    health,
+    dying_relu,
+    activations,
+    anatomy,
 ):
     cli.add_command(command)
 

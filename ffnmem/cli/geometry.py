@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     default=0.9,
     show_default=True,
     metavar="COSINE",
-    help="With --duplicates: above this cosine two keys, or values, nearly coincide.",
+    help="With --duplicates: above this cosine two keys, values or gates nearly coincide.",
 )
 @click.option(
     "--limit",
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     default=20,
     show_default=True,
     metavar="N",
-    help="With --duplicates: how many pairs to list by keys, by values, and by both.",
+    help="With --duplicates: how many pairs to list by keys, by values, (by gates,) and by both.",
 )
 @click.option("--neurons", is_flag=True, help="With --json or --csv: one row a neuron as well, or instead.")
 @seed_option("Of the random vectors.")
@@ -67,7 +67,8 @@ def geometry(
 
     Cosines of pairs of neurons are compared with those of random vectors that are as anisotropic as the layer's own;
     effective rank and capacity (the share of a dimension that a neuron has to itself) with those of random vectors of
-    the same lengths; the cosine of a neuron's key and value with keys and values of different neurons.
+    the same lengths; the cosine of a neuron's key and value with keys and values of different neurons. A gated model
+    has gates besides, and their cosines with value and key.
 
     \b
     Examples
@@ -78,7 +79,8 @@ def geometry(
 
     --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, and norm, capacity and interference
     of key and value); with --duplicates, a pair (by, rank, layer, neuron, other_layer, other_neuron, key_cosine,
-    value_cosine). --json has these and all else. The manual of the library's geometry names the columns by layer.
+    value_cosine). Gated models have columns of the gate too. --json has these and all else. The manual of the library's
+    geometry names the columns by layer.
     """
     for name in ("threshold", "limit"):
         if not duplicates and name in given(setting):
@@ -125,7 +127,8 @@ def described(found: Geometry, neurons: bool) -> dict[str, Any]:
 
 def print_geometry(found: Geometry) -> None:
     out = console()
-    parts: list[Table | Text] = [overlap_table(found), space_table(found), io_table(found)]
+    parts: list[Table | Text] = [overlap_table(found), space_table(found)]
+    parts += [io_table(found, name) for name in found.alignments]
     if found.duplicates is not None:
         parts.append(duplicate_table(found, found.duplicates))
     for part in parts:
@@ -137,7 +140,7 @@ def print_geometry(found: Geometry) -> None:
 
 
 def overlap_table(found: Geometry) -> Table:
-    """The cosines of pairs of keys and of values, beside those of random rows that are as anisotropic."""
+    """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
     from ..reports.geometry import side_rows
 
     names = ("rms", "99.9%", "by chance", "max", "by chance", "neurons")
@@ -154,7 +157,7 @@ def overlap_table(found: Geometry) -> Table:
     return captioned(
         table,
         "99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as anisotropic "
-        f"as the layer's. The rms of random directions is {1 / (found.d_model - 1) ** 0.5:.3f}.",
+        f"as the layer's. The rms of random directions is {found.dimensions**-0.5:.3f}.",
     )
 
 
@@ -174,35 +177,43 @@ def space_table(found: Geometry) -> Table:
         )
     return captioned(
         table,
-        f"rank: of {found.d_model - 1} dimensions; capacity: the share of one that a neuron has to itself, median "
+        f"rank: of {found.dimensions} dimensions; capacity: the share of one that a neuron has to itself, median "
         "over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one at most.",
     )
 
 
-def io_table(found: Geometry) -> Table:
-    names = ("median", "5%", "95%", "mismatched 95%", "beyond", "strengthening", "weakening")
-    table = plain_table("layer", *names, title="cosine of a neuron's key and value")
-    for row in found.layers.to_dict("records"):
-        chance = " to ".join(number(row[f"io_null_{end}"], 2, sign=True) for end in ("low", "high"))
+def io_table(found: Geometry, name: str) -> Table:
+    """One of the cosines within a neuron, beside those of different neurons."""
+    from ..reports.geometry import ALIGNED, cosine_rows
+
+    roles = name == "io"
+    ends = ("strengthening", "weakening") if roles else (f"above {found.strengthening:g}", f"below {found.weakening:g}")
+    names = ("median", "5%", "95%", "mismatched 95%", "beyond", *ends)
+    table = plain_table("layer", *names, title=f"cosine of a neuron's {ALIGNED[name]}")
+    for row in cosine_rows(found, name):
         table.add_row(
-            str(row["layer"]),
-            *(number(row[f"io_{name}"], 3, sign=True) for name in ("q50", "q5", "q95")),
-            chance,
-            *(percent(row[f"io_{name}"]) for name in ("beyond", "strengthening", "weakening")),
+            str(row.layer),
+            *(number(value, 3, sign=True) for value in (row.median, row.low, row.high)),
+            " to ".join(number(value, 2, sign=True) for value in (row.chance_low, row.chance_high)),
+            *(percent(value) for value in (row.beyond, row.above, row.below)),
         )
-    return captioned(
-        table,
-        f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; strengthening: above "
-        f"{found.strengthening:g}; weakening: below {found.weakening:g}.",
+    meaning = (
+        f"strengthening: above {found.strengthening:g}; weakening: below {found.weakening:g}."
+        if roles
+        else "its sign changes if key and value are turned round together, which changes nothing the neuron does."
     )
+    return captioned(table, f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}")
 
 
 def duplicate_table(found: Geometry, duplicates: pd.DataFrame) -> Table | Text:
     if not len(duplicates):
-        return Text(f"near-duplicates: no two neurons have keys, or values, with a cosine above {found.threshold:g}")
-    totals = ", ".join(f"{found.duplicate_total(by):,} by {by}" for by in ("key", "value", "both"))
+        gates = "gate" in found.sides
+        what = "keys, values or gates" if gates else "keys, or values,"
+        return Text(f"near-duplicates: no two neurons have {what} with a cosine above {found.threshold:g}")
+    totals = ", ".join(f"{found.duplicate_total(by):,} by {by}" for by in found.kinds)
     title = f"near-duplicates above {found.threshold:g}: {totals}"
-    table = plain_table("by", "rank", "neuron", "other", "key cosine", "value cosine", left=["by"], title=title)
+    names = [f"{side} cosine" for side in found.sides]
+    table = plain_table("by", "rank", "neuron", "other", *names, left=["by"], title=title)
     previous = None
     for row in duplicates.to_dict("records"):
         if previous not in (None, row["by"]):
@@ -213,6 +224,6 @@ def duplicate_table(found: Geometry, duplicates: pd.DataFrame) -> Table | Text:
             str(row["rank"]),
             f"{row['layer']}.{row['neuron']}",
             f"{row['other_layer']}.{row['other_neuron']}",
-            *(number(row[f"{side}_cosine"], 4, sign=True) for side in ("key", "value")),
+            *(number(row[f"{side}_cosine"], 4, sign=True) for side in found.sides),
         )
     return table

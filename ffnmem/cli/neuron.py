@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..scanning.neuron import Neuron
 
 KINDS = ("top", "bottom", "quantile", "random")  # as in ffnmem.scanning.store, which is too slow to import for a manual
-SHOWN = ("top", "quantile")
+CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
 LISTED = 10
 WHERE = ("values", "examples")
 
@@ -34,17 +34,19 @@ WHERE = ("values", "examples")
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(KINDS),
+    type=click.Choice((*KINDS, *CASES)),
+    metavar="KIND",
     multiple=True,
-    help="Which examples: the largest or smallest coefficients, random sequences by quantile, or random positions; "
-    "give it several times for several.  [default: top and quantile]",
+    help='Which examples: "top" or "bottom" for the largest or smallest coefficients, "quantile" for random sequences by '
+    'quantile, "random" for random positions, or a sign case of a gated neuron, such as "gate+ linear-"; give it several '
+    "times for several.  [default: top, or the four cases of a gated neuron, and quantile]",
 )
 @click.option(
     "--top",
     type=COUNT,
     metavar="N",
-    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: {LISTED}, and 3 "
-    "a band; with --json and --csv all that the store keeps]",
+    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: {LISTED}, 5 a "
+    "case and 3 a band; with --json and --csv all that the store keeps]",
 )
 @click.option(
     "--context",
@@ -87,15 +89,20 @@ def neuron(
     tokens its value promotes and suppresses, which frequent tokens excite it, and where in the corpus it fires. The
     largest coefficients alone mislead; the quantiles show what is typical.
 
+    A gated neuron's coefficient is act(gate) times a linear part. Its card also tells which tokens its two keys read,
+    and treats the four cases of signs (above 0, or not) of gate and linear part apart: the coefficient is positive
+    where both agree, so its largest values mix two cases. Its pre-activation is its gate's.
+
     \b
     Examples
       ffnmem neuron 3.17 --store runs/atlas
       ffnmem neuron 3.17 --store runs/atlas --kind bottom --kind random --top 5
+      ffnmem neuron 3.17 --store runs/llama --kind "gate- linear-"
       ffnmem neuron 3.17,0.18 --store runs/atlas --html neurons.html
       ffnmem neuron --search paris --where examples --store runs/atlas
 
     --csv has one row an example: layer, neuron, kind, rank, activation, sequence, position, token, context, extreme,
-    band_low, band_high. --json has these and all that the card shows.
+    band_low, band_high; of a gated neuron gate, linear and case too. --json has these and all that the card shows.
     """
     check_options(setting, form)
     if search is not None:
@@ -105,7 +112,7 @@ def neuron(
     if html is not None and not html.lower().endswith(".html"):
         raise InputError(f"--html {html}: a page's name ends in .html")
     figure, page = None if plot is None else check_figure(plot), None if html is None else check_destination(html)
-    show(store, asked, kinds or SHOWN, top, context, page, figure, form)
+    show(store, asked, kinds, top, context, page, figure, form)
 
 
 def check_options(setting: click.Context, form: str) -> None:
@@ -133,13 +140,15 @@ def show(
     form: str,
 ) -> None:
     """The cards on a terminal, as data or as a page; and the figure."""
+    from ..reports.cards import kinds_shown
     from ..scanning import open_store
 
     store = open_store(folder)
     places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
+    kinds = tuple(store.check_kinds(kinds or kinds_shown(store)))
     if page is None:
         found = [store.neuron(*place, kind=kinds, k=top, context=context) for place in places]
-        print_neurons(store, found, LISTED if top is None else top, form)
+        print_neurons(store, found, top, form)
     else:
         from ..reports.neurons import neuron_report
 
@@ -153,7 +162,7 @@ def show(
         save_axes([partial(plot_histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
 
 
-def print_neurons(store: Store, found: list[Neuron], listed: int, form: str) -> None:
+def print_neurons(store: Store, found: list[Neuron], listed: int | None, form: str) -> None:
     if form == "csv":
         rows = [row for one in found for row in one.examples.to_dict("records")]
         print_csv(list(found[0].examples.columns), rows)

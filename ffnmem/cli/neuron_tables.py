@@ -23,17 +23,22 @@ if TYPE_CHECKING:
     from ..scanning.neuron import Neuron
 
 GAP = Text("  ")
+PART_NAMES = ("gate", "linear")
+PARTS_FROM = 60  # columns of a terminal that has room for them
 BAR = "█"
 FRACTIONS = " ▏▎▍▌▋▊▉"
 
 
-def print_card(out: Console, neuron: Neuron, listed: int) -> None:
+def print_card(out: Console, neuron: Neuron, listed: int | None) -> None:
     """A neuron's card: numbers, tokens, histogram and examples."""
     found = card(neuron, listed)
     out.print(Text(f"Neuron {neuron.name} of {neuron.store.model}", "bold"))
     out.print()
     out.print(heading(found))
     out.print()
+    if found.cases:
+        out.print(case_table(found))
+        out.print()
     out.print(histogram_table(neuron, out.width))
     for meanings in found.meanings:
         out.print()
@@ -65,6 +70,7 @@ def heading(found: Card) -> Table:
         "shape": Text(f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}"),
         "promotes": token_line([chip.token for chip in found.promoted]),
         "suppresses": token_line([chip.token for chip in found.suppressed]),
+        **{name: token_line([chip.token for chip in chips]) for name, chips in found.keys},
     }
     if found.frequent:
         rows["excited by"] = OneLine(
@@ -74,6 +80,16 @@ def heading(found: Card) -> Table:
         where = [Text(m.chip.token).append(f" {m.mean:+.{places}f}", "dim") for m in found.positions]
         rows["at position"] = Lines(where)
     return labelled(rows)
+
+
+def case_table(found: Card) -> Table:
+    """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
+    table = plain_table("case", "positions", "mean coefficient", left=["case"])
+    places = decimals([case.mean for case in found.cases if case.bar is not None])
+    for case in found.cases:
+        mean = "–" if case.bar is None else number(case.mean, places, sign=True)
+        table.add_row(case.name, percent(case.share), mean)
+    return table
 
 
 class Lines(OneLine):
@@ -127,7 +143,9 @@ def example_table(group: Group, out: Console) -> Table:
     places = decimals([e.activation for e in shown])
     activations = [number(e.activation, places) for e in shown]
     label = max((len(band.label) for band in group.bands), default=0)
-    room = out.width - max(map(len, [*activations, "0"])) - (label + 2 if labels else 0) - 2
+    parts = part_columns(group, out.width)
+    widest = sum(max(map(len, [name, *column])) + 2 for name, column in zip(PART_NAMES, parts, strict=False))
+    room = out.width - max(map(len, [*activations, "0"])) - (label + 2 if labels else 0) - 2 - widest
     marked = out.color_system is None or out.no_color
 
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -136,12 +154,26 @@ def example_table(group: Group, out: Console) -> Table:
     if labels:
         table.add_column(no_wrap=True, style="dim")
     table.add_column(justify="right", no_wrap=True)
+    for _ in parts:
+        table.add_column(justify="right", no_wrap=True, style="dim")
     table.add_column(no_wrap=True)
+    if parts:
+        table.add_row(*([""] if labels else []), "", *PART_NAMES, "")
+    rows = iter(zip(*parts, strict=True))
     for band in group.bands:
         for index, example in enumerate(band.examples):
             cells: list[RenderableType] = [Text(band.label if index == 0 else "")] if labels else []
-            table.add_row(*cells, number(example.activation, places), in_context(example, room, marked))
+            beside = next(rows) if parts else ()
+            table.add_row(*cells, number(example.activation, places), *beside, in_context(example, room, marked))
     return table
+
+
+def part_columns(group: Group, width: int) -> list[list[str]]:
+    """Gate and linear part of each example, as texts; nothing where the terminal is too narrow for them."""
+    if not group.gated or width < PARTS_FROM:
+        return []
+    shown = [example.parts for band in group.bands for example in band.examples]
+    return [[number(part, 2, sign=True) for part in column] for column in zip(*shown, strict=True)]
 
 
 def found_table(frame: pd.DataFrame, where: str) -> Table:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 BASES = ("folded", "raw")
-SIDES = ("both", "value", "key")
+SIDES = ("both", "value", "key", "gate")
 NO_TEXT = object()
 
 

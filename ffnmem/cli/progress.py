@@ -22,6 +22,7 @@ UNITS |= {
     "known": "facts",
 }
 UNITS |= {"geometry": "layers", "duplicates": "pairs of layers"}
+UNITS |= {"health": "tokens", "dying": "steps"}
 WORDS = {
     "pack": "tokenising",
     "scan": "scanning",
@@ -44,6 +45,8 @@ WORDS = {
     "evaluate": "editing and asking",
     "moment": "reading text",
     "known": "asking for facts",
+    "health": "reading text, forward and back",
+    "dying": "training",
 }
 
 

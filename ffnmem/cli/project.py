@@ -47,7 +47,8 @@ Neuron = tuple[int, int]
 @click.option(
     "--side",
     type=click.Choice(SIDES),
-    help="The value (what the neuron writes), the key (what excites it), or both.  [default: both; value with --token]",
+    help="The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or "
+    "both: all that it has.  [default: both; value with --token]",
 )
 @click.option(
     "--basis",
@@ -100,7 +101,7 @@ def project(
         asked = None if side in (None, "both") else side
         print_hits(fm.search_projection(source or "", search, side=asked, exact=exact, limit=top), form)
         return
-    sides = ("value", "key") if side == "both" or (side is None and mode != "--token") else (side or "value",)
+    sides = None if side == "both" or (side is None and mode != "--token") else (side or "value",)
     folding = basis or "folded"
     if mode == "--all":
         write_all(choice.load(), str(out), layer, sides, folding, top, form)
@@ -136,7 +137,9 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
     return found
 
 
-def project_all(model: Model, neurons: Sequence[Neuron], sides: Sequence[str], basis: str, top: int) -> pd.DataFrame:
+def project_all(
+    model: Model, neurons: Sequence[Neuron], sides: Sequence[str] | None, basis: str, top: int
+) -> pd.DataFrame:
     """``fm.project`` of neurons of several layers, in the order asked."""
     import pandas as pd
 
@@ -152,6 +155,13 @@ def project_all(model: Model, neurons: Sequence[Neuron], sides: Sequence[str], b
     return result
 
 
+MEANINGS = {
+    "value": "what it writes towards and against",
+    "key": "what excites and inhibits it",
+    "gate": "what opens and shuts its gate",
+}
+
+
 def print_tables(frame: pd.DataFrame) -> None:
     out = console()
     for _, rows in frame.groupby(["layer", "neuron", "side"], sort=False):
@@ -163,7 +173,7 @@ def print_tables(frame: pd.DataFrame) -> None:
 def token_table(rows: pd.DataFrame) -> Table:
     """One side of one neuron: the two ends of its ranking beside each other."""
     first = rows.iloc[0]
-    meaning = "what it writes towards and against" if first["side"] == "value" else "what excites and inhibits it"
+    meaning = MEANINGS[str(first["side"])]
     title = f"{first['layer']}.{first['neuron']} {first['side']}: {meaning}"
     table = plain_table(
         "rank", "promoted", "score", "suppressed", "score", left=["promoted", "suppressed"], title=title

@@ -61,14 +61,19 @@ def label(parameter: click.Parameter) -> str:
     return parameter.opts[0] if isinstance(parameter, click.Option) else NEURONS
 
 
-def write_all(model: Model, out: str, layer: int | None, sides: Sequence[str], basis: str, top: int, form: str) -> None:
+def write_all(
+    model: Model, out: str, layer: int | None, sides: Sequence[str] | None, basis: str, top: int, form: str
+) -> None:
     """``fm.project`` into a file, with a bar on standard error, and what is in it."""
+    from ..vocabulary.vectors import check_sides
+
     began = time.monotonic()
     with late_bar("project") as report:
         path = fm.project(model, layer, k=top, basis=basis, side=sides, out=out, progress=report)
     seconds = time.monotonic() - began
     counted = model.n_layers * model.d_mlp if layer is None else model.ffn[model.layer(layer)].d_mlp
-    rows = counted * len(sides) * 2 * min(top, model.d_vocab)
+    names = check_sides(sides, model)
+    rows = counted * len(names) * 2 * min(top, model.d_vocab)
     summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
     provenance = model.provenance(basis=basis).as_dict()
     if form == "csv":
@@ -79,8 +84,15 @@ def write_all(model: Model, out: str, layer: int | None, sides: Sequence[str], b
         screen = console()
         screen.print(user_text(str(path)), soft_wrap=True)
         size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
-        screen.print(f"{counted:,} neurons, {' and '.join(sides)}, {top} + {top} tokens: {size}")
+        screen.print(f"{counted:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {size}")
         screen.print(provenance_line(provenance, screen.width))
+
+
+MEANINGS = {
+    "value": "neurons that write towards and against",
+    "key": "neurons that are excited and inhibited by",
+    "gate": "neurons whose gates are opened and shut by",
+}
 
 
 def print_promoters(frame: pd.DataFrame, form: str) -> None:
@@ -96,9 +108,7 @@ def print_promoters(frame: pd.DataFrame, form: str) -> None:
     texts = [first["token"]] if "token" in frame.columns else first["tokens"]
     places = decimals(frame["score"])
     for side, rows in frame.groupby("side", sort=False):
-        meaning = (
-            "neurons that write towards and against" if side == "value" else "neurons that are excited and inhibited by"
-        )
+        meaning = MEANINGS[str(side)]
         title = f"{side}: {meaning} {', '.join(repr(text) for text in texts)}"
         screen.print(user_text(title, "bold"))  # not the table's: it would wrap at its width
         table = plain_table("rank", "promoted", "score", "suppressed", "score")

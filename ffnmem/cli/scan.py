@@ -97,6 +97,8 @@ def scan(
 ) -> None:
     """Read CORPUS once and leave a store in DIR: what fires every neuron, how often and how strongly, what it writes.
 
+    Gated neurons (Llama, Gemma) are also told apart by the signs of gate and linear part, with N examples of each case.
+
     CORPUS is a .txt, .jsonl, .csv or .parquet file, each also with .gz or .zst behind it; a folder of them, or a quoted
     pattern; atlas, the corpus that comes with ffnmem; hf:OWNER/NAME/CONFIG:SPLIT, a data set of the Hugging Face hub;
     or a folder that ffnmem pack wrote. The scan can be stopped at any moment: the same command goes on where it was.

@@ -30,7 +30,9 @@ def store(folder: str, check: bool, plot: str | None, form: str) -> None:
     """Describe the store in DIR: what was scanned, how, and how often the neurons of each layer fire.
 
     A neuron fires at a token where its pre-activation is above 0; dead is one that never did. Firing rates are given as
-    quantiles over a layer's neurons: half of them fire at fewer tokens than the median.
+    quantiles over a layer's neurons: half of them fire at fewer tokens than the median. A gated neuron's pre-activation
+    is its gate's: a dead one may still write a little, with either sign; and how often each of the four cases of signs
+    of gate and linear part occurs is told as a mean over all neurons.
 
     \b
     Examples
@@ -76,8 +78,17 @@ def described(found: Store, layers: pd.DataFrame, checked: bool) -> dict[str, An
         "problems": [{**problem.as_dict(), "meaning": problem.meaning} for problem in found.corpus.problems],
         "settings": found.settings.as_dict(),
         "layers": layers.to_dict("records"),
+        **({"cases": case_shares(found)} if found.gated else {}),
         "provenance": found.provenance,
     }
+
+
+def case_shares(found: Store) -> dict[str, float]:
+    """The share of positions of each sign case, the mean over all gated neurons."""
+    from ..scanning.cases import CASES, COLUMNS
+
+    stats = found.stats()
+    return {case: float(stats[f"share_{column}"].mean()) for case, column in zip(CASES, COLUMNS, strict=True)}
 
 
 def print_store(found: Store, layers: pd.DataFrame, checked: bool) -> None:
@@ -91,6 +102,8 @@ def print_store(found: Store, layers: pd.DataFrame, checked: bool) -> None:
         "dead": Text(f"{dead:,} of {neurons:,} neurons never fired"),
         "files": Text("all read and checked" if checked else "sizes and tables checked; --check reads everything"),
     }
+    if found.gated:
+        rows["cases"] = Text(", ".join(f"{case} {percent(share)}" for case, share in case_shares(found).items()))
     problems = found.corpus.problems
     if not problems:
         rows["problems"] = Text("none in the corpus")

@@ -19,6 +19,7 @@ from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models import Model
 from ..models.final_norm import FinalNorm, at_least_float32
+from ..models.writes import pulled_through
 from ..provenance import Provenance
 from .applying import with_edit
 from .edit import Edit
@@ -191,11 +192,13 @@ def written_along(edit: Edit, after: Capture, new: Attribution) -> Float[Tensor,
     norm = FinalNorm(after.model)
     final_in = at_least_float32(after.residual.final_in[0, [new.position]])
     u, _ = norm.directions(torch.tensor(new.target_ids, device=after.model.device), new.foil_id)
-    direction = (u / norm.scale(final_in).unsqueeze(-1))[0].double().cpu()
+    direction = u / norm.scale(final_in).unsqueeze(-1)
     found = torch.zeros(new.neuron_logits.shape[1:], dtype=torch.float64)
     for change in edit.changes:
         m = after.coefficients[change.layer][0, new.position].double().cpu()
-        found[change.layer] = m * (change.left.T @ (change.right @ direction))
+        written = after.ffn_out[change.layer][0, [new.position]]
+        along = pulled_through(after.model, change.layer, direction, written)[0].double().cpu()
+        found[change.layer] = m * (change.left.T @ (change.right @ along))
     return found
 
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from ..errors import InputError, UnsupportedModelError, listed
 from ..files import appearing, check_new_folder, readable, write_whole
 from ..models import Model
-from ..models.bare_body import AGREE, HALF, plain_modules, twin
-from ..models.layout import inner
+from ..models.bare_body import AGREE, HALF, Plain, twin
 from ..models.loading import is_cached, locate, quiet
 from .applying import check_fits, with_edit
 from .edit import Edit
@@ -148,8 +147,8 @@ def export_lora(edit: Edit, model: Model, folder: str | Path) -> Path:
 def projection_names(model: Model) -> list[str]:
     """By layer, the down projection's name in the Hugging Face model."""
     network, _ = twin(model, model.dtype)
-    names = {id(module): path for path, module in plain_modules(network, model.bridge.original_model)}
-    return [names[id(inner(ffn.project_out))] for ffn in model.ffn]
+    names = Plain(model, network).names
+    return [names[id(ffn.project_out)] for ffn in model.ffn]
 
 
 def adapter_config(model: Model, ranks: dict[str, int]) -> dict[str, Any]:

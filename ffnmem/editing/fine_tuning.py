@@ -78,11 +78,11 @@ def tuned(
     row, layer = request.rows[0], plan.settings.layer
     tokens = torch.tensor([row.tokens], device=plan.model.device)
     replay = Replay(plan.layers, tokens, start=layer)
-    m, above = replay.coefficients[layer], replay.stream[layer + 1]
+    m, above, written = replay.coefficients[layer], replay.stream[layer + 1], replay.ffn[layer]
     ids = torch.tensor(request.ids, device=m.device)
 
     def loss_of(delta: Float[Tensor, "d_mlp d_model"]) -> Tensor:
-        final = replay.finish([layer], above + m @ delta.to(m.dtype), last=len(ids))
+        final = replay.finish([layer], plan.layers.more(layer, above, written, m @ delta.to(m.dtype)), last=len(ids))
         logs = replay.logits(final[0]).float().log_softmax(-1)
         return -logs.gather(1, ids.unsqueeze(1)).mean()
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedModelError
 from ..models.replaying import Replay
 from ..models.scoring import padded
 from .edit import LayerChange
@@ -34,8 +34,16 @@ def spread(
     From the lowest layer up: keys and what is still missing are read with the changes so far, and a layer takes its
     share of the rest, one part of as many layers as are left.
 
+    Raises: UnsupportedModelError: several layers of a model with norms behind its FFNs.
+
     Source: Meng et al. 2023 (2210.07229), §4.3 and algorithm 1.
     """
+    layout = plan.model.layout
+    if len(layers) > 1 and (layout.blocks[layers[-1]].post is not None or layout.write_scale != 1.0):
+        raise UnsupportedModelError(
+            f"{plan.model.name} norms or scales what its FFNs write before it is added, so what is missing of an edit "
+            "cannot be handed from layer to layer: edit one layer (layers=1)"
+        )
     text = Text(plan, requests, layers)
     wanted = text.clean + torch.stack([one.delta.double() for one in found])
     changes: list[LayerChange] = []

@@ -166,7 +166,8 @@ class Batch:
         settings, count = self.settings, len(self.requests)
         outputs = self.replay.stream[settings.layer + 1][rows, self.first :].clone()
         at = self.lookup[rows] - self.first
-        outputs[torch.arange(len(rows), device=rows.device), at] += delta[self.owner[rows]].to(outputs.dtype)
+        each, more = torch.arange(len(rows), device=rows.device), delta[self.owner[rows]].to(outputs.dtype)
+        outputs[each, at] = self.layers.more(settings.layer, outputs[each, at], self.written[rows], more)
         width = min(self.width, outputs.shape[1])
         final = self.replay.finish([settings.layer] * len(rows), outputs, rows, last=width)
         final = torch.nn.functional.pad(final, (0, 0, self.width - width, 0))

@@ -178,7 +178,7 @@ def effects(
     """Coefficient, direct effect, and the ablated logit and log-probability of each neuron, in float64."""
     restart = asked.restart
     first = 0 if cells is None else cells[0]
-    direction = asked.direction()
+    direction = asked.directions()
     parts: dict[str, list[Tensor]] = {"coefficient": [], "direct": [], "logit": [], "log": []}
     differences: dict[int, Tensor] = {}
     with torch.no_grad():
@@ -189,11 +189,12 @@ def effects(
                 differences[layer] = difference(asked, layer, change, cells)
             delta = torch.stack([differences[layer][first:, neuron] for layer, neuron in some])
             values = torch.stack([asked.model.ffn[layer].values[neuron].detach() for layer, neuron in some])
-            clean = torch.stack([restart.stream[layer + 1][first:] for layer, _ in some])
-            final = restart.finish([layer for layer, _ in some], clean + delta.unsqueeze(-1) * values.unsqueeze(1))
+            outputs = restart.outputs([layer for layer, _ in some], first, delta.unsqueeze(-1) * values.unsqueeze(1))
+            final = restart.finish([layer for layer, _ in some], outputs)
             logit, log = asked.scores(final)
             parts["coefficient"].append(torch.stack([asked.coefficients(layer)[neuron] for layer, neuron in some]))
-            parts["direct"].append(-at_least_float32(delta[:, -1]) * (at_least_float32(values) @ direction))
+            directions = torch.stack([direction[layer] for layer, _ in some])
+            parts["direct"].append(-at_least_float32(delta[:, -1]) * (at_least_float32(values) * directions).sum(-1))
             parts["logit"].append(logit)
             parts["log"].append(log)
             if progress is not None:

@@ -16,6 +16,7 @@ from ..models import Model
 from ..models.bare_body import AGREE, HALF
 from ..models.final_norm import FinalNorm, at_least_float32
 from ..models.restarting import Restart
+from ..models.writes import pulled_through
 
 EXACT = 1e-10  # of the largest, in float64
 
@@ -48,11 +49,16 @@ class Question:
             target - logits.logsumexp(-1),
         )
 
-    def direction(self) -> Float[Tensor, " d_model"]:
-        """u/σ: what a write at the answer's position adds to the logit, the final norm's scale frozen."""
+    def directions(self) -> list[Float[Tensor, " d_model"]]:
+        """For each layer, what its FFN's output at the answer's position adds to the logit: u/σ, norms' scales frozen.
+
+        Where a norm stands behind the FFN, u is taken through it.
+        """
         norm = FinalNorm(self.model)
         u, _ = norm.directions(torch.tensor([self.target], device=self.model.device), self.foil)
-        return u[0] / norm.scale(at_least_float32(self.restart.stream[-1][-1:]))[0]
+        u = u / norm.scale(at_least_float32(self.restart.stream[-1][-1:])).unsqueeze(-1)
+        written = self.restart.replay.ffn
+        return [pulled_through(self.model, i, u, written[i][0, -1:])[0] for i in range(self.model.n_layers)]
 
 
 def ask(

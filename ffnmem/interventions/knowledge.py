@@ -248,12 +248,12 @@ def integrated(
     m = [asked.coefficients(layer) for layer in layers]
     values = [model.ffn[layer].values.detach() for layer in layers]
     written = torch.stack([m[i] @ values[i] for i in range(len(layers))])
-    clean = torch.stack([restart.stream[layer + 1][-1] for layer in layers])
-    outputs = clean.unsqueeze(1) + (shares - 1).reshape(1, -1, 1) * written.unsqueeze(1)
-    rows = rearrange(outputs, "layer share d_model -> (layer share) 1 d_model").requires_grad_()
+    more = (shares - 1).reshape(1, -1, 1) * written.unsqueeze(1)
+    rows = rearrange(more, "layer share d_model -> (layer share) 1 d_model").requires_grad_()
     with torch.enable_grad():
         starts = [layer for layer in layers for _ in shares]
-        probability = asked.scores(restart.finish(starts, rows))[1].exp()
+        outputs = restart.outputs(starts, -1, rows)
+        probability = asked.scores(restart.finish(starts, outputs))[1].exp()
         (gradient,) = torch.autograd.grad(probability.sum(), rows)
     slopes = rearrange(at_least_float32(gradient), "(layer share) 1 d_model -> layer share d_model", layer=len(layers))
     mean = slopes[:, :-1].mean(1)

@@ -9,11 +9,12 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import HookError, listed
+from ..errors import HookError, UnsupportedModelError, listed
 from ..hooks import OnTensor, listening
-from .final_norm import at_least_float32
 from .layout import Block, inner
 from .model import Model
+from .norms import Norm, at_least_float32
+from .writes import pull
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,19 +24,21 @@ class FrozenAttention:
     Attributes:
         pattern: ``[head, query, key]``, the attention weights A.
         w_v: ``[head, d_model, d_head]``; w_o: ``[head, d_head, d_model]``.
-        gain: ``[d_model]``, γ of the norm before attention; shift: ``[d_model]``, its β (zeros if none).
-        scale: ``[pos]``, σ of that norm at each position.
         b_v: ``[head, d_head]``; b_o: ``[d_model]`` (zeros if none).
+        norm: in front of attention; None where it reads the stream as it is. scale: ``[pos]``, its σ.
+        post: behind attention, or None. written: ``[pos, d_model]``, what it then normed. factor: of what is added.
     """
 
     pattern: Float[Tensor, "head query key"]
     w_v: Float[Tensor, "head d_model d_head"]
     w_o: Float[Tensor, "head d_head d_model"]
-    gain: Float[Tensor, " d_model"]
-    shift: Float[Tensor, " d_model"]
-    scale: Float[Tensor, " key"]
     b_v: Float[Tensor, "head d_head"]
     b_o: Float[Tensor, " d_model"]
+    norm: Norm | None
+    scale: Float[Tensor, " key"]
+    post: Norm | None
+    written: Float[Tensor, "query d_model"]
+    factor: float
 
     def pull(
         self, directions: Float[Tensor, "query d_model"]
@@ -45,12 +48,15 @@ class FrozenAttention:
         Returns, for each position p, the direction along which the residual stream at p reaches the given directions
         through this layer, and the constant that the layer's biases add.
         """
+        directions = pull(self.post, self.factor, directions, self.written)
         through_o = einsum(self.w_o, directions, "head d_head d_model, query d_model -> head query d_head")
         carried = einsum(self.pattern, through_o, "head query key, head query d_head -> head key d_head")
         normed = einsum(self.w_v, carried, "head d_model d_head, head key d_head -> key d_model")
-        constant = (normed * self.shift).sum() + einsum(carried, self.b_v, "head key d_head, head d_head ->")
-        gained = normed * self.gain / self.scale.unsqueeze(-1)
-        return gained - gained.mean(dim=-1, keepdim=True), constant + (directions * self.b_o).sum()
+        constant = einsum(carried, self.b_v, "head key d_head, head d_head ->") + (directions * self.b_o).sum()
+        if self.norm is None:
+            return normed, constant
+        constant = constant + self.norm.constant(normed).sum().to(constant)
+        return self.norm.pull(normed) / self.scale.unsqueeze(-1), constant
 
 
 def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
@@ -58,18 +64,25 @@ def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
 
     Raises HookError if a layer does not give its pattern.
     """
+    if getattr(model.bridge.original_model.config, "clip_qkv", None) is not None:
+        raise UnsupportedModelError(f"{model.name} clips what its attention reads (clip_qkv), which is not linear")
     patterns: dict[int, Tensor] = {}
     inputs: dict[int, Tensor] = {}
+    written: dict[int, Tensor] = {}
     outputs, befores = [], []
     for layer, block in enumerate(model.layout.blocks):
         outputs.append((block.attention.get_submodule("hook_pattern"), keeper(patterns, layer)))
-        befores.append((block.attention_norm, keeper(inputs, layer)))
+        outputs.append((block.attention_out, keeper(written, layer)))
+        befores.append((block.whole, keeper(inputs, layer)))
     with listening(befores, outputs):
         model.body(tokens.reshape(1, -1))
     silent = [layer for layer in range(model.n_layers) if layer not in patterns or layer not in inputs]
     if silent:
         raise HookError(f"layers {listed(silent)} of {model.name} do not show their attention patterns")
-    return [frozen(block, patterns[layer], inputs[layer]) for layer, block in enumerate(model.layout.blocks)]
+    return [
+        frozen(model, block, patterns[layer], inputs[layer], written[layer])
+        for layer, block in enumerate(model.layout.blocks)
+    ]
 
 
 def keeper(store: dict[int, Tensor], layer: int) -> OnTensor:
@@ -79,10 +92,9 @@ def keeper(store: dict[int, Tensor], layer: int) -> OnTensor:
     return keep
 
 
-def frozen(block: Block, pattern: Tensor, x: Tensor) -> FrozenAttention:
-    norm = inner(block.attention_norm)
-    assert isinstance(norm, nn.LayerNorm)
-    x = at_least_float32(x.reshape(-1, x.shape[-1]))
+def frozen(model: Model, block: Block, pattern: Tensor, x: Tensor, written: Tensor) -> FrozenAttention:
+    norm = model.layout.norm(block.attention_norm, model.d_model)
+    x, written = (at_least_float32(tensor.reshape(-1, model.d_model)) for tensor in (x, written))
     attention = block.attention
     w_v, w_o = (at_least_float32(getattr(attention, name).detach()) for name in ("W_V", "W_O"))
     groups, _, d_head = w_v.shape
@@ -94,11 +106,13 @@ def frozen(block: Block, pattern: Tensor, x: Tensor) -> FrozenAttention:
         pattern=at_least_float32(pattern[0]),
         w_v=w_v.repeat_interleave(shared, dim=0),
         w_o=w_o,
-        gain=at_least_float32(norm.weight.detach()),
-        shift=torch.zeros_like(norm.weight) if norm.bias is None else at_least_float32(norm.bias.detach()),
-        scale=(x.var(dim=-1, unbiased=False) + norm.eps).sqrt(),
         b_v=b_v.repeat_interleave(shared, dim=0),
         b_o=w_o.new_zeros(w_o.shape[-1]) if b_o is None else b_o,
+        norm=norm,
+        scale=torch.ones_like(x[:, 0]) if norm is None else norm.scale(x),
+        post=model.layout.norm(block.attention_post, model.d_model),
+        written=written,
+        factor=model.layout.write_scale,
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +22,10 @@ from ..errors import HookError, UnsupportedModelError, listed
 from ..hooks import listening
 from .layout import inner
 from .model import Model
+from .norms import widen
 
 OnLayer = Callable[[int, Float[Tensor, "tokens d_mlp"], Float[Tensor, "tokens d_mlp"]], None]
+OnLinear = Callable[[int, Float[Tensor, "tokens d_mlp"]], None]
 OnInput = Callable[[int, Float[Tensor, "rows pos d_model"]], None]
 
 
@@ -44,9 +48,8 @@ class BareBody:
         self.n_layers, self.d_mlp = model.n_layers, model.d_mlp
         self.dtype = model.dtype if dtype is None else dtype
         self.network, self.attention = twin(model, self.dtype)
-        names = {id(module): path for path, module in plain_modules(self.network, model.bridge.original_model)}
-        found = dict(self.network.named_modules())
-        self.projections = [(found[names[id(ffn.project_in)]], found[names[id(ffn.project_out)]]) for ffn in model.ffn]
+        self.plain = Plain(model, self.network)
+        self.projections = [self.plain.projections(layer) for layer in range(model.n_layers)]
         fuse_gelu(self.network)
         self.body: Any = self.network.base_model
 
@@ -56,22 +59,29 @@ class BareBody:
         on_layer: OnLayer | None = None,
         *,
         on_input: OnInput | None = None,
+        on_linear: OnLinear | None = None,
         until: int | None = None,
     ) -> None:
         """One pass over right-padded rows; ``on_layer(layer, pre, coefficients)`` is told of each layer at once.
 
-        Both are ``[rows·pos, d_mlp]`` in the pass's dtype. ``on_input(layer, x)`` is told what each FFN reads.
+        Both are ``[rows·pos, d_mlp]`` in the pass's dtype. ``on_input(layer, x)`` is told what each FFN reads, and
+        ``on_linear(layer, linear)``, just before ``on_layer``, of the linear parts of gated FFNs.
         ``until`` is the last layer to run. Raises HookError if a layer did not run.
         """
         last = self.n_layers - 1 if until is None else until
-        before: dict[int, Tensor] = {}
+        before: dict[int, tuple[Tensor, Tensor | None]] = {}
         seen = 0
-        handles = []
+        handles: list[Any] = []
+
+        def keep(layer: int, pre: Tensor, linear: Tensor | None) -> None:
+            before[layer] = (pre, linear)
 
         def receive(layer: int, coefficients: Tensor) -> None:
             nonlocal seen
             seen += 1
-            pre = before.pop(layer)
+            pre, linear = before.pop(layer)
+            if on_linear is not None and linear is not None:
+                on_linear(layer, linear.reshape(-1, linear.shape[-1]))
             if on_layer is not None:
                 on_layer(layer, pre.reshape(-1, pre.shape[-1]), coefficients.reshape(-1, coefficients.shape[-1]))
             if layer == last:
@@ -81,11 +91,11 @@ class BareBody:
             if on_input is not None:
                 on_input(layer, x.reshape(*tokens.shape, x.shape[-1]))  # OPT flattens batch and position
 
-        for layer, (project_in, project_out) in enumerate(self.projections):
+        for layer, parts in enumerate(self.projections):
             handles += [
-                project_in.register_forward_pre_hook(lambda _m, args, layer=layer: read(layer, args[0])),
-                project_in.register_forward_hook(lambda _m, _a, out, layer=layer: before.__setitem__(layer, out)),
-                project_out.register_forward_pre_hook(lambda _m, args, layer=layer: receive(layer, args[0])),
+                parts.modules[0].register_forward_pre_hook(lambda _m, args, layer=layer: read(layer, args[0])),
+                *parts.listen(partial(keep, layer)),
+                parts.out.register_forward_pre_hook(lambda _m, args, layer=layer: receive(layer, args[0])),
             ]
         try:
             with torch.inference_mode():
@@ -97,6 +107,74 @@ class BareBody:
                 handle.remove()
         if seen != last + 1:
             raise HookError(f"{seen} of {last + 1} FFN layers ran in this pass")
+
+
+@dataclass(frozen=True)
+class Projections:
+    """The projections of one FFN as plain modules.
+
+    Attributes:
+        modules: what is called on the FFN's input: keys; gates and keys; or one module that holds both (Phi 3).
+        out: the down projection.
+    """
+
+    modules: tuple[nn.Module, ...]
+    out: nn.Module
+    joint: bool = False
+
+    def listen(self, receive: Callable[[Tensor, Tensor | None], None]) -> list[Any]:
+        """Hooks that call ``receive`` with the pre-activations, and the linear parts of a gated FFN."""
+        last = self.modules[-1]
+        if len(self.modules) == 1:
+            return [last.register_forward_hook(lambda _m, _a, out: receive(*self.split(out)))]
+        gate: list[Tensor] = []
+
+        def gated(_m: nn.Module, _a: Any, out: Tensor) -> None:
+            gate.append(out)
+
+        return [
+            self.modules[0].register_forward_hook(gated),
+            last.register_forward_hook(lambda _m, _a, out: receive(gate.pop(), out)),
+        ]
+
+    def split(self, out: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What one projection gives, as pre-activations and linear parts."""
+        if not self.joint:
+            return out, None
+        pre, linear = out.chunk(2, dim=-1)
+        return pre, linear
+
+    def pre(self, x: Float[Tensor, "*rows d_model"]) -> tuple[Tensor, Tensor | None]:
+        """Pre-activations of what the FFN reads, and the linear parts of a gated one."""
+        if len(self.modules) == 1:
+            return self.split(self.modules[0](x))
+        gate, key = self.modules
+        return gate(x), key(x)
+
+
+class Plain:
+    """Which module of a plain network stands for which of a model's bridge."""
+
+    def __init__(self, model: Model, network: nn.Module) -> None:
+        self.model = model
+        self.names = {id(module): path for path, module in plain_modules(network, model.bridge.original_model)}
+        self.found = dict(network.named_modules())
+
+    def __call__(self, module: nn.Module) -> nn.Module:
+        return self.found[self.names[id(inner(module))]]
+
+    def maybe(self, module: nn.Module | None) -> nn.Module | None:
+        return None if module is None else self(module)
+
+    def projections(self, layer: int) -> Projections:
+        """Of one layer's FFN."""
+        ffn, joint = self.model.ffn[layer], self.model.layout.architecture.joint
+        out = self(ffn.project_out)
+        if joint is not None:
+            holder = self.names[id(ffn.project_out)].rpartition(".")[0]
+            return Projections((self.found[f"{holder}.{joint}"],), out, joint=True)
+        keys = self(ffn.project_in)
+        return Projections((keys,) if ffn.project_gate is None else (self(ffn.project_gate), keys), out)
 
 
 def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
@@ -128,7 +206,27 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
             holder._buffers[leaf] = tensor  # positions and masks keep their own dtype
         else:
             holder._parameters[leaf] = nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
+    if dtype == torch.float64:
+        widen(network)
+        plain = Plain(model, network)
+        for block in model.layout.blocks:
+            plain(block.attention).register_forward_pre_hook(bounded_mask, with_kwargs=True)
     return network.eval(), attention
+
+
+def bounded_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Masks of a float64 model for attention that takes its softmax in float32.
+
+    The lowest float64 would become −∞ there, and a pad that may look at nothing NaN: additive masks are kept within
+    float32, and where a mask says what to leave out (MPT), a pad may look at everything.
+    """
+    mask = kwargs.get("attention_mask")
+    if mask is None:
+        return args, kwargs
+    if mask.is_floating_point():
+        return args, {**kwargs, "attention_mask": mask.clamp(min=torch.finfo(torch.float32).min)}
+    leaves_out = type(module).__name__ == "MptAttention"
+    return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)} if leaves_out else kwargs
 
 
 def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:

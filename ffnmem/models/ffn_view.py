@@ -15,9 +15,18 @@ def oriented(module: nn.Module) -> Float[Tensor, "d_in d_out"]:
     return weight.T if isinstance(module, nn.Linear) else weight
 
 
+def bias_of(module: nn.Module) -> Tensor | None:
+    bias = module.bias
+    return bias if isinstance(bias, Tensor) else None
+
+
 @dataclass(frozen=True)
 class FFN:
-    """The key-value memory view of one layer: FFN(x) = Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out (Geva et al. 2021, eq. 2).
+    """The key-value memory view of one layer (Geva et al. 2021, eq. 2; gated: Shazeer 2020).
+
+    Classic: FFN(x) = Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out. Gated: FFN(x) = Σᵢ act(gᵢ·x)·(kᵢ·x)·vᵢ, with biases where there are
+    any: a neuron has two keys, the gate gᵢ that decides whether it fires and the key kᵢ that the strength is linear in.
+    Its pre-activation is what the activation takes: kᵢ·x + bᵢ, or gᵢ·x.
 
     Every tensor is a view of the live parameter: what is written into it changes the model.
     """
@@ -26,22 +35,40 @@ class FFN:
     project_in: nn.Module
     project_out: nn.Module
     activation: str
-    gated: bool = False
+    project_gate: nn.Module | None = None
+
+    @property
+    def gated(self) -> bool:
+        """Whether neurons have gates beside their keys."""
+        return self.project_gate is not None
 
     @property
     def keys(self) -> Float[Tensor, "d_mlp d_model"]:
-        """Row i is neuron i's key: what its input is compared with."""
+        """Row i is neuron i's key: what its input is compared with (in a gated FFN the linear one, "up")."""
         return oriented(self.project_in).T
 
     @property
     def gates(self) -> Float[Tensor, "d_mlp d_model"] | None:
-        """The gate keys of a gated FFN; None for a classic one."""
-        return None
+        """The gate keys of a gated FFN, one row a neuron; None for a classic one."""
+        return None if self.project_gate is None else oriented(self.project_gate).T
 
     @property
     def key_bias(self) -> Float[Tensor, " d_mlp"] | None:
-        bias = self.project_in.bias
-        return bias if isinstance(bias, Tensor) else None
+        return bias_of(self.project_in)
+
+    @property
+    def gate_bias(self) -> Float[Tensor, " d_mlp"] | None:
+        return None if self.project_gate is None else bias_of(self.project_gate)
+
+    @property
+    def activated(self) -> Float[Tensor, "d_mlp d_model"]:
+        """The keys whose products go through the activation: the gates of a gated FFN, else the keys."""
+        return self.keys if self.gates is None else self.gates
+
+    @property
+    def activated_bias(self) -> Float[Tensor, " d_mlp"] | None:
+        """Their bias."""
+        return self.gate_bias if self.gated else self.key_bias
 
     @property
     def values(self) -> Float[Tensor, "d_mlp d_model"]:
@@ -50,8 +77,7 @@ class FFN:
 
     @property
     def value_bias(self) -> Float[Tensor, " d_model"] | None:
-        bias = self.project_out.bias
-        return bias if isinstance(bias, Tensor) else None
+        return bias_of(self.project_out)
 
     @property
     def d_mlp(self) -> int:
@@ -62,4 +88,5 @@ class FFN:
         return int(self.values.shape[1])
 
     def __repr__(self) -> str:
-        return f"FFN(layer={self.layer}, d_mlp={self.d_mlp}, d_model={self.d_model}, activation={self.activation!r})"
+        size = f"d_mlp={self.d_mlp}, d_model={self.d_model}"
+        return f"FFN(layer={self.layer}, {size}, activation={self.activation!r}{', gated' * self.gated})"

@@ -4,46 +4,59 @@ from __future__ import annotations
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from .layout import inner
 from .model import Model
+from .norms import Norm, at_least_float32
 
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in float32, or float64 if it is: half-precision models are summed without further loss."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+__all__ = ["FinalNorm", "at_least_float32"]
 
 
 class FinalNorm:
-    """LayerNorm(x) = (x − mean x)/σ ⊙ γ + β, read from a model; nothing of the model is changed."""
+    """Norm(x) = (x − mean x)/σ ⊙ γ + β (an RMSNorm without the mean), read from a model; nothing of it is changed."""
 
     def __init__(self, model: Model) -> None:
-        norm = inner(model.layout.final_norm)
-        assert isinstance(norm, nn.LayerNorm)
         self.model = model
-        self.eps = norm.eps
-        self.gain = at_least_float32(norm.weight.detach())
-        self.bias = None if norm.bias is None else at_least_float32(norm.bias.detach())
+        kind = model.layout.architecture.norm_kind
+        self.norm = Norm.of(inner(model.layout.final_norm), kind, model.d_model, model.device)
+        self.gain, self.bias, self.eps = self.norm.gain, self.norm.shift, self.norm.eps
+        self.logit_scale = model.layout.logit_scale
 
     def scale(self, x: Float[Tensor, "n d_model"]) -> Float[Tensor, " n"]:
-        """σ = √(var x + ε) of each row."""
-        return (x.var(dim=-1, unbiased=False) + self.eps).sqrt()
+        """σ of each row: √(var x + ε), or √(mean x² + ε) of an RMSNorm."""
+        return self.norm.scale(x)
 
     def directions(
         self, targets: Int[Tensor, " n"], foil: int | None = None
     ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"]]:
-        """Per target, the direction u with logit = x·u/σ + constant, and that constant (norm and unembedding bias)."""
+        """Per target, the direction u with logit = x·u/σ + constant, and that constant (norm and unembedding bias).
+
+        The logit is the one before a soft cap, where the model has one.
+        """
         w = at_least_float32(self.model.unembedding.detach()[targets])
         if foil is not None:
             w = w - at_least_float32(self.model.unembedding.detach()[foil])
-        u = w * self.gain
-        constant = torch.zeros(len(targets), dtype=torch.float64, device=w.device)
-        if self.bias is not None:
-            constant = constant + (w * self.bias).double().sum(-1)
+        constant = self.norm.constant(w)
         bias = self.model.unembedding_bias
         if bias is not None:
             constant = (
                 constant + bias.detach()[targets].double() - (0.0 if foil is None else bias.detach()[foil].double())
             )
-        return u - u.mean(dim=-1, keepdim=True), constant.to(w.dtype)
+        return self.norm.pull(w) * self.logit_scale, (constant * self.logit_scale).to(w.dtype)
+
+
+def model_logits(
+    model: Model, final: Float[Tensor, "n d_model"], targets: Int[Tensor, " n"], foil: int | None
+) -> Float[Tensor, " n"]:
+    """The logits that the model itself gives the targets (minus the foil's), from the output of its own final norm.
+
+    Before a soft cap, where the model has one; in float64.
+    """
+    weight, bias = model.unembedding.detach(), model.unembedding_bias
+
+    def logit(ids: Tensor) -> Tensor:
+        found = (final * weight[ids]).double().sum(-1)
+        return (found if bias is None else found + bias.detach()[ids].double()) * model.layout.logit_scale
+
+    return logit(targets) if foil is None else logit(targets) - logit(torch.full_like(targets, foil))

@@ -5,26 +5,50 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..errors import ModelError, UnsupportedModelError
+from .architectures import DESCRIBED, Architecture, derived
 from .ffn_view import FFN
+from .norms import Norm, NormKind, computes, kind_of, width_of
 
 
 @dataclass(frozen=True)
 class Block:
-    """The modules of one layer that capture listens to."""
+    """The modules of one layer that capture listens to.
 
+    Attributes:
+        whole: the layer itself, which is given the residual stream.
+        attention: what is called for attention. attention_out: the module whose output attention writes.
+        attention_norm, norm: before attention and FFN; None where it reads the residual stream as it is.
+        attention_post, post: behind them, before what they write is added; None where nothing is.
+        project_in, project_gate, project_out: of the FFN.
+    """
+
+    whole: nn.Module
     attention: nn.Module
-    attention_norm: nn.Module
-    norm: nn.Module
+    attention_out: nn.Module
+    attention_norm: nn.Module | None
+    attention_post: nn.Module | None
+    norm: nn.Module | None
+    post: nn.Module | None
     project_in: nn.Module
+    project_gate: nn.Module | None
     project_out: nn.Module
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The modules of a decoder, from embedding to unembedding."""
+    """The modules of a decoder, from embedding to unembedding, and how they are put together.
+
+    Attributes:
+        body: the decoder without its unembedding.
+        position_embedding: learned positions, which are added to the embeddings; None where positions are elsewhere.
+        architecture: the description that they were found by. described: whether it is one of ours.
+        write_scale: what attention's and FFN's writes are multiplied by.
+        logit_scale, soft_cap: logit = c·tanh(s·w·x/c), or s·w·x without a cap c.
+    """
 
     embedding: nn.Module
     position_embedding: nn.Module | None
@@ -32,7 +56,23 @@ class Layout:
     final_norm: nn.Module
     unembedding: nn.Module
     body: nn.Module
-    """The decoder without its unembedding."""
+    architecture: Architecture
+    described: bool
+    write_scale: float = 1.0
+    logit_scale: float = 1.0
+    soft_cap: float | None = None
+
+    def norm(self, module: nn.Module | None, width: int) -> Norm | None:
+        """A norm of this model as it is now, or None for None."""
+        if module is None:
+            return None
+        device = next(inner(self.unembedding).parameters()).device
+        return Norm.of(inner(module), self.architecture.norm_kind, width, device)
+
+    def through(self, module: nn.Module | None, written: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
+        """What attention or FFN adds to the residual stream: its output through its post norm, scaled."""
+        found: Tensor = written if module is None else module(written)
+        return found if self.write_scale == 1.0 else found * self.write_scale
 
 
 def inner(module: nn.Module) -> nn.Module:
@@ -43,84 +83,158 @@ def inner(module: nn.Module) -> nn.Module:
 
 def read_layout(bridge: Any, name: str) -> Layout:
     """The layout of a bridge; raises UnsupportedModelError, saying what is missing, if it is not one we can read."""
-    config = bridge.cfg
-    architecture = getattr(config, "architecture", type(bridge.original_model).__name__)
     children = dict(bridge.named_children())
-    if "blocks" not in children or "unembed" not in children or config.attention_dir != "causal":
-        raise UnsupportedModelError(f"{name} ({architecture}) is not a decoder-only language model")
-    if getattr(bridge.original_model.config, "do_layer_norm_before", True) is False:
-        raise UnsupportedModelError(f"{name} ({architecture}) normalises after its layers, not before")
-    if "embed_ln" in children:
-        raise UnsupportedModelError(f"{name} ({architecture}) normalises its embeddings, so they are no plain sum")
-    if "ln_final" not in children:
-        raise UnsupportedModelError(f"{name} ({architecture}) has no final norm, which attribution needs")
-    if getattr(config, "gated_mlp", False):
-        raise UnsupportedModelError(
-            f"{name} ({architecture}) has gated FFNs, which ffnmem does not read yet; "
-            "GPT-2, GPT-Neo, GPT-NeoX (Pythia) and OPT models work"
-        )
-    blocks = tuple(read_block(block, i, name, architecture) for i, block in enumerate(children["blocks"].children()))
-    if not blocks:
-        raise UnsupportedModelError(f"{name} ({architecture}) has no layers")
+    config = bridge.original_model.config
+    kind = getattr(bridge.cfg, "architecture", "") or type(bridge.original_model).__name__
+    who = f"{name} ({kind})"
+    check_decoder(bridge, children, who)
+    blocks = list(children["blocks"].children())
+    check_blocks(blocks, who)
+    first = dict(blocks[0].named_children())
+    described = DESCRIBED.get(type(bridge.original_model).__name__)
+    norm_kind = described.norm_kind if described is not None else kind_of(inner(children["ln_final"]))
+    if norm_kind is None:
+        raise UnsupportedModelError(f"{who} has {type(inner(children['ln_final'])).__name__} as its final norm")
+    found = described or derived(first, dict(first["mlp"].named_children()), norm_kind, config)
+    for field, reason in found.refused:
+        if getattr(config, field, None):
+            raise UnsupportedModelError(f"{who}: {reason}")
+    scale = number(config, found.logit_scale) or 1.0
     layout = Layout(
         embedding=children["embed"],
         position_embedding=children.get("pos_embed"),
-        blocks=blocks,
+        blocks=tuple(read_block(block, i, found, who) for i, block in enumerate(blocks)),
         final_norm=children["ln_final"],
         unembedding=children["unembed"],
         body=bridge.original_model.base_model,
+        architecture=found,
+        described=described is not None,
+        write_scale=number(config, found.write_scale) or 1.0,
+        logit_scale=scale / (number(config, found.logit_divisor) or 1.0),
+        soft_cap=number(config, found.soft_cap),
     )
-    check_layout(layout, name, architecture)
+    check_layout(layout, who)
     return layout
 
 
-def read_block(block: nn.Module, layer: int, name: str, architecture: str) -> Block:
-    parts = dict(block.named_children())
-    mlp = dict(parts["mlp"].named_children()) if "mlp" in parts else {}
-    missing = [part for part in ("in", "out") if part not in mlp]
-    if missing:
-        raise UnsupportedModelError(
-            f"{name} ({architecture}) has no feed-forward network (MLP) with two projections in layer {layer}"
-        )
-    if not {"attn", "ln1", "ln2"} <= set(parts):
-        lacking = "attention" if "attn" not in parts else "norms of their own before attention and FFN"
-        raise UnsupportedModelError(f"{name} ({architecture}) has no {lacking} in layer {layer}: not yet supported")
-    if "gate" in mlp:
-        raise UnsupportedModelError(f"{name} ({architecture}) has a gated FFN in layer {layer}: not yet supported")
-    return Block(parts["attn"], parts["ln1"], parts["ln2"], mlp["in"], mlp["out"])
+def number(config: Any, field: str) -> float | None:
+    """A number of a config; None where it has none or the field is not named."""
+    found = getattr(config, field, None) if field else None
+    return None if found is None else float(found)
 
 
-def check_layout(layout: Layout, name: str, architecture: str) -> None:
-    """Refuse what would make the numbers wrong: other norms (subclasses compute otherwise), projected embeddings."""
-    inside = [(f"layer {i}", norm) for i, b in enumerate(layout.blocks) for norm in (b.attention_norm, b.norm)]
-    for where, norm in [("final", layout.final_norm), *inside]:
-        if type(inner(norm)) is not nn.LayerNorm:
-            kind = type(inner(norm)).__name__
-            raise UnsupportedModelError(f"{name} ({architecture}) has {kind} as its {where} norm, not LayerNorm")
-        if inner(norm).weight is None:
-            raise UnsupportedModelError(f"{name} ({architecture}) has a {where} norm without gain: not yet supported")
-    weight = inner(layout.embedding).weight
-    width = inner(layout.final_norm).weight
-    assert isinstance(weight, Tensor)
-    assert isinstance(width, Tensor)
-    if weight.shape[1] != width.shape[0]:
-        raise UnsupportedModelError(
-            f"{name} ({architecture}) projects its embeddings ({weight.shape[1]} to {width.shape[0]})"
-        )
-
-
-def read_activation(bridge: Any, name: str) -> str:
-    """The activation's name as the model's own config states it; TransformerLens guesses ReLU where it does not."""
+def check_decoder(bridge: Any, children: dict[str, nn.Module], who: str) -> None:
     config = bridge.original_model.config
-    stated = [getattr(config, field, None) for field in ("activation_function", "hidden_act", "activation")]
-    found = [activation for activation in stated if isinstance(activation, str)]
-    if not found:
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{who} is an encoder-decoder model; ffnmem reads decoder-only language models")
+    if "blocks" not in children or "unembed" not in children or bridge.cfg.attention_dir != "causal":
+        raise UnsupportedModelError(f"{who} is not a decoder-only language model")
+    if getattr(config, "do_layer_norm_before", True) is False:
+        raise UnsupportedModelError(f"{who} normalises after its layers, not before")
+    if "ln_final" not in children:
+        raise UnsupportedModelError(f"{who} has no final norm, which attribution needs")
+
+
+def check_blocks(blocks: list[nn.Module], who: str) -> None:
+    """Refuse what is no FFN of keys and values in every layer."""
+    if not blocks:
+        raise UnsupportedModelError(f"{who} has no layers")
+    for layer, block in enumerate(blocks):
+        parts = dict(block.named_children())
+        mlp = parts.get("mlp")
+        if mlp is not None and ("MoE" in type(mlp).__name__ or "Router" in routers(mlp)):
+            raise UnsupportedModelError(
+                f"{who} is a mixture of experts in layer {layer}: a router chooses among several FFNs for every token, "
+                "so a layer has no one set of keys and values"
+            )
+        if mlp is None or not {"in", "out"} <= {part for part, _ in mlp.named_children()}:
+            raise UnsupportedModelError(
+                f"{who} has no feed-forward network (MLP) with two projections in layer {layer}"
+            )
+        if "attn" not in parts:
+            raise UnsupportedModelError(f"{who} has no attention in layer {layer}: not yet supported")
+
+
+def routers(mlp: nn.Module) -> str:
+    """The classes inside an FFN in one string; a mixture of experts has a router among them."""
+    return " ".join(type(module).__name__ for module in inner(mlp).modules())
+
+
+def read_block(block: nn.Module, layer: int, found: Architecture, who: str) -> Block:
+    parts = dict(block.named_children())
+    mlp = dict(parts["mlp"].named_children())
+
+    def part(name: str | None, otherwise: str | None = None) -> nn.Module | None:
+        if name is None:
+            return None
+        module = parts.get(name, parts.get(otherwise or ""))
+        if module is None:
+            raise UnsupportedModelError(f"{who} has no norm {name} in layer {layer}")
+        return module
+
+    if (found.gate is not None) != ("gate" in mlp):
+        raise UnsupportedModelError(f"{who}: the FFN of layer {layer} is not like that of the architecture's others")
+    attention = parts["attn"]
+    return Block(
+        whole=block,
+        attention=attention,
+        attention_out=attention.get_submodule(found.attention_out),
+        attention_norm=part(found.attention_norm),
+        attention_post=part(found.attention_post),
+        norm=part(found.norm, found.attention_norm),
+        post=part(found.post),
+        project_in=mlp["in"],
+        project_gate=None if found.gate is None else mlp[found.gate],
+        project_out=mlp["out"],
+    )
+
+
+def check_layout(layout: Layout, who: str) -> None:
+    """Refuse what would make the numbers wrong: norms that compute otherwise, projected embeddings."""
+    width = FFN(0, inner(layout.blocks[0].project_in), inner(layout.blocks[0].project_out), "").d_model
+    kind = layout.architecture.norm_kind
+    check_norm(layout.final_norm, "final", kind, width, who)
+    for i, block in enumerate(layout.blocks):
+        for norm in (block.attention_norm, block.norm, block.attention_post, block.post):
+            if norm is not None:
+                check_norm(norm, f"layer {i}", kind, width, who)
+    weight = inner(layout.embedding).weight
+    assert isinstance(weight, Tensor)
+    if weight.shape[1] != width:
+        raise UnsupportedModelError(f"{who} projects its embeddings ({weight.shape[1]} to {width})")
+
+
+def check_norm(norm: nn.Module, where: str, kind: NormKind, width: int, who: str) -> None:
+    module = inner(norm)
+    own = width_of(module)
+    if (own is not None and own != width) or not computes(module, kind, width):
+        raise UnsupportedModelError(
+            f"{who} has {type(module).__name__} as its {where} norm, which is no {kind.name} of {width} numbers"
+        )
+
+
+def read_activation(bridge: Any, found: Architecture, name: str) -> str:
+    """The activation's name as the model's own config states it; TransformerLens guesses ReLU where it does not."""
+    if found.activation.startswith("= "):
+        return found.activation.removeprefix("= ")
+    config = bridge.original_model.config
+    stated = getattr(config, found.activation, None) if found.activation else None
+    if not isinstance(stated, str):
         raise UnsupportedModelError(f"{name} ({bridge.cfg.architecture}) does not state its activation in its config")
-    return found[0]
+    return stated
 
 
 def read_ffns(layout: Layout, activation: str) -> tuple[FFN, ...]:
-    return tuple(FFN(i, inner(b.project_in), inner(b.project_out), activation) for i, b in enumerate(layout.blocks))
+    return tuple(
+        FFN(
+            i,
+            inner(b.project_in),
+            inner(b.project_out),
+            activation,
+            None if b.project_gate is None else inner(b.project_gate),
+        )
+        for i, b in enumerate(layout.blocks)
+    )
 
 
 def check_weights(model: nn.Module, name: str) -> None:

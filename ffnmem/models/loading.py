@@ -15,8 +15,11 @@ import torch
 
 from ..errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice
 from ..resources import EMBEDDED, embedded_folder
+from .bare_body import bounded_mask
+from .checking import check_undescribed
 from .layout import check_weights
 from .model import Model
+from .norms import widen
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -43,7 +46,7 @@ def load(
 
     Raises:
         ModelNotFoundError: no such name, folder or hub id.
-        UnsupportedModelError: not a decoder, no FFN, gated (not yet), or a layout that cannot be read.
+        UnsupportedModelError: not a decoder, no FFN, a mixture of experts, or a layout that cannot be read.
         ModelError: broken files or weights with NaN.
         InputError: no tokenizer, no such device or dtype, or one of these given for a bridge, which has its own.
     """
@@ -60,7 +63,7 @@ def load(
                 f"{name} is in training mode, so its dropout would change every number: call .eval() first"
             )
         check_weights(source.original_model, name)
-        return Model(source, name=name, prepend_bos=prepend_bos)
+        return checked(Model(source, name=name, prepend_bos=prepend_bos))
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)
         if config is None:
@@ -78,7 +81,20 @@ def load(
         )
     hf_model = hf_model.to(choose_device(device, hf_model)).eval()
     check_weights(hf_model, name)
-    return Model(boot(hf_model, tokenizer, name, torch_dtype), name=name, prepend_bos=prepend_bos)
+    if torch_dtype == torch.float64:
+        widen(hf_model)
+    model = Model(boot(hf_model, tokenizer, name, torch_dtype), name=name, prepend_bos=prepend_bos)
+    if torch_dtype == torch.float64:
+        for block in model.layout.blocks:
+            block.attention.register_forward_pre_hook(bounded_mask, with_kwargs=True)
+    return checked(model)
+
+
+def checked(model: Model) -> Model:
+    """The model, tried if its architecture has no description."""
+    if not model.layout.described:
+        check_undescribed(model)
+    return model
 
 
 def check_dtype(dtype: str | torch.dtype) -> torch.dtype:
@@ -274,6 +290,8 @@ def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
     with quiet(), tempfile.TemporaryDirectory() as folder:
         # TransformerLens reads the tokenizer again from where it came from, which an in-memory one does not have.
         tokenizer = copy.deepcopy(tokenizer)
+        if not getattr(hf_model.config, "architectures", None):
+            hf_model.config.architectures = [type(hf_model).__name__]  # which TransformerLens goes by
         if not Path(tokenizer.init_kwargs.get("name_or_path") or "no folder").is_dir():
             tokenizer.save_pretrained(folder)
             tokenizer.init_kwargs["name_or_path"] = folder

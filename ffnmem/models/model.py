@@ -14,6 +14,7 @@ from ..errors import InputError, check_index
 from ..provenance import Provenance
 from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
+from .norms import Norm
 
 
 class Model:
@@ -36,7 +37,7 @@ class Model:
         if self.tokenizer is None or set(self.tokenizer.get_vocab()) <= set(self.tokenizer.all_special_tokens):
             raise InputError(f"{name} has no tokenizer: pass tokenizer=… to load, or to the bridge when it boots")
         self.layout: Layout = read_layout(bridge, name)
-        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, read_activation(bridge, name))
+        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, read_activation(bridge, self.layout.architecture, name))
         default = getattr(bridge.cfg, "default_prepend_bos", True)
         self.prepend_bos = bool(default) if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
@@ -79,6 +80,26 @@ class Model:
     def architecture(self) -> str:
         return str(getattr(self.bridge.cfg, "architecture", ""))
 
+    @property
+    def gated(self) -> bool:
+        """Whether its FFNs are gated, so that every neuron has two keys."""
+        return self.ffn[0].gated
+
+    # -- norms ---------------------------------------------------------------------------------------------------
+
+    @property
+    def centred(self) -> bool:
+        """Whether its norms take the mean out of the residual stream (LayerNorm), or leave it in (RMSNorm)."""
+        return self.layout.architecture.norm_kind.centred
+
+    def norm_before(self, layer: int) -> Norm | None:
+        """The norm of what an FFN reads, as its weights are now; None where it reads the stream itself (OLMo 2)."""
+        return self.layout.norm(self.layout.blocks[layer].norm, self.d_model)
+
+    def norm_after(self, layer: int) -> Norm | None:
+        """The norm of what an FFN writes, before it is added; None where there is none, as in most models."""
+        return self.layout.norm(self.layout.blocks[layer].post, self.d_model)
+
     # -- the ends of the residual stream -------------------------------------------------------------------------
 
     @property
@@ -112,7 +133,16 @@ class Model:
     def logits_of(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
         """Logits of outputs of the final norm."""
         bias = self.unembedding_bias
-        return torch.nn.functional.linear(final, self.unembedding.detach(), None if bias is None else bias.detach())
+        return self.capped(
+            torch.nn.functional.linear(final, self.unembedding.detach(), None if bias is None else bias.detach())
+        )
+
+    def capped(self, logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        """Products with the unembedding as logits: scaled and soft-capped where the model does that."""
+        layout = self.layout
+        if layout.logit_scale != 1.0:
+            logits = logits * layout.logit_scale
+        return logits if layout.soft_cap is None else layout.soft_cap * torch.tanh(logits / layout.soft_cap)
 
     # -- tokens --------------------------------------------------------------------------------------------------
 
@@ -181,6 +211,9 @@ class Model:
             config = self.bridge.cfg
             shape = (self.n_layers, config.n_heads, getattr(config, "parallel_attn_mlp", False))
             digest = hashlib.sha256(f"{self.architecture}:{shape}:{self.ffn[0].activation}:{config.eps}".encode())
+            scales = (self.layout.write_scale, self.layout.logit_scale, self.layout.soft_cap)
+            if scales != (1.0, 1.0, None):
+                digest.update(str(scales).encode())
             for name, parameter in self.bridge.original_model.named_parameters():
                 digest.update(
                     f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode()

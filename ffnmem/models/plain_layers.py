@@ -9,20 +9,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .bare_body import fuse_gelu, plain_modules, twin
-from .layout import inner
+from .bare_body import Plain, Projections, fuse_gelu, twin
 from .model import Model
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The plain modules of one layer."""
+    """The plain modules of one layer; norms are None where it has none."""
 
-    attention_norm: nn.Module
+    whole: nn.Module
+    attention_norm: nn.Module | None
     attention: nn.Module
-    norm: nn.Module
-    project_in: nn.Module
-    project_out: nn.Module
+    attention_out: nn.Module
+    attention_post: nn.Module | None
+    norm: nn.Module | None
+    post: nn.Module | None
+    projections: Projections
+
+    @property
+    def project_out(self) -> nn.Module:
+        """The down projection."""
+        return self.projections.out
 
 
 class PlainLayers:
@@ -44,16 +51,20 @@ class PlainLayers:
     def __init__(self, model: Model, attention: str = "sdpa") -> None:
         self.model = model
         network, self.attention = twin(model, model.dtype, attention)
-        names = {id(module): path for path, module in plain_modules(network, model.bridge.original_model)}
-        found = dict(network.named_modules())
-
-        def plain(module: nn.Module) -> nn.Module:
-            return found[names[id(inner(module))]]
-
+        plain = Plain(model, network)
         self.body: Any = network.base_model
         self.parts = [
-            Parts(*map(plain, (b.attention_norm, b.attention, b.norm, b.project_in, b.project_out)))
-            for b in model.layout.blocks
+            Parts(
+                whole=plain(b.whole),
+                attention_norm=plain.maybe(b.attention_norm),
+                attention=plain(b.attention),
+                attention_out=plain(b.attention_out),
+                attention_post=plain.maybe(b.attention_post),
+                norm=plain.maybe(b.norm),
+                post=plain.maybe(b.post),
+                projections=plain.projections(layer),
+            )
+            for layer, b in enumerate(model.layout.blocks)
         ]
         fused = model.dtype != torch.float64
         if fused:
@@ -67,8 +78,26 @@ class PlainLayers:
     def coefficients(self, layer: int, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_mlp"]:
         """A layer's coefficients for what its FFN reads from the residual stream."""
         part = self.parts[layer]
-        found: Tensor = self.activation(part.project_in(part.norm(x)))
-        return found
+        pre, linear = part.projections.pre(x if part.norm is None else part.norm(x))
+        found: Tensor = self.activation(pre)
+        return found if linear is None else found * linear
+
+    def added(self, layer: int, part: str, written: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """What is added to the residual stream of what a part ("attention" or "ffn") writes."""
+        parts = self.parts[layer]
+        return self.model.layout.through(parts.attention_post if part == "attention" else parts.post, written)
+
+    def more(
+        self,
+        layer: int,
+        output: Float[Tensor, "*rows d_model"],
+        written: Float[Tensor, "*rows d_model"],
+        more: Float[Tensor, "*rows d_model"],
+    ) -> Float[Tensor, "*rows d_model"]:
+        """A layer's output, the residual stream above it, where its FFN writes ``more`` than ``written``."""
+        if self.parts[layer].post is None and self.model.layout.write_scale == 1.0:
+            return output + more
+        return output + (self.added(layer, "ffn", written + more) - self.added(layer, "ffn", written))
 
     def logits(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
         """The logits of what reaches the final norm."""

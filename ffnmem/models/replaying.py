@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from .plain_layers import PlainLayers
 
 CACHES = ("past_key_values", "layer_past")
 BY_POSITION = {"position_ids": 1, "cache_position": 0}  # the dimension of positions
+BY_KEY = {"alibi": True, "position_bias": False}  # biases of whole rows of keys, and whether each prompt has its own
 PLAIN = (bool, int, float, str, type(None))
 
 Change = Callable[[int, str, int, Tensor, Tensor | None], Tensor]
@@ -59,6 +61,8 @@ class Replay:
         start: int = -1,
     ) -> None:
         self.layers, self.model, self.start = layers, layers.model, start
+        # Bloom's attention is given the residual stream and adds it to its output.
+        self.adds_residual = layers.model.layout.architecture.attention_out != ""
         self.rows, self.length = tokens.shape
         self.calls: dict[int, dict[str, Any]] = {}
         self.stream: dict[int, Tensor] = {}
@@ -73,10 +77,13 @@ class Replay:
     def record(self, tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> None:
         ran: set[int] = set()
         mid: dict[int, Tensor] = {}
+        from transformers import DynamicCache
+
         handles = []
 
         def keep(into: dict[int, Tensor], layer: int, value: Any) -> None:
-            into[layer] = first_tensor(value).detach().reshape(self.rows, self.length, -1)
+            # A copy: Falcon adds to what it is given in place.
+            into[layer] = first_tensor(value).detach().reshape(self.rows, self.length, -1).clone()
 
         def keep_input(module: nn.Module, into: dict[int, Tensor], layer: int) -> None:
             handles.append(module.register_forward_pre_hook(lambda _m, args: keep(into, layer, args[0])))
@@ -90,10 +97,10 @@ class Replay:
         for layer, part in enumerate(self.layers.parts):
             if layer < self.start:
                 continue
-            keep_input(part.attention_norm, self.stream, layer)
-            keep_input(part.norm, mid, layer)
+            keep_input(part.whole, self.stream, layer)
+            keep_input(part.projections.modules[0] if part.norm is None else part.norm, mid, layer)
             keep_input(part.project_out, self.coefficients, layer)
-            keep_output(part.attention, self.attention, layer)
+            keep_output(part.attention_out, self.attention, layer)
             keep_output(part.project_out, self.ffn, layer)
             handles += [
                 part.attention.register_forward_pre_hook(lambda _m, a, k, at=layer: call(at, a, k), with_kwargs=True),
@@ -102,7 +109,8 @@ class Replay:
         keep_input(self.layers.final_norm, self.stream, len(self.layers))
         try:
             with torch.no_grad():
-                self.layers.body(**inputs(tokens, mask, embeddings), use_cache=True)
+                # A cache of its own, which keeps every position: one for sliding windows would forget some.
+                self.layers.body(**inputs(tokens, mask, embeddings), past_key_values=DynamicCache(), use_cache=True)
         finally:
             for handle in handles:
                 handle.remove()
@@ -115,9 +123,9 @@ class Replay:
 
     def understood(self, layer: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """How a layer's attention was called, if every part of it is known; its cache as keys and values."""
-        known = {"hidden_states", "attention_mask", "position_embeddings", *CACHES, *BY_POSITION}
+        known = {"hidden_states", "attention_mask", "position_embeddings", *CACHES, *BY_POSITION, *BY_KEY}
         strange = [name for name, value in kwargs.items() if name not in known and not isinstance(value, PLAIN)]
-        if len(args) > 1 or strange:
+        if len(args) > 1 + self.adds_residual or strange:
             what = ", ".join(strange) or "positional arguments"
             raise UnsupportedModelError(
                 f"{self.model.name} ({self.model.architecture}): attention of layer {layer} takes {what}, so its "
@@ -127,7 +135,9 @@ class Replay:
 
     def check_sum(self, layer: int, mid: Tensor) -> bool:
         """Whether a layer's FFN reads beside its attention (True) or after it; else UnsupportedModelError."""
-        x, a, f = self.stream[layer], self.attention[layer], self.ffn[layer]
+        x = self.stream[layer]
+        a = self.layers.added(layer, "attention", self.attention[layer])
+        f = self.layers.added(layer, "ffn", self.ffn[layer])
         if self.near(self.stream[layer + 1], x + a + f):
             if self.near(mid, x + a):
                 return False
@@ -188,16 +198,18 @@ class Replay:
         change: Change | None = None,
     ) -> Float[Tensor, "some kept d_model"]:
         """One layer on the positions from ``first`` on; with ``last``, its FFN at the last so many alone."""
-        a = self.attend(layer, self.layers.parts[layer].attention_norm(x), first, rows)
+        norm = self.layers.parts[layer].attention_norm
+        a = self.attend(layer, x if norm is None else norm(x), first, rows)
         if change is not None:
             a = change(layer, "attention", first, a, None)
         if last is not None:
             x, a = x[:, x.shape[1] - last :], a[:, a.shape[1] - last :]
             first = self.length - last
-        after = x + a
+        after = x + self.layers.added(layer, "attention", a)
         m = self.layers.coefficients(layer, x if self.parallel[layer] else after)
         written = self.layers.parts[layer].project_out(m)
-        return after + (written if change is None else change(layer, "ffn", first, written, m))
+        written = written if change is None else change(layer, "ffn", first, written, m)
+        return after + self.layers.added(layer, "ffn", written)
 
     def attend(
         self, layer: int, normed: Float[Tensor, "some after d_model"], first: int, rows: Int[Tensor, " some"]
@@ -218,9 +230,14 @@ class Replay:
             kwargs["attention_mask"] = of_rows(mask[:, :, first:], rows)
         elif 0 < first < self.length - 1:  # a fused causal mask would align at the wrong corner
             kwargs["attention_mask"] = causal(self.length, normed.device)[first:].reshape(1, 1, -1, self.length)
-        args = () if "hidden_states" in kwargs else (normed,)
-        if not args:
-            kwargs["hidden_states"] = normed
+        for name, per_row in BY_KEY.items():
+            if kwargs.get(name) is not None and per_row:
+                heads = kwargs[name].reshape(self.rows, -1, *kwargs[name].shape[1:])
+                kwargs[name] = rearrange(of_rows(heads, rows).expand(len(rows), -1, -1, -1), "b h q k -> (b h) q k")
+        # What Bloom's would add to its output is the stream, which is added elsewhere here.
+        args = [normed, torch.zeros_like(normed)] if self.adds_residual else [normed]
+        if "hidden_states" in kwargs:
+            kwargs["hidden_states"] = args.pop(0)
         return first_tensor(self.layers.parts[layer].attention(*args, **kwargs))
 
     def logits(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
@@ -234,6 +251,10 @@ class Prefix:
     def __init__(self, cache: Any, layer: int, first: int, rows: Int[Tensor, " some"]) -> None:
         held = cache.layers[layer]
         self.keys, self.values = (of_rows(held.keys[:, :, :first], rows), of_rows(held.values[:, :, :first], rows))
+
+    def get_seq_length(self, _layer: int = 0) -> int:
+        """As MPT asks to place its position biases."""
+        return int(self.keys.shape[-2])
 
     def update(self, keys: Tensor, values: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
         rows = (keys.shape[0], -1, -1, -1)

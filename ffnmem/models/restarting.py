@@ -39,6 +39,17 @@ class Restart:
         """What reaches the final norm at the last position when layers write other outputs; see Replay.finish."""
         return self.replay.finish(starts, outputs)[:, -1]
 
+    def outputs(
+        self, layers: Sequence[int], first: int, more: Float[Tensor, "rows some d_model"]
+    ) -> Float[Tensor, "rows some d_model"]:
+        """Outputs of layers, the residual stream above each, where its FFN writes ``more`` from a position on."""
+        replay = self.replay
+        found = [
+            replay.layers.more(layer, self.stream[layer + 1][first:], replay.ffn[layer][0, first:], own)
+            for layer, own in zip(layers, more, strict=True)
+        ]
+        return torch.stack(found)
+
     def run_layer(
         self, layer: int, x: Float[Tensor, "rows some d_model"], first: int
     ) -> Float[Tensor, "rows some d_model"]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ..scanning.cases import CASES
 from ..scanning.neuron import Neuron
+from ..scanning.store import Store
 from .examples import Example, example_list
 from .histogram import LISTED as BINS
 from .histogram import Bin, Drawing, bins, drawing
@@ -15,7 +17,9 @@ from .meanings import MeaningsCard, meanings_card
 from .tables import Axis, Bar, Chip, bar
 
 KINDS = ("top", "quantile")  # shown unless others are asked for
+GATED_KINDS = (*CASES, "quantile")  # of gated neurons: the largest coefficients mix cases that mean different things
 LISTED = 10  # rows of top, bottom and random; of a band, all that were read
+LISTED_CASE = 5
 FREQUENT = 8
 
 TITLES = {
@@ -24,6 +28,7 @@ TITLES = {
     "max": "Random sequences by their largest coefficient",
     "min": "Random sequences by their smallest coefficient",
     "random": "Random positions",
+    **{case: case for case in CASES},
 }
 NOTES = {
     "top": "the sequences in which it fires most strongly",
@@ -31,7 +36,18 @@ NOTES = {
     "max": "what is typical of the whole corpus, strongest first: the largest alone mislead",
     "min": "what is typical of the whole corpus, lowest first",
     "random": "in the order of the text",
+    "gate+ linear+": "gate above 0, linear part above 0; strongest first",
+    "gate+ linear-": "gate above 0, linear part not; strongest first",
+    "gate- linear+": "gate not above 0, linear part above 0; strongest first",
+    "gate- linear-": "neither above 0; strongest first",
 }
+KEYS = {
+    ("gate", "promoted"): "gate +",
+    ("gate", "suppressed"): "gate −",
+    ("key", "promoted"): "linear +",
+    ("key", "suppressed"): "linear −",
+}
+"""What the two keys of a gated neuron read, in the words of its cases."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,11 @@ class Group:
     def note(self) -> str:
         return NOTES[self.name]
 
+    @property
+    def gated(self) -> bool:
+        """Whether its examples have gates and linear parts."""
+        return any(example.parts for band in self.bands for example in band.examples)
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -70,8 +91,19 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class Case:
+    """One sign case of a gated neuron. ``mean``: of its coefficient there; NaN, without a bar, if it never occurs."""
+
+    name: str
+    share: float
+    mean: float
+    bar: Bar | None
+
+
+@dataclass(frozen=True)
 class Card:
-    """``meanings``: by sign; none where no polysemanticity is kept beside the store."""
+    """``meanings``: by sign; none where no polysemanticity is kept beside the store. ``keys``, ``cases``: of a gated
+    neuron, the tokens that its gate and its linear part read, by their name, and its sign cases."""
 
     neuron: Neuron
     meanings: tuple[MeaningsCard, ...]
@@ -82,6 +114,8 @@ class Card:
     positions: tuple[Mean, ...]
     histogram: Drawing | None
     bins: tuple[Bin, ...]
+    keys: tuple[tuple[str, tuple[Chip, ...]], ...] = ()
+    cases: tuple[Case, ...] = ()
 
     @property
     def name(self) -> str:
@@ -97,8 +131,13 @@ class Card:
         return f"n{self.name}"
 
 
-def card(neuron: Neuron, listed: int = LISTED) -> Card:
-    """A neuron's card with at most ``listed`` examples of top, bottom and random."""
+def kinds_shown(store: Store) -> tuple[str, ...]:
+    """The kinds of examples that a card shows unless others are asked for."""
+    return GATED_KINDS if store.gated else KINDS
+
+
+def card(neuron: Neuron, listed: int | None = None) -> Card:
+    """A neuron's card with at most ``listed`` examples of top, bottom and random (default 10) and a case (5)."""
     return Card(
         neuron=neuron,
         meanings=tuple(meanings_card(found) for found in neuron.meanings),
@@ -109,17 +148,29 @@ def card(neuron: Neuron, listed: int = LISTED) -> Card:
         positions=positions(neuron),
         histogram=drawing(neuron),
         bins=bins(neuron, BINS),
+        keys=tuple((name, chips(neuron, sign, side)) for (side, sign), name in KEYS.items()) if neuron.gated else (),
+        cases=cases(neuron),
     )
 
 
-def groups(neuron: Neuron, listed: int = LISTED) -> tuple[Group, ...]:
+def cases(neuron: Neuron) -> tuple[Case, ...]:
+    """The sign cases of a gated neuron, in their fixed order."""
+    axis = Axis.over([case["mean"] for case in neuron.cases])
+    return tuple(
+        Case(case["case"], case["share"], case["mean"], bar(axis, case["mean"]) if case["share"] > 0 else None)
+        for case in neuron.cases
+    )
+
+
+def groups(neuron: Neuron, listed: int | None = None) -> tuple[Group, ...]:
     """The neuron's examples by kind, in the order in which it holds them."""
     found: dict[str, dict[str, list[Example]]] = {}
     columns = (neuron.examples[name].tolist() for name in ("kind", "extreme", "band_low", "band_high"))
     for kind, extreme, low, high, example in zip(*columns, examples(neuron), strict=True):
         name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
         band = found.setdefault(name, {}).setdefault(label, [])
-        if kind == "quantile" or len(band) < listed:
+        most = (LISTED_CASE if kind in CASES else LISTED) if listed is None else listed
+        if kind == "quantile" or len(band) < most:
             band.append(example)
     return tuple(
         Group(
@@ -149,9 +200,9 @@ def examples(neuron: Neuron) -> list[Example]:
     return example_list(neuron.examples, neuron.windows, largest)
 
 
-def chips(neuron: Neuron, sign: str) -> tuple[Chip, ...]:
-    """The tokens that its value promotes or suppresses, best first."""
-    rows = neuron.values[(neuron.values["side"] == "value") & (neuron.values["sign"] == sign)].sort_values("rank")
+def chips(neuron: Neuron, sign: str, side: str = "value") -> tuple[Chip, ...]:
+    """The tokens that its value promotes or suppresses, or that raise or lower a key, best first."""
+    rows = neuron.values[(neuron.values["side"] == side) & (neuron.values["sign"] == sign)].sort_values("rank")
     return tuple(Chip(str(row.token), sign, f"score {row.score:+.3f}") for row in rows.itertuples())
 
 

@@ -12,7 +12,8 @@ from ..scanning.contexts import Window
 
 @dataclass(frozen=True)
 class Example:
-    """One place in the corpus. ``strength``: the share of the neuron's largest magnitude, 0 to 1."""
+    """One place in the corpus. ``strength``: the share of the neuron's largest magnitude, 0 to 1. ``gate`` and
+    ``linear``: of a gated neuron, its gate's pre-activation and its linear part there."""
 
     activation: float
     strength: float
@@ -23,6 +24,13 @@ class Example:
     cut_after: bool
     sequence: int
     position: int
+    gate: float | None = None
+    linear: float | None = None
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """Gate and linear part; nothing of a classic neuron."""
+        return () if self.gate is None or self.linear is None else (self.gate, self.linear)
 
     @property
     def lead(self) -> str:
@@ -41,8 +49,11 @@ class Example:
 
 
 def example_list(rows: pd.DataFrame, windows: Sequence[Window], largest: float) -> list[Example]:
-    """Rows with the columns activation, sequence and position, each with its window; ``largest`` as the strongest."""
+    """Rows with the columns activation, sequence and position, of gated neurons gate and linear too, each with its
+    window; ``largest`` as the strongest."""
     columns = (rows[name].tolist() for name in ("activation", "sequence", "position"))
+    nothing = [None] * len(rows)
+    parts = (rows[name].tolist() if name in rows.columns else nothing for name in ("gate", "linear"))
     return [
         Example(
             activation=activation,
@@ -54,6 +65,8 @@ def example_list(rows: pd.DataFrame, windows: Sequence[Window], largest: float) 
             cut_after=window.cut_after,
             sequence=sequence,
             position=position,
+            gate=gate,
+            linear=linear,
         )
-        for activation, sequence, position, window in zip(*columns, windows, strict=True)
+        for activation, sequence, position, gate, linear, window in zip(*columns, *parts, windows, strict=True)
     ]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..semantics.duplicates import BY
-from ..semantics.folding import SIDES
 from ..semantics.geometry import Geometry
 from .rendering import provenance_line, render
 
 PAIRS = 5  # near-duplicates shown of each kind
+ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
 
 
 @dataclass(frozen=True)
 class SideRow:
-    """Keys or values of one layer, in the numbers that a table shows."""
+    """Keys, values or gates of one layer, in the numbers that a table shows."""
 
     layer: int
     side: str
@@ -32,7 +31,7 @@ class SideRow:
 
 
 def side_rows(geometry: Geometry) -> list[SideRow]:
-    """Two rows a layer: its keys and its values."""
+    """Two rows a layer, its keys and its values; three in a gated model, whose gates follow."""
     return [
         SideRow(
             layer=row["layer"],
@@ -50,24 +49,52 @@ def side_rows(geometry: Geometry) -> list[SideRow]:
             features_per_dimension=row[f"{side}_features_per_dimension"],
         )
         for row in geometry.layers.to_dict("records")
-        for side in SIDES
+        for side in geometry.sides
+    ]
+
+
+@dataclass(frozen=True)
+class CosineRow:
+    """One of the cosines within the neurons of a layer: its median and spread, beside mismatched pairs."""
+
+    layer: int
+    of: str
+    median: float
+    low: float
+    high: float
+    chance_low: float
+    chance_high: float
+    beyond: float
+    above: float
+    below: float
+
+
+def cosine_rows(geometry: Geometry, name: str) -> list[CosineRow]:
+    """A row a layer for one of ``geometry.alignments``; above and below are shares beyond the thresholds."""
+    parts = ("q50", "q5", "q95", "null_low", "null_high", "beyond", "strengthening", "weakening")
+    return [
+        CosineRow(row["layer"], ALIGNED[name], *(row[f"{name}_{part}"] for part in parts))
+        for row in geometry.layers.to_dict("records")
     ]
 
 
 def geometry_html(geometry: Geometry) -> str:
-    """A geometry: keys and values by layer, the input–output cosine, and the closest near-duplicates."""
+    """A geometry: its sides by layer, the cosines within neurons, and the closest near-duplicates."""
     duplicates = geometry.duplicates
     return render(
         "geometry.html",
         model=geometry.provenance.model,
         neurons=len(geometry.neurons),
-        dimensions=geometry.d_model - 1,
+        dimensions=geometry.dimensions,
+        gated="gate" in geometry.sides,
         sides=side_rows(geometry),
-        layers=geometry.layers.to_dict("records"),
+        cosines=sorted(
+            (row for name in geometry.alignments for row in cosine_rows(geometry, name)), key=lambda row: row.layer
+        ),
         strengthening=geometry.strengthening,
         weakening=geometry.weakening,
         duplicates=None if duplicates is None else duplicates[duplicates["rank"] <= PAIRS].to_dict("records"),
         threshold=geometry.threshold,
-        totals={by: geometry.duplicate_total(by) for by in BY},
+        totals={by: geometry.duplicate_total(by) for by in geometry.kinds},
         provenance=provenance_line(geometry.provenance.as_dict()),
     )

@@ -46,13 +46,17 @@ def section(card: Card) -> list[str]:
     lines = [f"## Neuron {card.name}", "", *table(list(numbers), [list(numbers.values())]), ""]
     lines += [f"- **promotes** {tokens(chip.token for chip in card.promoted)}"]
     lines += [f"- **suppresses** {tokens(chip.token for chip in card.suppressed)}"]
+    lines += [f"- **{escaped(name)}** {tokens(chip.token for chip in chips)}" for name, chips in card.keys]
     excited = [f"{tokens([m.chip.token])} {plain(m.mean, 3)}" for m in card.frequent]
     lines += [f"- **excited by** {', '.join(excited) or MISSING}", ""]
+    if card.cases:
+        rows = [[escaped(case.name), percent(case.share, 1), plain(case.mean, 3)] for case in card.cases]
+        lines += [*table(["case", "positions", "mean coefficient"], rows), ""]
     for found in card.meanings:
         lines += [*meanings(found), ""]
     for group in card.groups:
         if not group.folded:
-            lines += [f"### {group.title}", "", *examples(group), ""]
+            lines += [f"### {escaped(group.title)}", "", *examples(group), ""]
     return lines
 
 
@@ -83,11 +87,17 @@ def meanings(found: MeaningsCard) -> list[str]:
 def examples(group: Group) -> list[str]:
     labels = any(band.label for band in group.bands)
     rows = [
-        [*([band.label if index == 0 else ""] if labels else []), plain(example.activation, 3), in_context(example)]
+        [
+            *([band.label if index == 0 else ""] if labels else []),
+            plain(example.activation, 3),
+            *(plain(part, 3) for part in example.parts),
+            in_context(example),
+        ]
         for band in group.bands
         for index, example in enumerate(band.examples)
     ]
-    return table([*(["sequences"] if labels else []), "coefficient", "context"], rows)
+    parts = ["gate", "linear"] if group.gated else []
+    return table([*(["sequences"] if labels else []), "coefficient", *parts, "context"], rows)
 
 
 def in_context(example: Example) -> str:

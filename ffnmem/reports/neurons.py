@@ -11,10 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_count
 from ..files import check_destination, replacing, write_whole
-from ..scanning.store import EXAMPLE_KINDS, Store
-from .cards import KINDS, LISTED, Card, card
+from ..scanning.store import Store
+from .cards import Card, card, kinds_shown
 from .markdown import neurons_markdown
 from .rendering import render
 
@@ -35,6 +35,9 @@ SCHEMA = pa.schema(
     }
 )
 """Of the table that :meth:`Store.examples` gives."""
+
+GATED = (*(pa.field(name, pa.float64()) for name in ("gate", "linear")), pa.field("case", pa.string()))
+"""What it has besides of gated neurons."""
 
 Place = tuple[int, int]
 Item = TypeVar("Item")
@@ -59,8 +62,10 @@ def neuron_report(
         out: the file, in a folder that exists; replaced only once the new one is complete. Its suffix decides:
             ``.html`` (cards on one page without scripts or links to elsewhere) and ``.md`` take at most 500 neurons;
             ``.csv`` and ``.parquet`` hold the rows of :meth:`Store.examples` of any number.
-        kind: which examples; default "top" and "quantile" on cards, and all kinds in tables.
-        k: examples a kind, and a band; default 10 (3 a band) on cards, and all that the store keeps in tables.
+        kind: which examples; default "top" (of gated neurons the four sign cases) and "quantile" on cards, and all
+            kinds in tables.
+        k: examples a kind, and a band; default 10 (3 a band, 5 a case) on cards, and all that the store keeps in
+            tables.
         context: tokens of context on each side.
         progress: called as (done, all) after each neuron.
 
@@ -74,14 +79,15 @@ def neuron_report(
     suffix = check_suffix(out)
     path = check_destination(out)
     places = check_places(store, neurons, suffix)
-    kinds = check_kinds(kind, EXAMPLE_KINDS if suffix in TABLES else KINDS)
+    kinds = check_kinds(store, kind, store.kinds if suffix in TABLES else kinds_shown(store))
     width = check_count("context", context, least=0)
     if suffix in TABLES:
         frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
-        write_table(path, suffix, counted(frames, len(places), progress), store.provenance)
+        schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
+        write_table(path, suffix, counted(frames, len(places), progress), store.provenance, schema)
         return path
     neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
-    cards = [card(found, LISTED if k is None else k) for found in counted(neurons_read, len(places), progress)]
+    cards = [card(found, k) for found in counted(neurons_read, len(places), progress)]
     write_whole(path, page_html(store, cards) if suffix == ".html" else neurons_markdown(store, cards))
     return path
 
@@ -116,13 +122,12 @@ def check_places(store: Store, neurons: pd.DataFrame | Iterable[Sequence[int]], 
     return places
 
 
-def check_kinds(kind: str | Sequence[str] | None, default: Sequence[str]) -> Sequence[str]:
+def check_kinds(store: Store, kind: str | Sequence[str] | None, default: Sequence[str]) -> Sequence[str]:
+    """Kinds of examples that the store has, each once; raises InputError."""
     kinds = list(default) if kind is None else [kind] if isinstance(kind, str) else list(dict.fromkeys(kind))
     if not kinds:
-        raise InputError(f"kind is empty: choose of {', '.join(EXAMPLE_KINDS)}")
-    for name in kinds:
-        check_choice("kind", name, EXAMPLE_KINDS)
-    return kinds
+        raise InputError(f"kind is empty: choose of {', '.join(store.kinds)}")
+    return store.check_kinds(kinds)
 
 
 def counted(items: Iterable[Item], total: int, progress: Report | None) -> Iterator[Item]:
@@ -141,13 +146,16 @@ def page_html(store: Store, cards: Sequence[Card]) -> str:
         title=f"{title} of {store.model}",
         cards_shown=cards,
         verdicts=any(card.meanings for card in cards),
+        gated=store.gated,
         corpus=store.manifest["corpus"],
         tokens=store.n_tokens,
         provenance={**store.provenance, "basis": store.manifest["basis"]},
     )
 
 
-def write_table(path: Path, suffix: str, frames: Iterable[pd.DataFrame], provenance: Mapping[str, Any]) -> None:
+def write_table(
+    path: Path, suffix: str, frames: Iterable[pd.DataFrame], provenance: Mapping[str, Any], columns: pa.Schema = SCHEMA
+) -> None:
     """Examples of many neurons, written as they come, so that they need the memory of one. Parquet has the provenance
     in its metadata, under "ffnmem"."""
     with replacing(path) as temporary:
@@ -156,7 +164,7 @@ def write_table(path: Path, suffix: str, frames: Iterable[pd.DataFrame], provena
                 for index, frame in enumerate(frames):
                     frame.to_csv(file, index=False, header=index == 0, lineterminator="\n")
             return
-        schema = SCHEMA.with_metadata({"ffnmem": json.dumps({"provenance": dict(provenance)})})
+        schema = columns.with_metadata({"ffnmem": json.dumps({"provenance": dict(provenance)})})
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for frame in frames:
                 writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))

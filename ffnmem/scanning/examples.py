@@ -1,4 +1,7 @@
-"""A neuron's examples as one table: extremes from the store's rows, bands and random positions from the sample."""
+"""A neuron's examples as one table: extremes from the store's rows, bands and random positions from the sample.
+
+Gated neurons have extremes of each sign case too, and the gate, the linear part and the case beside every example.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 
 from ..errors import InputError
+from .cases import CASES, PARTS, with_parts
 from .layer_view import LayerView
 from .settings import ScanSettings
 
 BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 PER_BAND = 3
 RANDOM = 10
+KINDS = ("top", "bottom", "quantile", "random")
+GATED_KINDS = (*KINDS, *CASES)
 COLUMNS = (
     "layer",
     "neuron",
@@ -48,25 +54,44 @@ def example_frame(
     k: int | None,
     bands: Sequence[float],
 ) -> pd.DataFrame:
-    """Rows of the kinds asked for, in that order, with :data:`COLUMNS`; ``extremes`` are the stored rows, by column."""
+    """Rows of the kinds asked for, in that order, with :data:`COLUMNS`; of gated neurons gate, linear and case besides.
+
+    ``extremes`` are the stored rows, by column.
+    """
     limits = check_bands(bands)
     rows: list[tuple[object, ...]] = []
+    parts: list[tuple[float, float]] = []
     for kind in kinds:
-        if kind in ("top", "bottom"):
-            columns = (extremes[name] for name in ("kind", "rank", "activation", "sequence", "position"))
-            for its, rank, *row in zip(*columns, strict=True):
-                if its == kind and rank <= (k or settings.k):
-                    rows.append((*index, kind, rank, *row, "", np.nan, np.nan))
-        elif kind == "quantile":
-            for extreme in ("max", "min"):
-                rows += [(*index, kind, *row) for row in banded(view, index[1], extreme, limits, k or PER_BAND)]
+        if kind == "quantile":
+            for side, extreme in enumerate(("max", "min")):
+                found = list(banded(view, index[1], extreme, limits, k or PER_BAND))
+                rows += [(*index, kind, *row) for row in found]
+                if view.gated:
+                    slots = np.searchsorted(view.sample_sequences, [row[2] for row in found])
+                    parts += pairs(view.sample_parts[side][:, slots, index[1]])
+        elif kind == "random":
+            found_draws = list(drawn(view, index[1], k or RANDOM))
+            rows += [(*index, kind, *row, "", np.nan, np.nan) for row in found_draws]
+            if view.gated:
+                slots = np.searchsorted(view.draws[1], [row[2] for row in found_draws])
+                parts += pairs(view.draw_parts[:, slots, index[1]])
         else:
-            rows += [(*index, kind, *row, "", np.nan, np.nan) for row in drawn(view, index[1], k or RANDOM)]
+            names = ("kind", "rank", "activation", "sequence", "position", *(PARTS if view.gated else ()))
+            for its, rank, *row in zip(*(extremes[name] for name in names), strict=True):
+                if its == kind and rank <= (k or settings.k):
+                    rows.append((*index, kind, rank, *row[:3], "", np.nan, np.nan))
+                    parts += [(row[3], row[4])] if view.gated else []
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return frame.astype(
+    frame = frame.astype(
         dict.fromkeys(("layer", "neuron", "rank", "sequence", "position"), np.int64)
         | dict.fromkeys(("activation", "band_low", "band_high"), np.float64)
     )
+    return with_parts(frame, np.array(parts, np.float64).reshape(-1, 2).T) if view.gated else frame
+
+
+def pairs(parts: Float32[np.ndarray, "2 n"]) -> list[tuple[float, float]]:
+    """Gate and linear part of each example."""
+    return list(zip(*parts.tolist(), strict=True))
 
 
 def banded(

@@ -1,4 +1,7 @@
-"""The last steps of a scan: what the values write, the tables, and the manifest that vouches for all of it."""
+"""The last steps of a scan: what the values write, the tables, and the manifest that vouches for all of it.
+
+The two keys of gated neurons are kept in tokens beside their values; a classic one's key is a question to the model.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..models import Model
 from ..vocabulary import project
+from ..vocabulary.vectors import SIDES
 from .manifest import write_manifest
 from .passes import Report, Scanner
 from .state import ScanState
@@ -24,7 +28,8 @@ PROMOTED = 10  # tokens a side kept of each value
 def finish(job: Scanner, packed: Packed, folder: Path, report: Report | None) -> None:
     """Write the tables and, last, the manifest."""
     progress = None if report is None else lambda done, total: report("project", done, total)
-    project(job.model, k=PROMOTED, side="value", out=folder / VALUES, progress=progress)
+    sides = SIDES if job.model.gated else ("value",)
+    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=progress)
     backend = fast_tokenizer(job.model)
     # What calls on it change in passing is left out, so that the same scan writes the same bytes.
     content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
@@ -73,5 +78,6 @@ def write_store(
         "tokens": state.tokens,
         "sequences": state.n_sequences,
         "units": {"done": len(state.done), "total": identity.n_units},
+        **({"gated": True} if state.gated else {}),
     }
     write_manifest(folder, content)

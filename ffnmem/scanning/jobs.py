@@ -167,7 +167,8 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
             state.forget_exact()
         (folder / MANIFEST).unlink(missing_ok=True)
     else:
-        state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], drawn.sequences, drawn.draws)
+        widths = [ffn.d_mlp for ffn in model.ffn]
+        state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated)
     return Scanner(model, sequences, drawn, state, identity, progress, path)
 
 

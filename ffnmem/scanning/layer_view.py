@@ -53,6 +53,21 @@ class LayerView:
         """The random positions: coefficients ``[draws, d_mlp]``, sequences, positions (−1 where not scanned)."""
         return self.read("draw"), self.file.array("draws"), self.file.array("draw_positions")
 
+    @property
+    def gated(self) -> bool:
+        """Whether its neurons have gates."""
+        return self.file.gated
+
+    @cached_property
+    def sample_parts(self) -> np.ndarray:
+        """Of gated neurons: gate and linear part at the maximum and at the minimum ``[2, 2, sample, d_mlp]``."""
+        return self.read("gate.sample_parts")
+
+    @cached_property
+    def draw_parts(self) -> np.ndarray:
+        """The same at the random positions ``[2, draws, d_mlp]``."""
+        return self.read("gate.draw_parts")
+
     def token_means(self, neuron: int) -> np.ndarray:
         return means(self.token_sums[:, neuron], self.token_counts)
 

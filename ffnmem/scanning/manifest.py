@@ -16,7 +16,9 @@ from ..errors import FileError
 from ..files import write_whole
 from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
-SCHEMA = 1
+SCHEMA = 2
+"""What this version reads: 1, and 2 of gated neurons, whose examples have kinds and columns of their own."""
+
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 
@@ -26,7 +28,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     names = [STATE, EXAMPLES, STATS, VALUES, TOKENIZER]
     manifest = {
         "kind": KIND,
-        "schema": SCHEMA,
+        "schema": 2 if content.get("gated") else 1,
         **content,
         "ffnmem": __version__,
         "torch": torch.__version__,

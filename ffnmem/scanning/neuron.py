@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..vocabulary.vectors import SIGNS
+from .cases import CASES, COLUMNS
 from .contexts import Window
 from .writing import STATS
 
@@ -49,6 +51,21 @@ class Neuron:
     def name(self) -> str:
         return f"{self.layer}.{self.neuron}"
 
+    @property
+    def gated(self) -> bool:
+        """Whether it has a gate beside its key."""
+        return self.store.gated
+
+    @property
+    def cases(self) -> tuple[dict[str, Any], ...]:
+        """Of a gated neuron, for each sign case: case, share (of positions), mean (coefficient; NaN for none)."""
+        if not self.gated:
+            return ()
+        return tuple(
+            {"case": case, "share": self.stats[f"share_{column}"], "mean": self.stats[f"mean_{column}"]}
+            for case, column in zip(CASES, COLUMNS, strict=True)
+        )
+
     @cached_property
     def meanings(self) -> tuple[Meanings, ...]:
         """What :func:`ffnmem.polysemanticity` keeps of it beside the store, for each sign; empty if nothing is."""
@@ -56,9 +73,10 @@ class Neuron:
 
         return saved_meanings(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
 
-    def tokens(self, sign: str) -> list[str]:
-        """The tokens that its value promotes, or suppresses, most; best first."""
-        rows = self.values[(self.values["side"] == "value") & (self.values["sign"] == sign)]
+    def tokens(self, sign: str, side: str = "value") -> list[str]:
+        """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
+        or lower, its ``side`` "gate" or "key" most."""
+        rows = self.values[(self.values["side"] == side) & (self.values["sign"] == sign)]
         return [str(token) for token in rows.sort_values("rank")["token"]]
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,6 +87,7 @@ class Neuron:
             "stats": self.stats,
             "promoted": self.tokens("promoted"),
             "suppressed": self.tokens("suppressed"),
+            **self.keys_and_cases(),
             **{
                 name: getattr(self, name).to_dict("records")
                 for name in ("examples", "histogram", "by_token", "by_position")
@@ -76,6 +95,13 @@ class Neuron:
             "meanings": [found.as_dict() for found in self.meanings],
             "provenance": self.store.provenance,
         }
+
+    def keys_and_cases(self) -> dict[str, Any]:
+        """What :meth:`as_dict` has of a gated neuron besides."""
+        if not self.gated:
+            return {}
+        sides = {side: {sign: self.tokens(sign, side) for sign in SIGNS} for side in ("gate", "key")}
+        return {**sides, "cases": list(self.cases)}
 
     def _repr_html_(self) -> str:
         from ..reports.display import neuron_html
@@ -88,7 +114,7 @@ class Neuron:
 
 
 def read_neuron(
-    store: Store, layer: int, neuron: int, *, kind: str | Sequence[str], k: int | None, context: int
+    store: Store, layer: int, neuron: int, *, kind: str | Sequence[str] | None, k: int | None, context: int
 ) -> Neuron:
     """Everything about one neuron; layer and neuron are indices, the rest as :meth:`Store.examples` takes it."""
     rows = store.example_rows(layer, neuron, kind=kind, k=k)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,17 @@ from ..errors import InputError
 from ..models import Model
 from ..models.bare_body import BareBody
 from . import kernels
-from .reduction import BatchPlan, Planner, Reducer, Workers, as_float32, observe_sample
+from .cases import CASES
+from .reduction import BatchPlan, Planner, Reducer, Workers, as_float32, gated_batch, observe_sample
 from .sampling import Sample
-from .state import NOWHERE, ScanState, place_of, sequence_of
+from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, Progress, save_state
 
 CHECKPOINT_SECONDS = 60.0
 Report = Callable[[str, int, int], None]
 """Called as (phase, done, total): tokens in the phase "scan", sequences in the phase "rescore"."""
+Receive = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor | None], None]
+"""Called with a layer, its pre-activations, its coefficients, and the linear parts of a gated one."""
 
 
 @dataclass(eq=False)
@@ -100,7 +102,7 @@ class Scanner:
         plan = reducer.begin(batch)
         tokens = torch.from_numpy(batch.tokens).to(self.model.device)
         try:
-            body.run(tokens, lambda layer, pre, m: reducer.layer(plan, layer, pre, m))
+            run_layers(body, tokens, lambda *found: reducer.layer(plan, *found))
         except InputError as error:
             first, last = int(batch.sequences.min()), int(batch.sequences.max())
             raise InputError(f"{error}, somewhere in sequences {first} to {last}") from None
@@ -123,7 +125,7 @@ class Scanner:
             batch = Batch(rearrange(ids, "pos -> 1 pos"), np.array([number]), np.array([len(ids)]))
             plan = planner.plan(batch)
             tokens = torch.from_numpy(batch.tokens).to(self.model.device)
-            body.run(tokens, partial(wanted.keep, plan, number))
+            run_layers(body, tokens, lambda *found, plan=plan, number=number: wanted.keep(plan, number, *found))
             self.progress = self.progress.with_(rescored=index + 1)
             if self.report is not None:
                 self.report("rescore", index + 1, len(numbers))
@@ -137,13 +139,23 @@ class Scanner:
         return lambda number: bool(np.isin(np.searchsorted(starts, number, side="right") - 1, done))
 
 
+def run_layers(body: BareBody, tokens: torch.Tensor, receive: Receive) -> None:
+    """One pass, each layer told at once with its linear parts."""
+    linear: dict[int, torch.Tensor] = {}
+    body.run(
+        tokens,
+        lambda layer, pre, m: receive(layer, pre, m, linear.pop(layer, None)),
+        on_linear=lambda layer, part: linear.__setitem__(layer, part),
+    )
+
+
 class Wanted:
     """Which sequences must run again, and which neurons' extremes each of them is for."""
 
     def __init__(self, state: ScanState, sample: Sample, mine: Callable[[int], bool]) -> None:
         self.state = state
         extra = [int(n) for n in np.union1d(sample.sequences, sample.draws) if mine(int(n))]
-        sides = [(layer, side) for layer in range(len(state.layers)) for side in ("high", "low")]
+        sides = [(index, side) for index, layer in enumerate(state.layers) for side in layer.sides]
         found = [self.places(layer, side) for layer, side in sides]
         self.order = {key: np.argsort(sequence_of(at), kind="stable") for key, at in zip(sides, found, strict=True)}
         self.sorted = {key: sequence_of(at)[self.order[key]] for key, at in zip(sides, found, strict=True)}
@@ -152,22 +164,45 @@ class Wanted:
         self.sequences = every[every != sequence_of(NOWHERE)]
 
     def places(self, layer: int, side: str) -> np.ndarray:
-        return rearrange(getattr(self.state.layers[layer], f"{side}_at"), "d_mlp kept -> (d_mlp kept)")
+        return rearrange(self.state.layers[layer].ranking(side).at, "d_mlp kept -> (d_mlp kept)")
 
-    def keep(self, plan: BatchPlan, number: int, layer: int, pre: torch.Tensor, coefficients: torch.Tensor) -> None:
+    def keep(
+        self,
+        plan: BatchPlan,
+        number: int,
+        layer: int,
+        pre: torch.Tensor,
+        coefficients: torch.Tensor,
+        linear: torch.Tensor | None,
+    ) -> None:
         """Note the float32 extremes of one sequence for the neurons that hold it as a candidate."""
         state = self.state.layers[layer]
         m = as_float32(coefficients)
         pos, width = m.shape
         high, low = np.empty((1, width), np.float32), np.empty((1, width), np.float32)
         kernels.extremes(m, plan.mask, pos, 0, width, high, low)
-        observe_sample(state, plan, m, high, low)
-        for side, extreme in (("high", high), ("low", low)):
+        gated = None if linear is None else gated_batch(plan, as_float32(pre), m, linear)
+        observe_sample(state, plan, m, high, low, gated)
+        extremes = {"high": high, "low": low}
+        if gated is not None:
+            gated.look()
+            extremes |= dict(zip(CASES, gated.best, strict=True))
+        for side, extreme in extremes.items():
             key = (layer, side)
             first, last = np.searchsorted(self.sorted[key], [number, number + 1])
             slots = self.order[key][first:last]
-            neurons = slots // state.high.shape[1]
+            ranking = state.ranking(side)
+            neurons, columns = np.divmod(slots, ranking.value.shape[1])
             values = extreme[0, neurons]
-            at = kernels.positions_of(m, plan.mask, pos, np.zeros(len(neurons), np.int64), neurons, values)
-            getattr(state, f"{side}_exact").reshape(-1)[slots] = values
-            getattr(state, f"{side}_exact_at").reshape(-1)[slots] = place_of(np.int64(number), at)
+            rows = np.zeros(len(neurons), np.int64)
+            if gated is None:
+                at = kernels.positions_of(m, plan.mask, pos, rows, neurons, values)
+            else:
+                at = gated.positions(side, rows, neurons, values)
+            # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
+            there = values >= 0 if side not in EXTREMES else np.ones(len(neurons), bool)
+            neurons, columns, at = neurons[there], columns[there], at[there]
+            ranking.exact[neurons, columns] = values if side in EXTREMES else m[at, neurons]
+            ranking.exact_at[neurons, columns] = place_of(np.int64(number), at)
+            if gated is not None and ranking.parts is not None:
+                ranking.parts[:, neurons, columns] = gated.parts(at, neurons)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from ..corpus import Batch
 from . import exact_sums, kernels
+from .gate_reduction import DENSE, GatedBatch
 from .sampling import Sample
 from .state import LayerState, ScanState, joined_range, place_of
 
@@ -108,9 +110,6 @@ def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) ->
     return np.stack([np.flatnonzero(hit), slot[hit]], axis=1).astype(np.int64)
 
 
-DENSE = 32  # where more than one in so many neurons may enter, a row is read as a whole
-
-
 class Reducer:
     """Adds batches to a state. Neurons are shared out among threads; results do not depend on how many."""
 
@@ -133,10 +132,15 @@ class Reducer:
         layer: int,
         pre: Float[Tensor, "tokens d_mlp"],
         coefficients: Float[Tensor, "tokens d_mlp"],
+        linear: Float[Tensor, "tokens d_mlp"] | None = None,
     ) -> None:
-        """Reduce one layer of a batch into the state. Raises InputError if its numbers are NaN or infinite."""
+        """Reduce one layer of a batch into the state. Raises InputError if its numbers are NaN or infinite.
+
+        ``linear``: the linear parts of gated neurons, whose ``pre`` are their gates'.
+        """
         state, where = self.state.layers[layer], f"layer {layer}"
         x, m = as_float32(pre), as_float32(coefficients)
+        gated = gated_batch(plan, x, m, linear)
         width = m.shape[1]
         sums, buckets = np.zeros((8, width)), np.zeros((len(state.bucket_sums), width))
         tokens = np.zeros((len(state.token_sums), width))
@@ -148,6 +152,8 @@ class Reducer:
             kernels.extremes(m, plan.mask, pos, start, stop, high, low)
             kernels.grouped(m, plan.chosen, start, stop, tokens)
             kernels.histogram(m.view(np.int32), plan.mask, start, stop, state.histogram)
+            if gated is not None and state.gate is not None:
+                gated.reduce(start, stop, state.gate)
 
         self.workers(block, width)
         exact_sums.add(state.sums, sums, where)
@@ -155,9 +161,14 @@ class Reducer:
         exact_sums.add_small(state.token_sums, tokens, where)
         state.range[:] = joined_range(state.range, np.stack([low.min(0), high.max(0)]))
         state.pre_range += np.float32(0)  # as joined_range does: no −0
-        self.keep(state, plan, m, high, low)
-        if not self.state.settings.rescored:
-            observe_sample(state, plan, m, high, low)
+        exact = not self.state.settings.rescored
+        if gated is not None and state.gate is not None:
+            gated.finish(state.gate, where)
+            gated.keep(state, plan.batch.sequences, high, low, partial(self.places, plan, m), exact)
+        else:
+            self.keep(state, plan, m, high, low)
+        if exact:
+            observe_sample(state, plan, m, high, low, gated)
 
     def keep(
         self,
@@ -202,26 +213,43 @@ class Reducer:
         return found
 
 
+def gated_batch(
+    plan: BatchPlan,
+    x: Float32[np.ndarray, "tokens d_mlp"],
+    m: Float32[np.ndarray, "tokens d_mlp"],
+    linear: Float[Tensor, "tokens d_mlp"] | None,
+) -> GatedBatch | None:
+    """A layer of a batch with its linear parts, if it has any."""
+    return None if linear is None else GatedBatch(x, as_float32(linear), m, plan.mask, plan.shape[1])
+
+
 def observe_sample(
     state: LayerState,
     plan: BatchPlan,
     m: Float32[np.ndarray, "tokens d_mlp"],
     high: Float32[np.ndarray, "rows d_mlp"],
     low: Float32[np.ndarray, "rows d_mlp"],
+    gated: GatedBatch | None = None,
 ) -> None:
     """Keep what the random sample asks for, from float32 coefficients and each row's extremes."""
     pos, width = plan.shape[1], m.shape[1]
     sampled = plan.sampled[np.isfinite(high[plan.sampled[:, 0], 0])]  # a row without content has no extremes
     rows, slots = sampled[:, 0].copy(), sampled[:, 1]
-    for extreme, value, at in (
-        (high, state.sample_high, state.sample_high_at),
-        (low, state.sample_low, state.sample_low_at),
+    neurons = np.arange(width)
+    for side, extreme, value, at in (
+        (0, high, state.sample_high, state.sample_high_at),
+        (1, low, state.sample_low, state.sample_low_at),
     ):
         found = np.zeros((len(rows), width), np.int32)
         kernels.places_in_rows(m, plan.mask, pos, rows, 0, width, extreme, found)
         value[slots], at[slots] = extreme[rows], found
+        if gated is not None and state.gate is not None:
+            tokens, columns = np.broadcast_arrays(rows[:, None] * pos + found, neurons)
+            state.gate.sample_parts[side][:, slots] = gated.parts(tokens, columns)
     for row, slot, position in plan.drawn:
         state.draw[slot] = m[row * pos + position]
+        if gated is not None and state.gate is not None:
+            state.gate.draw_parts[:, slot] = gated.parts(np.full(width, row * pos + position), neurons)
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:

@@ -50,7 +50,7 @@ def scan(
         model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
         source: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
         out: the store's folder, made if missing.
-        k: sequences kept at the top and at the bottom of each neuron.
+        k: sequences kept at the top and at the bottom of each neuron, and in each sign case of a gated one.
         context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
         prepend_bos: put BOS before each sequence (never counted); default: the model's own convention.
         dtype: ``"float32"``, or ``"bfloat16"`` for the pass, after which twice as many candidates as kept are run

@@ -24,7 +24,7 @@ def search_store(store: Store, text: str, where: str, limit: int) -> pd.DataFram
     if not text.strip():
         raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
     if where == "values":
-        return search_projection(store.folder / VALUES, text, limit=limit)
+        return search_projection(store.folder / VALUES, text, side="value", limit=limit)
     wanted = matching_ids(store, text)
     file = pq.ParquetFile(store.folder / EXAMPLES)
     found = []

@@ -10,10 +10,12 @@ from jaxtyping import Float32, Int32, Int64
 
 from . import exact_sums
 from .bins import BINS
+from .cases import CASES
 from .settings import ScanSettings
 
 NOWHERE = np.iinfo(np.int64).max  # the place of an empty slot: behind every real one
 POSITION_BITS = 20
+EXTREMES = ("high", "low")
 
 
 def place_of(sequence: Any, position: Any) -> Any:
@@ -29,13 +31,113 @@ def position_of(place: Any) -> Any:
     return place & ((1 << POSITION_BITS) - 1)
 
 
+def strengths(values: Any, sign: float) -> Any:
+    """What a list is ordered by, the largest first: the values, their opposites, or with 0 their magnitudes."""
+    return sign * values if sign else abs(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """One list of kept sequences for each neuron, best first: views of a layer's arrays ``[d_mlp, kept]``.
+
+    Attributes:
+        value, at: coefficients, and their places.
+        exact, exact_at: the same in float32 after a half-precision pass; else without columns.
+        parts: gate and linear part there ``[2, d_mlp, kept]``, of gated neurons.
+        sign: see :func:`strengths`.
+    """
+
+    value: Float32[np.ndarray, "d_mlp kept"]
+    at: Int64[np.ndarray, "d_mlp kept"]
+    exact: Float32[np.ndarray, "d_mlp exact"]
+    exact_at: Int64[np.ndarray, "d_mlp exact"]
+    parts: Float32[np.ndarray, "2 d_mlp kept"] | None
+    sign: float
+
+    def forget_exact(self) -> None:
+        """Let every candidate be run again."""
+        self.exact.fill(np.nan)
+        self.exact_at.fill(NOWHERE)
+        if self.parts is not None:
+            self.parts.fill(np.nan)
+
+
+@dataclass(eq=False)
+class GateState:
+    """What a layer of gated neurons keeps besides: by sign case (:data:`.cases.CASES`), and parts of examples.
+
+    ``case``: kept coefficients of different sequences with the largest magnitudes of each case; an empty slot is 0,
+    nowhere. Parts are the gate's pre-activation and the linear part, in float32: of the lists (after a half-precision
+    pass NaN until run again), and of the random sample's largest and smallest coefficients and positions.
+    """
+
+    linear_sums: Int64[np.ndarray, "3 4 d_mlp"]
+    linear_range: Float32[np.ndarray, "2 d_mlp"]
+    case_counts: Int64[np.ndarray, "4 d_mlp"]
+    case_sums: Int64[np.ndarray, "3 4 d_mlp"]
+    case: Float32[np.ndarray, "4 d_mlp kept"]
+    case_at: Int64[np.ndarray, "4 d_mlp kept"]
+    case_exact: Float32[np.ndarray, "4 d_mlp exact"]
+    case_exact_at: Int64[np.ndarray, "4 d_mlp exact"]
+    case_parts: Float32[np.ndarray, "4 2 d_mlp kept"]
+    extreme_parts: Float32[np.ndarray, "2 2 d_mlp kept"]
+    sample_parts: Float32[np.ndarray, "2 2 sample d_mlp"]
+    draw_parts: Float32[np.ndarray, "2 draws d_mlp"]
+
+    @staticmethod
+    def empty(d_mlp: int, settings: ScanSettings, sample: int, draws: int) -> GateState:
+        kept, exact, cases = settings.candidates, settings.candidates if settings.rescored else 0, len(CASES)
+
+        def unknown(*shape: int) -> Any:
+            return np.full(shape, np.nan, np.float32)
+
+        return GateState(
+            linear_sums=exact_sums.zeros(4, d_mlp),
+            linear_range=np.repeat(np.array([[np.inf], [-np.inf]], np.float32), d_mlp, axis=1),
+            case_counts=np.zeros((cases, d_mlp), np.int64),
+            case_sums=exact_sums.zeros(cases, d_mlp),
+            case=np.zeros((cases, d_mlp, kept), np.float32),
+            case_at=np.full((cases, d_mlp, kept), NOWHERE, np.int64),
+            case_exact=unknown(cases, d_mlp, exact),
+            case_exact_at=np.full((cases, d_mlp, exact), NOWHERE, np.int64),
+            case_parts=unknown(cases, 2, d_mlp, kept),
+            extreme_parts=unknown(2, 2, d_mlp, kept),
+            sample_parts=unknown(2, 2, sample, d_mlp),
+            draw_parts=unknown(2, draws, d_mlp),
+        )
+
+    def ranking(self, case: str) -> Ranking:
+        """The list of one case."""
+        arrays = (self.case, self.case_at, self.case_exact, self.case_exact_at)
+        index = CASES.index(case)
+        value, at, exact, exact_at = (array[index] for array in arrays)
+        return Ranking(value, at, exact, exact_at, self.case_parts[index], 0.0)
+
+    def merged(self, other: GateState, extreme_parts: Float32[np.ndarray, "2 2 d_mlp kept"]) -> GateState:
+        """Both together; ``extreme_parts`` went with the largest and the smallest coefficients."""
+        both = [merged_ranking(self.ranking(case), other.ranking(case)) for case in CASES]
+        return GateState(
+            linear_sums=exact_sums.merged(self.linear_sums, other.linear_sums),
+            linear_range=joined_range(self.linear_range, other.linear_range),
+            case_counts=self.case_counts + other.case_counts,
+            case_sums=exact_sums.merged(self.case_sums, other.case_sums),
+            case=np.stack([one.value for one in both]),
+            case_at=np.stack([one.at for one in both]),
+            case_exact=np.stack([one.exact for one in both]),
+            case_exact_at=np.stack([one.exact_at for one in both]),
+            case_parts=parts_of(both),
+            extreme_parts=extreme_parts,
+            sample_parts=filled(self.sample_parts, other.sample_parts),
+            draw_parts=filled(self.draw_parts, other.draw_parts),
+        )
+
+
 @dataclass(eq=False)
 class LayerState:
     """One layer's neurons. ``high``/``low``: kept largest/smallest coefficients of different sequences, best first.
 
     After a half-precision pass, ``high_exact`` and ``high_exact_at`` hold the same sequences' float32 extremes in
-    the order of
-    ``high``; NaN until they were run again.
+    the order of ``high``; NaN until they were run again. ``gate``: what gated neurons have besides.
     """
 
     sums: Int64[np.ndarray, "3 8 d_mlp"]
@@ -58,9 +160,10 @@ class LayerState:
     sample_low: Float32[np.ndarray, "sample d_mlp"]
     sample_low_at: Int32[np.ndarray, "sample d_mlp"]
     draw: Float32[np.ndarray, "draws d_mlp"]
+    gate: GateState | None = None
 
     @staticmethod
-    def empty(d_mlp: int, settings: ScanSettings, sample: int, draws: int) -> LayerState:
+    def empty(d_mlp: int, settings: ScanSettings, sample: int, draws: int, gated: bool = False) -> LayerState:
         kept, exact = settings.candidates, settings.candidates if settings.rescored else 0
 
         def full(value: float, *shape: int) -> Any:
@@ -91,10 +194,34 @@ class LayerState:
             sample_low=full(np.nan, sample, d_mlp),
             sample_low_at=np.full((sample, d_mlp), -1, np.int32),
             draw=full(np.nan, draws, d_mlp),
+            gate=GateState.empty(d_mlp, settings, sample, draws) if gated else None,
         )
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The names of its rankings."""
+        return EXTREMES if self.gate is None else (*EXTREMES, *CASES)
+
+    def ranking(self, side: str) -> Ranking:
+        """The list of one side: "high", "low" or a case."""
+        if side not in EXTREMES:
+            assert self.gate is not None
+            return self.gate.ranking(side)
+        index = EXTREMES.index(side)
+        parts = None if self.gate is None else self.gate.extreme_parts[index]
+        names = (side, f"{side}_at", f"{side}_exact", f"{side}_exact_at")
+        value, at, exact, exact_at = (getattr(self, name) for name in names)
+        return Ranking(value, at, exact, exact_at, parts, (1.0, -1.0)[index])
+
     def merged(self, other: LayerState) -> LayerState:
-        high, low = (merged_extremes(self, other, name, sign) for name, sign in (("high", 1.0), ("low", -1.0)))
+        both = [merged_ranking(self.ranking(side), other.ranking(side)) for side in EXTREMES]
+        high, low = (
+            {side: one.value, f"{side}_at": one.at, f"{side}_exact": one.exact, f"{side}_exact_at": one.exact_at}
+            for side, one in zip(EXTREMES, both, strict=True)
+        )
+        gate = None
+        if self.gate is not None and other.gate is not None:
+            gate = self.gate.merged(other.gate, parts_of(both))
         return LayerState(
             sums=exact_sums.merged(self.sums, other.sums),
             counts=self.counts + other.counts,
@@ -110,6 +237,7 @@ class LayerState:
             sample_low=filled(self.sample_low, other.sample_low),
             sample_low_at=np.maximum(self.sample_low_at, other.sample_low_at),
             draw=filled(self.draw, other.draw),
+            gate=gate,
         )
 
 
@@ -120,20 +248,31 @@ def joined_range(
     return np.stack([np.minimum(a[0], b[0]), np.maximum(a[1], b[1])]) + np.float32(0)
 
 
-def filled(a: Float32[np.ndarray, "n d_mlp"], b: Float32[np.ndarray, "n d_mlp"]) -> Float32[np.ndarray, "n d_mlp"]:
+def filled(a: Float32[np.ndarray, "*n d_mlp"], b: Float32[np.ndarray, "*n d_mlp"]) -> Float32[np.ndarray, "*n d_mlp"]:
     """Rows that one of two shards has seen (the other has NaN there)."""
     return np.where(np.isnan(a), b, a)
 
 
-def merged_extremes(a: LayerState, b: LayerState, name: str, sign: float) -> dict[str, Any]:
-    """The best of two lists of different sequences, by sign·value, ties by place; exact values go with them."""
-    names = [name, f"{name}_at", f"{name}_exact", f"{name}_exact_at"]
-    value, at, exact, exact_at = (np.concatenate([getattr(a, n), getattr(b, n)], axis=1) for n in names)
-    kept = getattr(a, name).shape[1]
-    order = np.lexsort((at, -sign * value), axis=1)[:, :kept]
-    values = [np.take_along_axis(array, order, axis=1) for array in (value, at)]
-    exacts = [np.take_along_axis(x, order, axis=1) if x.shape[1] else x for x in (exact, exact_at)]
-    return dict(zip(names, [*values, *exacts], strict=True))
+def merged_ranking(a: Ranking, b: Ranking) -> Ranking:
+    """The best of two lists of different sequences, ties by place; exact values and parts go with them."""
+    value, at, exact, exact_at = (
+        np.concatenate([getattr(a, name), getattr(b, name)], axis=1) for name in ("value", "at", "exact", "exact_at")
+    )
+    order = np.lexsort((at, -strengths(value, a.sign)), axis=1)[:, : a.value.shape[1]]
+    parts = None
+    if a.parts is not None and b.parts is not None:
+        parts = taken(np.concatenate([a.parts, b.parts], axis=2), order[None])
+    if exact.shape[1]:
+        exact, exact_at = taken(exact, order), taken(exact_at, order)
+    return Ranking(taken(value, order), taken(at, order), exact, exact_at, parts, a.sign)
+
+
+def taken(array: Any, order: Any) -> Any:
+    return np.take_along_axis(array, order, axis=-1)
+
+
+def parts_of(rankings: list[Ranking]) -> Float32[np.ndarray, "rankings 2 d_mlp kept"]:
+    return np.stack([one.parts for one in rankings if one.parts is not None])
 
 
 @dataclass(eq=False)
@@ -166,10 +305,11 @@ class ScanState:
         widths: list[int],
         sequences: Int64[np.ndarray, " sample"],
         draws: Int64[np.ndarray, " draws"],
+        gated: bool = False,
     ) -> ScanState:
         return ScanState(
             settings=settings,
-            layers=[LayerState.empty(width, settings, len(sequences), len(draws)) for width in widths],
+            layers=[LayerState.empty(width, settings, len(sequences), len(draws), gated) for width in widths],
             sequences=sequences,
             draws=draws,
             draw_positions=np.full(len(draws), -1, np.int32),
@@ -177,12 +317,17 @@ class ScanState:
             token_counts=np.zeros(len(settings.frequent), np.int64),
         )
 
+    @property
+    def gated(self) -> bool:
+        """Whether its neurons have gates."""
+        return any(layer.gate is not None for layer in self.layers)
+
     def forget_exact(self) -> None:
-        """Let every candidate be run again: their lists are about to change."""
-        for layer in self.layers:
-            for side in ("high", "low"):
-                getattr(layer, f"{side}_exact").fill(np.nan)
-                getattr(layer, f"{side}_exact_at").fill(NOWHERE)
+        """Let every candidate be run again: their lists are about to change. Of a float32 pass all is exact."""
+        if self.settings.rescored:
+            for layer in self.layers:
+                for side in layer.sides:
+                    layer.ranking(side).forget_exact()
 
     def merged(self, other: ScanState) -> ScanState:
         """Both together; their units must be different ones (the caller checks that, and that the settings agree)."""
@@ -198,5 +343,6 @@ class ScanState:
         )
 
 
-LAYER_ARRAYS = tuple(f.name for f in fields(LayerState))
+LAYER_ARRAYS = tuple(f.name for f in fields(LayerState) if f.name != "gate")
+GATE_ARRAYS = tuple(f.name for f in fields(GateState))
 SHARED_ARRAYS = ("sequences", "draws", "draw_positions", "bucket_counts", "token_counts", "done")

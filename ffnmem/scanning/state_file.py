@@ -18,9 +18,11 @@ import numpy as np
 from ..errors import FileError
 from ..files import readable
 from .settings import ScanSettings
-from .state import LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState
+from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
 
-SCHEMA = 1
+SCHEMA = 2
+"""What this version reads: 1, and 2 of gated neurons, which older versions would take for others."""
+
 KIND = "ffnmem scan state"
 
 
@@ -69,10 +71,12 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: Progr
     arrays = {name: getattr(state, name) for name in SHARED_ARRAYS}
     for index, layer in enumerate(state.layers):
         arrays |= {f"{index}.{name}": getattr(layer, name) for name in LAYER_ARRAYS}
+        if layer.gate is not None:
+            arrays |= {f"{index}.gate.{name}": getattr(layer.gate, name) for name in GATE_ARRAYS}
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     header = {
         "kind": KIND,
-        "schema": SCHEMA,
+        "schema": 2 if state.gated else 1,
         "settings": state.settings.as_dict(),
         "identity": {f.name: getattr(identity, f.name) for f in fields(Identity)},
         "progress": {f.name: getattr(progress, f.name) for f in fields(Progress)},
@@ -145,8 +149,16 @@ class StateFile:
             raise FileError(f"{self.path} is damaged: {name} does not match its checksum")
         return array
 
+    @property
+    def gated(self) -> bool:
+        """Whether its neurons have gates."""
+        return "0.gate.case" in self.header["checksums"]
+
     def layer(self, index: int) -> LayerState:
-        return LayerState(**{name: self.array(f"{index}.{name}") for name in LAYER_ARRAYS})
+        found: dict[str, Any] = {name: self.array(f"{index}.{name}") for name in LAYER_ARRAYS}
+        if self.gated:
+            found["gate"] = GateState(**{name: self.array(f"{index}.gate.{name}") for name in GATE_ARRAYS})
+        return LayerState(**found)
 
     def state(self) -> ScanState:
         """All of it, in memory and writable."""

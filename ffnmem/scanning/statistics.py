@@ -8,7 +8,8 @@ from jaxtyping import Float32, Float64, Int64
 
 from . import exact_sums
 from .bins import BINS, edges
-from .state import LayerState, ScanState
+from .cases import COLUMNS
+from .state import GateState, LayerState, Ranking, ScanState, strengths
 
 STATS = (
     "count",
@@ -28,6 +29,12 @@ STATS = (
     "pre_min",
     "pre_max",
 )
+GATE_STATS = (
+    *("linear_mean", "linear_std", "linear_skewness", "linear_kurtosis", "linear_min", "linear_max"),
+    *(f"{name}_{case}" for name in ("share", "mean") for case in COLUMNS),
+)
+"""Of gated neurons besides: moments of the linear part, and for each sign case its share of positions and its mean
+coefficient (NaN for one that never occurs)."""
 
 
 def moments(sums: Int64[np.ndarray, "limbs 4 d_mlp"], count: int) -> tuple[Float64[np.ndarray, " d_mlp"], ...]:
@@ -81,15 +88,15 @@ def ratios(numerators: np.ndarray, denominator: int) -> Float64[np.ndarray, " d_
 
 
 def layer_stats(state: ScanState, layer: int) -> pd.DataFrame:
-    """One row a neuron: layer, neuron and :data:`STATS`; ``dead``: its pre-activation was never above 0."""
+    """One row a neuron: layer, neuron and :data:`STATS`; ``dead``: its pre-activation was never above 0.
+
+    Gated neurons have :data:`GATE_STATS` besides; what fires, or is dead, is the gate.
+    """
     found, n = state.layers[layer], state.tokens
     pre = without_noise(moments(found.sums[:, :4], n), found.pre_range)
     coefficient = without_noise(moments(found.sums[:, 4:], n), found.range)
     fired, zeros = found.counts
     share = n or np.nan  # an empty shard has no rates
-
-    def bound(values: Float32[np.ndarray, " d_mlp"]) -> Float64[np.ndarray, " d_mlp"]:
-        return np.where(np.isfinite(values), values, np.nan).astype(np.float64)
 
     columns: dict[str, object] = {
         "layer": np.full(len(fired), layer, np.int32),
@@ -104,8 +111,33 @@ def layer_stats(state: ScanState, layer: int) -> pd.DataFrame:
         **dict(zip(STATS[10:14], pre, strict=True)),
         "pre_min": bound(found.pre_range[0]),
         "pre_max": bound(found.pre_range[1]),
+        **({} if found.gate is None else gate_stats(found.gate, n)),
     }
     return pd.DataFrame(columns)
+
+
+def bound(values: Float32[np.ndarray, " d_mlp"]) -> Float64[np.ndarray, " d_mlp"]:
+    """One end of a range; NaN where nothing was seen."""
+    return np.where(np.isfinite(values), values, np.nan).astype(np.float64)
+
+
+def gate_stats(gate: GateState, count: int) -> dict[str, Float64[np.ndarray, " d_mlp"]]:
+    """:data:`GATE_STATS` of a layer over ``count`` positions."""
+    linear = without_noise(moments(gate.linear_sums, count), gate.linear_range)
+    sums = exact_sums.as_integers(gate.case_sums)
+    rows = [
+        *linear,
+        *(bound(values) for values in gate.linear_range),
+        *(counts / (count or np.nan) for counts in gate.case_counts),
+        *(exact_means(total, counts) for total, counts in zip(sums, gate.case_counts, strict=True)),
+    ]
+    return dict(zip(GATE_STATS, rows, strict=True))
+
+
+def exact_means(totals: np.ndarray, counts: Int64[np.ndarray, " d_mlp"]) -> Float64[np.ndarray, " d_mlp"]:
+    """Python integers in units of 2⁻⁶⁴ divided by counts, each rounded once; NaN for none."""
+    one = 1 << exact_sums.UNIT
+    return np.array([t / (n * one) if n else np.nan for t, n in zip(totals, counts.tolist(), strict=True)], np.float64)
 
 
 def bucket_name(bucket: int, context: int) -> str:
@@ -129,11 +161,24 @@ def histogram_frame(counts: Int64[np.ndarray, " bins"]) -> pd.DataFrame:
     return pd.DataFrame({"low": bounds[:-1][span], "high": bounds[1:][span], "count": counts[span]})
 
 
+def final_order(ranking: Ranking, k: int) -> Int64[np.ndarray, "d_mlp k"]:
+    """Which k of a list's slots come first: as scanned, or re-ranked by their float32 values."""
+    if not ranking.exact.shape[1]:
+        return np.broadcast_to(np.arange(k), (len(ranking.value), k))
+    worst = np.where(np.isnan(ranking.exact), np.inf, -strengths(ranking.exact, ranking.sign))
+    return np.lexsort((ranking.exact_at, worst), axis=1)[:, :k]
+
+
 def final_extremes(layer: LayerState, side: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best values and places of each neuron ``[d_mlp, k]``: as scanned, or re-ranked by their float32 values."""
-    if not layer.high_exact.shape[1]:
-        return getattr(layer, side)[:, :k], getattr(layer, f"{side}_at")[:, :k]
-    value, at = getattr(layer, f"{side}_exact"), getattr(layer, f"{side}_exact_at")
-    sign = 1.0 if side == "high" else -1.0
-    order = np.lexsort((at, np.where(np.isnan(value), np.inf, -sign * value)), axis=1)[:, :k]
+    """The k best values and places of each neuron ``[d_mlp, k]``; places are NOWHERE where there are fewer."""
+    ranking = layer.ranking(side)
+    order = final_order(ranking, k)
+    value, at = (ranking.exact, ranking.exact_at) if ranking.exact.shape[1] else (ranking.value, ranking.at)
     return np.take_along_axis(value, order, axis=1), np.take_along_axis(at, order, axis=1)
+
+
+def final_parts(layer: LayerState, side: str, k: int) -> Float32[np.ndarray, "2 d_mlp k"]:
+    """Gate and linear part at each of :func:`final_extremes`, of gated neurons."""
+    ranking = layer.ranking(side)
+    assert ranking.parts is not None
+    return np.take_along_axis(ranking.parts, final_order(ranking, k)[None], axis=2)

@@ -13,8 +13,9 @@ import pandas as pd
 from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
 from ..models import Model
+from .cases import CASES
 from .contexts import Contexts, Window
-from .examples import BANDS, example_frame
+from .examples import BANDS, GATED_KINDS, KINDS, example_frame
 from .layer_view import LayerView
 from .manifest import check_file, read_manifest
 from .parquet import NeuronTable
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from .neuron import Neuron
 
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
-EXAMPLE_KINDS = ("top", "bottom", "quantile", "random")
+EXAMPLE_KINDS = KINDS
+"""Of every store; :attr:`Store.kinds` has those of one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,16 @@ class Store:
     def n_tokens(self) -> int:
         """Content tokens seen: no BOS, no special tokens."""
         return int(self.manifest["tokens"])
+
+    @property
+    def gated(self) -> bool:
+        """Whether its neurons have gates."""
+        return bool(self.manifest.get("gated", False))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of examples that it has: of gated neurons the sign cases too."""
+        return GATED_KINDS if self.gated else KINDS
 
     @property
     def complete(self) -> bool:
@@ -157,7 +169,14 @@ class Store:
     def stats(self, layer: SupportsIndex | None = None, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """One row a neuron: layer, neuron, count, mean, std, skewness, kurtosis (excess), min, max of the coefficient,
         firing_rate (share of pre-activations above 0), zero_share, dead (never above 0), and ``pre_`` the same
-        moments of the pre-activation. Of all neurons, a layer, or one neuron. Raises OutOfRangeError."""
+        moments of the pre-activation. Of all neurons, a layer, or one neuron. Raises OutOfRangeError.
+
+        The pre-activation of a gated neuron is its gate's: it fires where its gate is open, and a dead one, whose gate
+        never opened, may still write a little (SiLU and GELU are not 0 below 0), with either sign. Gated neurons have
+        besides ``linear_`` the same moments of the linear part, and of each sign case its share of positions and its
+        mean coefficient: ``share_`` and ``mean_`` before gate_pos_linear_pos, gate_pos_linear_neg, gate_neg_linear_pos
+        and gate_neg_linear_neg, where pos is above 0 and neg is not. The shares sum to 1; a case that never occurs
+        has no mean (NaN)."""
         if layer is None:
             if neuron is not None:
                 raise InputError("a neuron needs its layer: stats(layer, neuron)")
@@ -171,7 +190,7 @@ class Store:
         layer: SupportsIndex,
         neuron: SupportsIndex,
         *,
-        kind: str | Sequence[str] = EXAMPLE_KINDS,
+        kind: str | Sequence[str] | None = None,
         k: int | None = None,
         bands: Sequence[float] = BANDS,
         context: int = 12,
@@ -182,16 +201,21 @@ class Store:
             layer, neuron: which.
             kind: any of "top" and "bottom" (the sequences of its largest and smallest coefficient), "quantile" (random
                 sequences from each band of the distribution of sequences' largest, and of their smallest,
-                coefficient) and "random" (random positions).
-            k: rows a kind, and a band; default: all kept of top and bottom, 3 a band, 10 random ones.
+                coefficient) and "random" (random positions); of gated neurons also "gate+ linear+", "gate+ linear-",
+                "gate- linear+" and "gate- linear-": the sequences of the largest magnitude of the coefficient where
+                the gate's pre-activation and the linear part have these signs (+ above 0, - not). Default: all.
+            k: rows a kind, and a band; default: all kept of top, bottom and each case, 3 a band, 10 random ones.
             bands: ascending quantiles from 0 to 1 between which bands lie.
             context: tokens of context on each side.
 
         Returns:
             Columns layer, neuron, kind, rank, activation (the coefficient), sequence, position, token, context, and for
-            quantiles extreme ("max"/"min"), band_low and band_high. Exact in float32 whatever dtype the scan ran in.
+            quantiles extreme ("max"/"min"), band_low and band_high. Of gated neurons also gate (its pre-activation),
+            linear (the linear part) and case. Exact in float32 whatever dtype the scan ran in.
 
         Raises: OutOfRangeError, InputError, FileError.
+
+        Source: Gerstner and Schütze 2025 for the sign cases.
         """
         frame = self.example_rows(*self.index(layer, neuron), kind=kind, k=k, bands=bands)
         return self.with_contexts(frame, self.windows(frame, check_count("context", context, least=0)))
@@ -201,18 +225,25 @@ class Store:
         layer: int,
         neuron: int,
         *,
-        kind: str | Sequence[str] = EXAMPLE_KINDS,
+        kind: str | Sequence[str] | None = None,
         k: int | None = None,
         bands: Sequence[float] = BANDS,
     ) -> pd.DataFrame:
         """:meth:`examples` of indices, without texts."""
-        kinds = [kind] if isinstance(kind, str) else list(kind)
-        for name in kinds:
-            check_choice("kind", name, EXAMPLE_KINDS)
+        kinds = self.check_kinds(kind)
         if k is not None:
             check_count("k", k)
         extremes = self.opened(EXAMPLES).table(layer, neuron).to_pydict()
         return example_frame(self.view(layer), self.settings, (layer, neuron), extremes, kinds, k, bands)
+
+    def check_kinds(self, kind: str | Sequence[str] | None) -> list[str]:
+        """Kinds of examples that the store has, all for None; raises InputError."""
+        kinds = list(self.kinds) if kind is None else [kind] if isinstance(kind, str) else list(kind)
+        for name in kinds:
+            if name in CASES and not self.gated:
+                raise InputError(f"kind {name!r} is of gated neurons, which {self.model} does not have: {self.folder}")
+            check_choice("kind", name, self.kinds)
+        return kinds
 
     def with_contexts(self, frame: pd.DataFrame, windows: Sequence[Window]) -> pd.DataFrame:
         """Examples with the columns token and context."""
@@ -253,7 +284,8 @@ class Store:
         return self.view(row).by_position(column, self.settings.context)
 
     def values(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
-        """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed."""
+        """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed.
+        Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate"."""
         return self.table(VALUES, *self.index(layer, neuron))
 
     def neuron(
@@ -261,7 +293,7 @@ class Store:
         layer: SupportsIndex,
         neuron: SupportsIndex,
         *,
-        kind: str | Sequence[str] = EXAMPLE_KINDS,
+        kind: str | Sequence[str] | None = None,
         k: int | None = None,
         context: int = 12,
     ) -> Neuron:
@@ -277,7 +309,8 @@ class Store:
     def search(self, text: str, *, where: str = "values", limit: int = 50) -> pd.DataFrame:
         """Neurons by text: ``where="values"`` looks in the tokens that they promote or suppress,
         ``where="examples"`` in
-        the tokens at which they fire most (top) or least (bottom). Case does not matter; best ranks first."""
+        the tokens at which they fire most (top) or least (bottom), and in gated neurons most strongly of each sign
+        case. Upper and lower case are alike; best ranks first."""
         from .searching import search_store
 
         return search_store(self, text, where, check_count("limit", limit))

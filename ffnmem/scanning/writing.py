@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from einops import rearrange
 
 from ..corpus import Sequences
 from ..errors import FileError
-from .state import NOWHERE, ScanState, position_of, sequence_of
-from .statistics import final_extremes, layer_stats
+from .cases import CASES, PARTS
+from .state import NOWHERE, LayerState, ScanState, position_of, sequence_of
+from .statistics import final_extremes, final_parts, layer_stats
 
 STATE = "state.safetensors"
 EXAMPLES, STATS, VALUES, TOKENIZER = "examples.parquet", "stats.parquet", "values.parquet", "tokenizer.json"
@@ -24,17 +26,25 @@ KINDS = {"top": "high", "bottom": "low"}
 
 
 def write_tables(folder: Path, state: ScanState, sequences: Sequences) -> None:
-    """Write ``stats.parquet`` and ``examples.parquet`` (top and bottom), layer by layer. Raises FileError."""
+    """Write ``stats.parquet`` and ``examples.parquet`` (top and bottom; of gated neurons each sign case too), layer by
+    layer. Raises FileError."""
     groups = (pa.Table.from_pandas(layer_stats(state, i), preserve_index=False) for i in range(len(state.layers)))
     write_parquet(folder / STATS, groups)
     write_parquet(folder / EXAMPLES, example_groups(state, sequences))
+
+
+def kinds_of(layer: LayerState) -> dict[str, str]:
+    """The kinds of examples of a layer's neurons, and the list that each is of."""
+    return KINDS if layer.gate is None else KINDS | {case: case for case in CASES}
 
 
 def example_groups(state: ScanState, sequences: Sequences) -> Iterator[pa.Table]:
     """Rows of examples for GROUP neurons at a time, ordered by neuron, kind and rank; no rows for empty slots."""
     k = state.settings.k
     for index, layer in enumerate(state.layers):
-        found = {kind: final_extremes(layer, side, k) for kind, side in KINDS.items()}
+        kinds = kinds_of(layer)
+        found = {kind: final_extremes(layer, side, k) for kind, side in kinds.items()}
+        parts = None if layer.gate is None else np.stack([final_parts(layer, side, k) for side in kinds.values()])
         width = len(layer.high)
         for first in range(0, width, GROUP):
             last = min(first + GROUP, width)
@@ -43,18 +53,20 @@ def example_groups(state: ScanState, sequences: Sequences) -> Iterator[pa.Table]
             neuron, kind, rank = (np.asarray(i) for i in np.indices(value.shape))
             there = place != NOWHERE
             places = place[there]
-            yield pa.table(
-                {
-                    "layer": np.full(len(places), index, np.int32),
-                    "neuron": (neuron[there] + first).astype(np.int32),
-                    "kind": pa.DictionaryArray.from_arrays(kind[there].astype(np.int8), list(KINDS)),
-                    "rank": (rank[there] + 1).astype(np.int32),
-                    "activation": value[there].astype(np.float32),
-                    "sequence": sequence_of(places),
-                    "position": position_of(places).astype(np.int32),
-                    "token_id": sequences.tokens_at(sequence_of(places), position_of(places)).astype(np.int32),
-                }
-            )
+            columns = {
+                "layer": np.full(len(places), index, np.int32),
+                "neuron": (neuron[there] + first).astype(np.int32),
+                "kind": pa.DictionaryArray.from_arrays(kind[there].astype(np.int8), list(kinds)),
+                "rank": (rank[there] + 1).astype(np.int32),
+                "activation": value[there].astype(np.float32),
+                "sequence": sequence_of(places),
+                "position": position_of(places).astype(np.int32),
+                "token_id": sequences.tokens_at(sequence_of(places), position_of(places)).astype(np.int32),
+            }
+            if parts is not None:
+                of_group = rearrange(parts[:, :, first:last], "kind part neuron k -> part neuron kind k")
+                columns |= {name: part[there] for name, part in zip(PARTS, of_group, strict=True)}
+            yield pa.table(columns)
 
 
 def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:

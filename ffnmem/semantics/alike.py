@@ -62,16 +62,22 @@ def compare(model: Model, found: Firing, inputs: Inputs, background: Background,
         model: the one scanned. found: where the neurons fire. inputs: what the layer's FFN read there.
         background: the layer's. seed, draws: of bootstrap and null.
     """
-    ffn = model.ffn[found.layer]
-    keys = (ffn.keys if ffn.gates is None else ffn.gates)[found.neurons].detach().float().cpu().numpy()
+    keys = reading_keys(model, found.layer, found.neurons)
     shared = Draws(draws, seed, len(background.units))
     return alike(found, lambda places: inputs.at(found.layer, places), keys, background, shared)
 
 
+def reading_keys(model: Model, layer: int, neurons: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n keys d_model"]:
+    """What some neurons compare their input with: the key of each, of a gated one its gate and its key."""
+    ffn = model.ffn[layer]
+    parts = [ffn.keys] if ffn.gates is None else [ffn.gates, ffn.keys]
+    return np.stack([part[neurons].detach().float().cpu().numpy() for part in parts], axis=1)
+
+
 def alike(
-    found: Firing, read: Read, keys: Float32[np.ndarray, "n d_model"], background: Background, draws: Draws
+    found: Firing, read: Read, keys: Float32[np.ndarray, "n keys d_model"], background: Background, draws: Draws
 ) -> Alike:
-    """Compare the examples of each neuron of a layer's firing; ``keys`` are those neurons'.
+    """Compare the examples of each neuron of a layer's firing; ``keys`` are those neurons', see :func:`reading_keys`.
 
     Memory is that of one block whatever the number of neurons.
     """
@@ -122,24 +128,35 @@ def estimate(found: Float64[np.ndarray, "n draws2"], draws: int, direction: str)
 def foote(
     inputs: Float32[np.ndarray, "b most d_model"],
     weights: np.ndarray,
-    keys: Float32[np.ndarray, "b d_model"],
+    keys: Float32[np.ndarray, "b keys d_model"],
     rows: Float32[np.ndarray, "b m d_model"],
     draws: Draws,
 ) -> np.ndarray:
     """Foote's clusters: inputs times the key, dimension by dimension; examples above FOOTE_ABOVE of the largest
     coefficient; components of the graph of cosines above what random inputs have in that space. NaN without a pair of
-    random inputs."""
+    random inputs.
+
+    A gated neuron's coefficient is a product of what gate and key read, so two of its examples are alike as far as both
+    read the same dimensions: the mean of the two cosines, for examples and random inputs alike. That is the cosine of
+    the two embeddings joined, each of length 1; turning the key round changes nothing."""
     out = np.full((len(keys), 1 + 2 * draws.draws), np.nan)
     if rows.shape[1] < 2:
         return out
     counts = (weights >= FOOTE_ABOVE * weights[:, :1]).sum(1) * (weights[:, 0] > 0)
-    similarity = pairwise(normalised(inputs * keys[:, None]))
-    random = pairwise(normalised(rows * keys[:, None]))
+    similarity, random = read_alike(inputs, keys), read_alike(rows, keys)
     upper = random[:, *np.triu_indices(rows.shape[1], 1)].astype(np.float64)
     cuts = upper.mean(1) + FOOTE_CUT * upper.std(1)
     fixed = (cuts, random, draws.few, draws.multiplicity, out)
     in_threads(partial(component_block, similarity, weights, counts, *fixed), len(keys))
     return out
+
+
+def read_alike(
+    inputs: Float32[np.ndarray, "b n d_model"], keys: Float32[np.ndarray, "b keys d_model"]
+) -> Float32[np.ndarray, "b n n"]:
+    """The cosines of all pairs of a neuron's inputs times its key, averaged over its keys."""
+    found = [pairwise(normalised(inputs * keys[:, which, None])) for which in range(keys.shape[1])]
+    return found[0] if len(found) == 1 else (sum(found[1:], start=found[0]) / np.float32(len(found)))
 
 
 def pairwise(units: Float32[np.ndarray, "b n d_model"]) -> Float32[np.ndarray, "b n n"]:

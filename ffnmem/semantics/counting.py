@@ -1,6 +1,7 @@
 """When neurons fire, by position and by token: counts from one reading, and what follows from them.
 
-A neuron fires at a token where its coefficient is above 0 (of GELU and ReLU: where its pre-activation is).
+A neuron fires at a token where its pre-activation is above 0, as in a store's firing rate: of ReLU, GELU and SiLU that
+is where its coefficient is. A gated neuron fires where its gate is open, whichever sign its coefficient has there.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ActiveCounts:
         if layer == self.first:
             self.seen += np.bincount(group[inside], minlength=len(self.seen))
         pairs = np.stack([page.places[inside], group[inside]], axis=1)
-        table, counts = coefficients.to("cpu", torch.float32).contiguous().numpy(), self.counts[layer]
+        table, counts = pre.to("cpu", torch.float32).contiguous().numpy(), self.counts[layer]
         self.workers(lambda start, stop: count_active(table, pairs, start, stop, counts), table.shape[1])
 
     def close(self) -> None:

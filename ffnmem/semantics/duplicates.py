@@ -1,8 +1,8 @@
-"""Near-duplicate neurons within and across layers: pairs whose keys, values, or both nearly coincide."""
+"""Near-duplicate neurons within and across layers: pairs whose keys, values, gates, or all of these nearly coincide."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -16,7 +16,6 @@ from ..scanning.passes import Report
 from .folding import SIDES, cosines
 from .interference import BLOCK
 
-BY = (*SIDES, "both")
 SAMPLED = 512  # rows a layer that choose the screen's directions
 ROUNDING = 1e-5  # what the screen allows for float32
 LEEWAY = 0.15  # how far below the threshold the screen's bound of unrelated rows shall stay
@@ -31,13 +30,32 @@ class Duplicates:
     """Pairs of neurons above the threshold.
 
     Attributes:
-        pairs: the ``limit`` best of each kind: by ("key", "value", "both"), rank, layer, neuron, other_layer,
-            other_neuron, key_cosine, value_cosine. Kind "both" ranks by the lesser of the two.
+        pairs: the ``limit`` best of each kind: by ("key", "value", of gated neurons "gate", and "both"), rank, layer,
+            neuron, other_layer, other_neuron, key_cosine, value_cosine, gate_cosine (of gated neurons). Kind "both"
+            ranks by :func:`likeness`.
         counts: how many there are of each kind in all, by pair of layers: by, layer, other_layer, pairs.
     """
 
     pairs: pd.DataFrame
     counts: pd.DataFrame
+
+
+def kinds(sides: Sequence[str]) -> tuple[str, ...]:
+    """The kinds of near-duplicates: by each side, and by all of them at once ("both")."""
+    return (*sides, "both")
+
+
+def likeness(cosine: Mapping[str, Tensor]) -> Tensor:
+    """How alike two neurons are, from the cosines of their sides: the least of these.
+
+    Of gated neurons key and value may also both be opposite, while gates are alike: act(g·x)(−k·x)(−v) is the same
+    neuron, act(g·x)(k·x)v.
+    """
+    key, value = cosine["key"], cosine["value"]
+    same = torch.minimum(key, value)
+    if "gate" not in cosine:
+        return same
+    return torch.minimum(cosine["gate"], torch.maximum(same, torch.minimum(-key, -value)))
 
 
 class Best:
@@ -103,38 +121,41 @@ def find_duplicates(
     limit: int,
     progress: Report | None = None,
     block: int = BLOCK,
+    sides: Sequence[str] = SIDES,
 ) -> Duplicates:
-    """All pairs of neurons whose keys, values, or both have a cosine above the threshold; never n² in memory.
+    """All pairs of neurons whose keys, values, gates, or all of these have a cosine above the threshold.
+
+    "All of these" is :func:`likeness` above the threshold. There are never n² numbers in memory.
 
     Layer pair by layer pair, block by block, a bound from few coordinates says which rows can have such a partner at
     all; only theirs are multiplied in full. Nothing above the threshold is missed, but for the rounding of float32.
 
     Args:
-        units: gives the unit rows of a side ("key" or "value") and layer, float32 ``[n, d]``; called several times.
+        units: gives the unit rows of a side ("key", "value", "gate") and layer, float32 ``[n, d]``; called several
+            times.
         layers: which layers. threshold: between 0 and 1. limit: pairs to keep of each kind.
         progress: called with "duplicates", the layer pairs done and all layer pairs.
-        block: rows at a time.
+        block: rows at a time. sides: what the neurons have.
 
     Returns:
         A :class:`Duplicates`; cosines in its table are taken again in float64.
     """
-    loaded = lru_cache(maxsize=4)(units)  # both sides of both layers of a pair
-    screens = {side: Screen(partial(units, side), layers, threshold) for side in SIDES}
-    few = {(side, layer): screens[side].rows(units(side, layer)) for side in SIDES for layer in layers}
-    best = {by: Best(limit) for by in BY}
+    loaded = lru_cache(maxsize=2 * len(sides))(units)  # all sides of both layers of a pair
+    screens = {side: Screen(partial(units, side), layers, threshold) for side in sides}
+    few = {(side, layer): screens[side].rows(units(side, layer)) for side in sides for layer in layers}
+    best = {by: Best(limit) for by in kinds(sides)}
     counts: list[tuple[str, int, int, int]] = []
     pairs = [(one, other) for place, one in enumerate(layers) for other in layers[place:]]
     for done, (one, other) in enumerate(pairs, start=1):
-        totals = dict.fromkeys(BY, 0)
+        totals = dict.fromkeys(best, 0)
+
+        def exact(side: str, rows: Tensor, one: int = one, other: int = other) -> Tensor:
+            return products(loaded(side, one), loaded(side, other), rows, one == other)
+
         for first in range(0, len(few["key", one]), block):
             rows = {
                 side: candidates(few[side, one], few[side, other], first, block, one == other, threshold)
-                for side in SIDES
-            }
-            exact = {
-                side: products(loaded(side, one), loaded(side, other), rows[side], one == other)
-                for side in SIDES
-                if len(rows[side])
+                for side in sides
             }
             for by, scores, owners in hits(exact, rows, threshold):
                 totals[by] += len(scores)
@@ -179,35 +200,51 @@ def products(
 
 
 def hits(
-    exact: dict[str, Tensor], rows: dict[str, Tensor], threshold: float
+    exact: Callable[[str, Tensor], Tensor], rows: dict[str, Tensor], threshold: float
 ) -> list[tuple[str, Float32[np.ndarray, " found"], Int64[np.ndarray, "found 2"]]]:
-    """Per kind, the cosines above the threshold and the neurons that they belong to, in order of these."""
-    parts = [(side, exact[side], rows[side]) for side in SIDES if side in exact]
-    if len(parts) == len(SIDES):
+    """Per kind, the cosines above the threshold and the neurons that they belong to, in order of these.
+
+    Args:
+        exact: gives the cosines of some rows of a side. rows: by side, those that may have one above the threshold.
+    """
+    found = {side: exact(side, some) for side, some in rows.items() if len(some)}
+    parts = [(side, found[side], rows[side]) for side in found]
+    if "gate" in rows:  # key and value may both be opposite, which their candidates do not show
+        shared = rows["gate"]
+        whole = {side: found[side] if side == "gate" else exact(side, shared) for side in rows if len(shared)}
+    else:
         shared = rows["key"][torch.isin(rows["key"], rows["value"])]
-        if len(shared):
-            lesser = torch.minimum(*(exact[side][torch.isin(rows[side], shared)] for side in SIDES))
-            parts.append(("both", lesser, shared))
-    found = []
-    for by, scores, owners in parts:
-        at = (scores > threshold).nonzero()
-        if len(at):
-            neurons = torch.stack([owners[at[:, 0]], at[:, 1]], dim=1)
-            found.append((by, scores[at[:, 0], at[:, 1]].cpu().numpy(), neurons.cpu().numpy()))
-    return found
+        whole = {side: found[side][torch.isin(rows[side], shared)] for side in rows if len(shared)}
+    if whole:
+        parts.append(("both", likeness(whole), shared))
+    return [hit for by, scores, owners in parts for hit in above(by, scores, owners, threshold)]
+
+
+def above(
+    by: str, scores: Tensor, owners: Tensor, threshold: float
+) -> list[tuple[str, Float32[np.ndarray, " found"], Int64[np.ndarray, "found 2"]]]:
+    """The scores of one kind above the threshold, if there are any."""
+    at = (scores > threshold).nonzero()
+    if not len(at):
+        return []
+    neurons = torch.stack([owners[at[:, 0]], at[:, 1]], dim=1)
+    return [(by, scores[at[:, 0], at[:, 1]].cpu().numpy(), neurons.cpu().numpy())]
 
 
 def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
-    """The pairs kept, with both cosines in float64; each layer is read once a side."""
-    owners = np.concatenate([best[by].owners for by in BY])
+    """The pairs kept, with all cosines in float64; each layer is read once a side."""
+    sides = [by for by in best if by != "both"]
+    owners = np.concatenate([best[by].owners for by in best])
     frame = pd.DataFrame(owners, columns=["layer", "neuron", "other_layer", "other_neuron"])
-    frame.insert(0, "by", [by for by in BY for _ in best[by].scores])
-    for side in SIDES:
+    frame.insert(0, "by", [by for by in best for _ in best[by].scores])
+    found: dict[str, Tensor] = {}
+    for side in sides:
         ends = [picked(units, side, owners[:, place : place + 2]) for place in (0, 2)]
-        frame[f"{side}_cosine"] = cosines(*ends).cpu().numpy() if len(owners) else np.empty(0)
-    score = frame["key_cosine"].where(frame["by"] == "key", frame["value_cosine"])
-    score = score.where(frame["by"] != "both", frame[["key_cosine", "value_cosine"]].min(axis=1))
-    kind = frame["by"].map({by: place for place, by in enumerate(BY)})
+        found[side] = cosines(*ends).cpu() if len(owners) else torch.empty(0, dtype=torch.float64)
+        frame[f"{side}_cosine"] = found[side].numpy()
+    found["both"] = likeness(found)
+    score = np.select([frame["by"] == by for by in best], [found[by].numpy() for by in best])
+    kind = frame["by"].map({by: place for place, by in enumerate(best)})
     keys = [frame[name] for name in ("other_neuron", "neuron", "other_layer", "layer")]
     frame = frame.iloc[np.lexsort([*keys, -score.round(12), kind])].reset_index(drop=True)
     frame.insert(1, "rank", frame.groupby("by").cumcount() + 1)

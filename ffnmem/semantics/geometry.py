@@ -1,4 +1,4 @@
-"""``geometry``: how crowded the keys and values of each layer are, read from the weights alone."""
+"""``geometry``: how crowded the keys, values and gates of each layer are, read from the weights alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..provenance import Provenance
 from ..scanning.passes import Report
 from . import capacity, interference
 from .alignment import NO_ALIGNMENT, SPREAD, Alignment, alignment, mismatched
-from .duplicates import Duplicates, find_duplicates
-from .folding import SIDES, cosines, memory_rows, unit_rows
+from .duplicates import Duplicates, find_duplicates, kinds
+from .folding import COSINES, cosines, memory_rows, memory_sides, unit_rows
 from .interference import QUANTILES, Overlap
 
 THRESHOLD = 0.9
@@ -35,7 +35,8 @@ class Geometry:
         layers: one row a layer. neurons: one row a neuron.
         duplicates: near-duplicate neurons, the best pairs of each kind; None if not asked for.
         duplicate_counts: how many such pairs there are in all, by pair of layers; None likewise.
-        d_model: the width of the residual stream; memories have one dimension fewer.
+        sides: what neurons have: "key", "value", and in a gated model "gate".
+        d_model: the width of the residual stream. centred: whether norms take the mean out of it (LayerNorm).
         strengthening, weakening: the thresholds of the input–output cosine.
         threshold: that of duplicates.
         provenance: model, numeric type and settings.
@@ -45,18 +46,35 @@ class Geometry:
     neurons: pd.DataFrame
     duplicates: pd.DataFrame | None
     duplicate_counts: pd.DataFrame | None
+    sides: tuple[str, ...]
     d_model: int
+    centred: bool
     strengthening: float
     weakening: float
     threshold: float | None
     provenance: Provenance
+
+    @property
+    def dimensions(self) -> int:
+        """How many dimensions memories live in: d_model − 1 under LayerNorm, d_model under RMSNorm."""
+        return self.d_model - int(self.centred)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of near-duplicates: by each side, and "both", by all of them."""
+        return kinds(self.sides)
+
+    @property
+    def alignments(self) -> tuple[str, ...]:
+        """The cosines within a neuron: "io", and in a gated model "gate_io" and "gate_key"."""
+        return tuple(name for name, pair in COSINES.items() if set(pair) <= set(self.sides))
 
     def to_frame(self) -> pd.DataFrame:
         """The rows by layer."""
         return self.layers.copy()
 
     def duplicate_total(self, by: str) -> int:
-        """How many near-duplicate pairs of a kind ("key", "value", "both") there are; 0 if they were not sought."""
+        """How many near-duplicate pairs of a kind (see :attr:`kinds`) there are; 0 if they were not sought."""
         counts = self.duplicate_counts
         return 0 if counts is None else int(counts.loc[counts["by"] == by, "pairs"].sum())
 
@@ -85,20 +103,27 @@ def geometry(
 
     All of it is read from weights, no text. Weight overlap is a proxy for superposition: which memories fire together,
     and so disturb each other, only activations can say. Keys are taken as neurons read them, with the gain of the norm
-    in front folded in, and values as norms above read them; of both the component along (1, …, 1), which those norms
-    remove, is left out. They have d = d_model − 1 dimensions then.
+    in front folded in, and values as norms above read them, with that of a norm behind the FFN. Of both the component
+    along (1, …, 1), which LayerNorms remove, is left out: they have d = d_model − 1 dimensions then. Under RMSNorms,
+    which remove nothing, d = d_model.
+
+    A gated neuron, act(g·x)(k·x)v, has a third side, its gate g. Key and value of such a neuron may be turned round
+    together without a change of what it does: its input–output cosine keeps its sign then, and those of the gate with
+    either change theirs, so that of them only sizes, and the product of both signs, tell something.
 
     Args:
         model: from :func:`ffnmem.load`.
         layers: one or several; default all.
         strengthening, weakening: an input–output cosine above or below counts as such.
-        threshold: cosine above which two neurons are near-duplicates, between 0 and 1; None does not seek any.
+        threshold: cosine above which two neurons are near-duplicates, between 0 and 1; None does not seek any. Kind
+            "both" has neurons alike in key and value; gated ones in the gate too, key and value then alike or opposite.
         limit: pairs kept of each kind of near-duplicates.
         seed: of the random vectors of the nulls, which also depend on layer and side alone.
         progress: called with "geometry" or "duplicates", layers (or pairs of layers) done, and all of them.
 
     Returns:
-        A :class:`Geometry`. Its ``layers`` have layer, neurons, and with ``key_`` and ``value_`` in front of each:
+        A :class:`Geometry`. Its ``layers`` have layer, neurons, and with ``key_``, ``value_`` and (of a gated model)
+        ``gate_`` in front of each:
         ``cosine_mean``, ``cosine_rms``, ``cosine_q50``, ``_q90``, ``_q99``, ``_q999`` (of the absolute cosine of
         distinct neurons), ``cosine_max`` (with its sign), ``max_neuron``, ``max_other``; the same numbers as
         ``isotropic_…`` for random directions (closed form) and ``matched_…`` for random rows as anisotropic as the
@@ -107,14 +132,17 @@ def geometry(
         ``features``, ``features_per_neuron``, ``features_per_dimension``; ``zero`` (neurons of length 0, left out).
         And of the input–output cosine: ``io_mean``, ``io_q5`` to ``io_q95``, ``io_null_low``, ``io_null_high`` (2.5%
         and 97.5% of keys with values of other neurons), ``io_beyond`` (share outside; 5% by chance),
-        ``io_strengthening``, ``io_weakening`` (shares).
-        Its ``neurons`` have layer, neuron, io_cosine, and of key and value ``norm``, ``capacity``, ``interference``
-        (rms cosine with the layer's other neurons).
+        ``io_strengthening``, ``io_weakening`` (shares). Of a gated model the same of cos(g, v) with ``gate_io_`` and of
+        cos(g, k) with ``gate_key_`` in front, their nulls too with vectors of other neurons.
+        Its ``neurons`` have layer, neuron, io_cosine (and gate_io_cosine, gate_key_cosine), and of each side ``norm``,
+        ``capacity``, ``interference`` (rms cosine with the layer's other neurons).
 
     Raises:
         OutOfRangeError: no such layer. InputError: a threshold out of range, or a limit below 1.
 
-    Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4.
+    Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4;
+        of gated neurons Gerstner and Schütze 2025 (2505.17936): cos(w_in, w_out), cos(w_gate, w_out) and
+        cos(w_gate, w_in).
     """
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
     check_cosine("strengthening", strengthening, -1.0)
@@ -133,14 +161,17 @@ def geometry(
     found: Duplicates | None = None
     if threshold is not None:
         found = find_duplicates(
-            lambda side, layer: unit_rows(memory_rows(model, layer, side).float()), chosen, threshold, limit, progress
-        )
+            lambda side, layer: unit_rows(memory_rows(model, layer, side).float()), chosen, threshold, limit, progress,
+            sides=memory_sides(model),
+        )  # fmt: skip
     return Geometry(
         layers=pd.DataFrame(rows),
         neurons=pd.concat(neurons, ignore_index=True),
         duplicates=None if found is None else found.pairs,
         duplicate_counts=None if found is None else found.counts,
+        sides=memory_sides(model),
         d_model=model.d_model,
+        centred=model.centred,
         strengthening=float(strengthening),
         weakening=float(weakening),
         threshold=None if threshold is None else float(threshold),
@@ -160,21 +191,27 @@ def measure_layer(
     model: Model, layer: int, seed: int, strengthening: float, weakening: float
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """One layer's row, and its neurons' rows."""
-    vectors = {side: memory_rows(model, layer, side) for side in SIDES}
-    own = cosines(vectors["key"], vectors["value"])
-    null = mismatched(vectors["key"].double(), vectors["value"].double(), [seed, layer])
-    row: dict[str, Any] = {"layer": layer, "neurons": len(own)}
-    columns: dict[str, Any] = {"layer": layer, "neuron": range(len(own)), "io_cosine": own.cpu().numpy()}
-    for place, side in enumerate(SIDES):
+    vectors = {side: memory_rows(model, layer, side) for side in memory_sides(model)}
+    width = len(vectors["key"])
+    row: dict[str, Any] = {"layer": layer, "neurons": width}
+    columns: dict[str, Any] = {"layer": layer, "neuron": range(width)}
+    aligned: dict[str, Any] = {}
+    for name, (one, other) in COSINES.items():
+        if one in vectors:
+            own = cosines(vectors[one], vectors[other])
+            null = mismatched(vectors[one].double(), vectors[other].double(), [seed, layer])
+            columns[f"{name}_cosine"] = own.cpu().numpy()
+            found = io_columns(alignment(own, null, strengthening, weakening))
+            aligned |= {f"{name}_{column}": number for column, number in found.items()}
+    for place, side in enumerate(vectors):
         numbers, by_neuron = measure_side(vectors[side], [seed, layer, place])
         row |= {f"{side}_{name}": number for name, number in numbers.items()}
         columns |= {f"{side}_{name}": values for name, values in by_neuron.items()}
-    row |= {f"io_{name}": number for name, number in io_columns(alignment(own, null, strengthening, weakening)).items()}
-    return row, pd.DataFrame(columns)
+    return row | aligned, pd.DataFrame(columns)
 
 
 def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[str, Float64[np.ndarray, " rows"]]]:
-    """The numbers of a layer's keys or values, and those of each neuron; names without the side."""
+    """The numbers of a layer's keys, values or gates, and those of each neuron; names without the side."""
     lengths = rows.double().norm(dim=-1)
     living = lengths.nonzero().squeeze(1)
     n, d = len(living), rows.shape[1]

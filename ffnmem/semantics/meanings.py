@@ -250,7 +250,8 @@ def measured(
         weights = np.where(found.places >= 0, found.strengths, np.nan)
         triggers = trigger_tokens(tokens, weights, content_counts(store), seed=seed, draws=draws)
         estimates = {**compared.estimates, "trigger_tokens": triggers}
-    verdict, why = verdicts(fires(store, found, sign), found.counts, estimates["meanings"], rule)
+    gated = model is None or model.gated  # without a model there are no examples, and the size of none is 0
+    verdict, why = verdicts(fires(store, found, sign, gated), found.counts, estimates["meanings"], rule)
     parts = [estimates[name].columns(name) for name in MEASURES]
     numbers = {name: float(value[0]) for part in parts for name, value in part.items()}
     key = settings_key(store, seed=seed, draws=draws, budget=None, rule=rule, sign=sign)

@@ -69,6 +69,11 @@ def polysemanticity(
     found of all layers is kept in the store's folder, where the next call of the same settings, cards and reports find
     it.
 
+    A gated neuron's coefficient takes both signs as its key does, and which is the positive one is a convention: each
+    sign is a side of its own, worth ``sign="both"``. On either side a neuron may have two kinds of examples, an open
+    gate with a key of that sign and a closed one with a key of the other; they read other inputs, and count as other
+    meanings where they are strong enough.
+
     Args:
         store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
         layers: one or several; default all.
@@ -85,12 +90,15 @@ def polysemanticity(
         a bootstrap over sequences), ``_null`` (its mean by chance) and ``_p`` (of something as notable by chance):
 
         - ``meanings``: the effective number (exp of the entropy of activation shares) of groups of alike examples.
-        - ``clusters``: the same of Foote's: key ⊙ input, examples above .75 of the largest, connected components.
+        - ``clusters``: the same of Foote's: key ⊙ input, examples above .75 of the largest, connected components; of
+          gated neurons the mean of the cosines of gate ⊙ input and of key ⊙ input.
         - ``ms``: mean cosine of whitened inputs weighted by activations; one meaning is near 1, unrelated inputs 0.
         - ``trigger_tokens``: the effective number of token types.
-        - ``firing_rate``, ``kurtosis``; ``unigram``, ``previous``: the share of variance that the best token explains.
+        - ``firing_rate`` (of a coefficient of the sign), ``kurtosis``; ``unigram``, ``previous``: the share of variance
+          that the best token explains.
         - ``coherence``: of the tokens that the value promotes (suppresses, for negative coefficients).
-        - ``capacity``, ``interference``: of the key.
+        - ``capacity``, ``interference``: of the key (of a gated neuron the linear one; :func:`ffnmem.geometry` has its
+          gate's too).
 
         Then verdict (monosemantic, polysemantic, unclear, dead) and why it is unclear.
 
@@ -191,7 +199,9 @@ def layer_rows(survey: Survey, found: Firing, inputs: Inputs) -> tuple[pd.DataFr
         "coherence": coherence,
         **key_estimates(model, layer, survey.seed),
     }
-    told, why = verdicts(fires(store, found, survey.sign), found.counts, estimates["meanings"], survey.rule)
+    told, why = verdicts(
+        fires(store, found, survey.sign, model.gated), found.counts, estimates["meanings"], survey.rule
+    )
     columns = {"layer": layer, "neuron": found.neurons, "sign": survey.sign, "examples": found.counts}
     for name, estimate in estimates.items():
         columns |= estimate.columns(name)
@@ -208,9 +218,12 @@ def triggers(survey: Survey, found: Firing) -> Estimate:
     return trigger_tokens(tokens, weights, survey.counts, seed=survey.seed, draws=survey.draws)
 
 
-def fires(store: Store, found: Firing, sign: str) -> np.ndarray:
-    """Whether each neuron's coefficient was ever of the sign: for positive ones, the store's ``dead`` says so."""
-    if sign == "negative":
+def fires(store: Store, found: Firing, sign: str, gated: bool = False) -> np.ndarray:
+    """Whether each neuron's coefficient was ever of the sign: for positive ones, the store's ``dead`` says so.
+
+    Of gated neurons it says that the gate never opened, so there only the largest coefficients can tell.
+    """
+    if sign == "negative" or gated:
         return np.asarray(found.extreme > 0)
     dead = store.table(STATS, found.layer)["dead"].to_numpy()
     return np.asarray(~dead[found.neurons].astype(bool))

@@ -114,10 +114,12 @@ def flag(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> dic
     flat = column["cosine_variance"] < thresholds.variance * by_layer["cosine_variance"].transform("median").to_numpy()
     late = column["layer"] >= n_layers - thresholds.late
     splits = max(thresholds.partition, statistics.attrs.get("partition_null", 0.0))
+    # A gated neuron's value and key may be turned round together; its gate says which way they count.
+    skew = column["cosine_skew"] * (np.sign(column["gate_key_cosine"]) if "gate_key_cosine" in column else 1.0)
     flags = {
         "entropy": late & norm & flat & (column["null_share"] > thresholds.null_share),
-        "prediction": peaked & (column["cosine_skew"] > 0),
-        "suppression": peaked & (column["cosine_skew"] < 0),
+        "prediction": peaked & (skew > 0),
+        "suppression": peaked & (skew < 0),
         "partition": column["cosine_variance"] > splits,
         "strengthening": column["io_cosine"] > thresholds.io,
         "weakening": column["io_cosine"] < -thresholds.io,

@@ -14,7 +14,7 @@ from ..models import Model
 from ..scanning.passes import Report
 from ..scanning.store import Store
 from .counting import FiringCounts, count_firings, position_information, token_detection
-from .folding import centred_values, io_cosines
+from .folding import centred_values, gate_key_cosines, io_cosines
 from .reading import SEQUENCES, content_counts
 from .role_rules import NONE, ROLES, Role, Thresholds, assign
 from .unembedding import frequency_direction, null_space, read_unembedding, variance_null, written
@@ -47,7 +47,8 @@ def roles(
 
     From weights alone (cos over the vocabulary between W_U and vᵢ, processed as the papers do it, see ``basis``):
 
-    - *prediction*, *suppression*: excess kurtosis above ``kurtosis``, with positive, negative skew.
+    - *prediction*, *suppression*: excess kurtosis above ``kurtosis``, with positive, negative skew; of a gated neuron
+      with the skew times the sign of cos(gᵢ, kᵢ), see below.
     - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance is
       about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
     - *entropy*: in the last ``late`` layers, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ above ``null_share`` (V₀: W_U's last ``null_dimension``
@@ -55,7 +56,9 @@ def roles(
       median, variance below ``variance`` times it. The paper picks outliers by eye; these three numbers are ours.
     - *strengthening*, *weakening*: cos(kᵢ, vᵢ) above ``io``, below −``io``.
 
-    With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all):
+    With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all). A neuron
+    fires where its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one
+    where its gate is open:
 
     - *dead*: never fired in the whole scan.
     - *position*: I(fires; position) above ``position`` nats, less its bias.
@@ -64,19 +67,28 @@ def roles(
     - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which it
       fires ``coverage`` of the time; of tokens that the reading holds ``min_count`` times or more.
 
+    Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together without a change of what it does, so
+    no role may depend on that. Of the statistics only the skew does: it counts as if k pointed the way of its gate,
+    where the coefficient is positive at inputs along the gate. Columns have the stored sign.
+
+    With an RMSNorm nothing is centred over d_model, and (1, …, 1) is no null direction. Values have the gain of a norm
+    behind the FFN (Gemma 2) in them; that norm sets how long the FFN's write is, so that norms only compare neurons of
+    one layer, which is what the rule of entropy neurons does.
+
     Args:
         model: from :func:`ffnmem.load`.
         store: a finished scan of the model; without it the text's roles and columns are absent.
         layer: only this layer; default all.
         basis: of the cosines: ``"folded"``: final gain folded into W_U, centred over d_model and vocabulary, values
-            centred; ``"raw"``: as they are. ρ and frequency are always taken folded.
+            centred (over d_model under LayerNorm only); ``"raw"``: as they are. ρ and frequency are always folded.
         seed: of the sequences read, and of the random directions.
         progress: told ("weights", neurons done, in all) and ("text", sequences done, in all).
 
     Returns:
         layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
         decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
-        cosine_skew, cosine_kurtosis, null_share, io_cosine; with a store also firing_rate (whole scan),
+        cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)) and
+        gate_key_cosine (cos(gᵢ, kᵢ)); with a store also firing_rate (whole scan),
         position_information, position_p, frequency_cosine, firings (of the reading), covering_types, covered_types,
         trigger_share and triggers (tokens, of detectors). NaN where a value is zero. ``attrs``: thresholds as used,
         settings, null_space, partition_null, frequency_null (what random directions have), provenance.
@@ -84,7 +96,8 @@ def roles(
     Raises:
         OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
 
-    Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827).
+    Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827); of gates
+        Gerstner and Schütze 2025 (2505.17936), where strengthening and weakening are called enrichment and depletion.
     """
     thresholds = Thresholds(
         kurtosis, partition, null_share, null_dimension, norm, variance, late, io, position, frequency, types, coverage,
@@ -159,6 +172,9 @@ def weight_statistics(
             "null_share": null.share(centred),
             "io_cosine": io_cosines(model, layer).cpu().numpy(),
         }
+        if model.gated:
+            columns["gate_io_cosine"] = io_cosines(model, layer, "gate").cpu().numpy()
+            columns["gate_key_cosine"] = gate_key_cosines(model, layer).cpu().numpy()
         if frequency is not None:
             columns["frequency_cosine"] = frequency.cosines(centred)
         frames.append(pd.DataFrame(columns))

@@ -13,7 +13,7 @@ from typing import SupportsIndex
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int, Int64
 from torch import Tensor
 
 from ..errors import InputError, check_choice, check_count
@@ -197,17 +197,15 @@ def sample_measures(
         raise InputError(f"sample and inputs must have positions, as many each, not {len(sample)} and {len(inputs)}")
     asked = [model.neuron(index, n) for n in (range(model.ffn[index].d_mlp) if neurons is None else neurons)]
     x = torch.from_numpy(inputs).to(model.device, model.dtype)
-    keys, bias = random_keys(model, index, x.mean(dim=0), [seed, index])
     again = np.random.default_rng([seed, 5]).multinomial(
         sample.n_sequences, np.full(sample.n_sequences, 1 / sample.n_sequences), draws
     )
-    by_chance, _ = measured(coefficients(model, index, x, keys, bias) * factor, sample, again[:0])
+    chance = random_keys(model, index, x.mean(dim=0), [seed, index])
+    by_chance, _ = measured(coefficients(model, index, x, chance) * factor, sample, again[:0])
     parts, tokens = [], []
-    ffn = model.ffn[index]
     for start in range(0, len(asked), BLOCK):
         block = torch.tensor(asked[start : start + BLOCK], device=model.device)
-        own = None if ffn.key_bias is None else ffn.key_bias.detach()[block]
-        found, best = measured(coefficients(model, index, x, ffn.keys.detach()[block], own) * factor, sample, again)
+        found, best = measured(coefficients(model, index, x, own_keys(model, index, block)) * factor, sample, again)
         parts.append(found)
         tokens.append(best)
     estimates = {}
@@ -221,30 +219,58 @@ def sample_measures(
     return SampleMeasures(**estimates, unigram_token=best[0], previous_token=best[1])
 
 
-def random_keys(model: Model, layer: int, mean: Tensor, seed: list[int]) -> tuple[Tensor, Tensor]:
-    """Keys ``[CHANCE, d_model]`` without a preferred direction and biases ``[CHANCE]``: each has the length, and at the
-    mean input the pre-activation, of one of the layer's neurons."""
-    ffn, random = model.ffn[layer], np.random.default_rng(seed)
-    donors = torch.from_numpy(random.integers(ffn.d_mlp, size=CHANCE)).to(model.device)
-    drawn = torch.from_numpy(random.standard_normal((CHANCE, ffn.d_model))).to(mean)
-    keys = ffn.keys.detach()[donors]
-    pre = keys @ mean
-    if ffn.key_bias is not None:
-        pre = pre + ffn.key_bias.detach()[donors]
-    drawn = drawn * (keys.norm(dim=-1) / drawn.norm(dim=-1)).unsqueeze(-1)
-    return drawn, pre - drawn @ mean
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """What some neurons compare their input with: keys ``[n, d_model]``, biases ``[n]``, and if gated gates too."""
+
+    keys: Float[Tensor, "n d_model"]
+    bias: Float[Tensor, " n"] | None
+    gates: Float[Tensor, "n d_model"] | None = None
+    gate_bias: Float[Tensor, " n"] | None = None
+
+
+def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> Keys:
+    """Those of a layer's neurons."""
+    ffn = model.ffn[layer]
+
+    def rows(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.detach()[neurons]
+
+    return Keys(ffn.keys.detach()[neurons], rows(ffn.key_bias), rows(ffn.gates), rows(ffn.gate_bias))
+
+
+def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]) -> Keys:
+    """:data:`CHANCE` keys without a preferred direction, and gates likewise if the model is gated: each has the length,
+    and with its bias at the mean input the product, of those of one of the layer's neurons."""
+    random = np.random.default_rng(seed)
+    donors = torch.from_numpy(random.integers(model.ffn[layer].d_mlp, size=CHANCE)).to(model.device)
+    own = own_keys(model, layer, donors)
+
+    def turned(keys: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        drawn = torch.from_numpy(random.standard_normal(tuple(keys.shape))).to(mean)
+        product = keys @ mean if bias is None else keys @ mean + bias
+        drawn = drawn * (keys.norm(dim=-1) / drawn.norm(dim=-1)).unsqueeze(-1)
+        return drawn, product - drawn @ mean
+
+    found = turned(own.keys, own.bias)
+    return Keys(*found) if own.gates is None else Keys(*found, *turned(own.gates, own.gate_bias))
 
 
 @torch.inference_mode()
 def coefficients(
-    model: Model, layer: int, inputs: Tensor, keys: Tensor, bias: Tensor | None
+    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: Keys
 ) -> Float32[np.ndarray, "rows n"]:
-    """act(k·x + b) of some keys at all positions, a row a key, as the model's own numeric type gives them."""
-    pre = keys @ inputs.T
-    if bias is not None:
-        pre += bias.unsqueeze(-1)
-    fused = model.dtype != torch.float64
-    return activation(model.ffn[layer].activation, fused)(pre).to("cpu", torch.float32).numpy()
+    """act(k·x + b), or act(g·x)·(k·x), at all positions, a row a neuron, as the model's own numeric type gives them."""
+
+    def product(keys: Tensor, bias: Tensor | None) -> Tensor:
+        found = keys @ inputs.T
+        return found if bias is None else found + bias.unsqueeze(-1)
+
+    act = activation(model.ffn[layer].activation, fused=model.dtype != torch.float64)
+    linear = product(reading.keys, reading.bias)
+    if reading.gates is None:
+        return act(linear).to("cpu", torch.float32).numpy()
+    return (act(product(reading.gates, reading.gate_bias)) * linear).to("cpu", torch.float32).numpy()
 
 
 def measured(

@@ -2,7 +2,9 @@
 
 The papers behind it process the weights first, as TransformerLens does when it loads a model, and so do we
 (``basis="folded"``): the final norm's gain is folded into W_U, W_U is centred over d_model (LayerNorm removes the mean)
-and over the vocabulary (softmax does not see a constant), and values are centred over d_model.
+and over the vocabulary (softmax does not see a constant), and values are centred over d_model. An RMSNorm removes no
+mean, so under it nothing is centred over d_model, and (1, …, 1) is a direction like any other. Logits are those before
+a soft cap, which is monotone.
 """
 
 from __future__ import annotations
@@ -42,10 +44,14 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Unembedding:
-    """W_U, one row a token, processed (folded) or as it is (raw). Made by :func:`read_unembedding`."""
+    """W_U, one row a token, processed (folded) or as it is (raw). Made by :func:`read_unembedding`.
+
+    ``centred``: whether norms take the mean out of what values write, so that (1, …, 1) is no direction of theirs.
+    """
 
     tokens: Float[Tensor, "vocab d_model"]
     basis: str
+    centred: bool = True
 
     @cached_property
     def units(self) -> Float[Tensor, "some d_model"]:
@@ -76,7 +82,8 @@ def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
 
     Args:
         model: from :func:`ffnmem.load`.
-        basis: ``"folded"``: W_U ⊙ γ_f, centred over d_model and over the vocabulary; ``"raw"``: W_U as it is.
+        basis: ``"folded"``: W_U ⊙ γ_f, centred over d_model (not under an RMSNorm) and over the vocabulary;
+            ``"raw"``: W_U as it is.
 
     Raises:
         InputError: an unknown basis.
@@ -84,14 +91,14 @@ def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
     check_choice("basis", basis, BASES)
     tokens = at_least_float32(model.unembedding.detach())
     if basis == "folded":
-        tokens = tokens * FinalNorm(model).gain
-        tokens -= tokens.mean(dim=-1, keepdim=True)
+        tokens = FinalNorm(model).norm.pull(tokens)
         tokens -= tokens.mean(dim=0, keepdim=True)
-    return Unembedding(tokens, basis)
+    return Unembedding(tokens, basis, model.centred)
 
 
 def written(model: Model, layer: SupportsIndex, basis: str) -> Float[Tensor, "d_mlp d_model"]:
-    """The values of a layer, centred over d_model if folded."""
+    """The values of a layer; if folded, with the gain of a norm behind the FFN, and centred over d_model where norms
+    centre."""
     if basis == "folded":
         return centred_values(model, layer)
     return at_least_float32(model.ffn[model.layer(layer)].values.detach()).contiguous()
@@ -158,14 +165,14 @@ def variance_null(unembedding: Unembedding, seed: int = 0) -> float:
     drawn = torch.from_numpy(
         np.random.default_rng([seed, 1]).standard_normal((NULL_DRAWS, unembedding.tokens.shape[1]))
     )
-    if unembedding.basis == "folded":
+    if unembedding.basis == "folded" and unembedding.centred:
         drawn -= drawn.mean(dim=-1, keepdim=True)
     return float(np.quantile(unembedding.moments(drawn.to(unembedding.tokens)).variance, NULL_QUANTILE))
 
 
 @dataclass(frozen=True, eq=False)
 class NullSpace:
-    """The directions that move logits least: W_U's last singular vectors, without (1, …, 1), which LayerNorm removes.
+    """The directions that move logits least: W_U's last singular vectors; without (1, …, 1) where LayerNorm removes it.
 
     Attributes:
         basis: orthonormal columns.
@@ -177,7 +184,7 @@ class NullSpace:
     median: float
 
     def share(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
-        """ρ = ‖V₀ᵀv‖/‖v‖ of each centred vector, 0 to 1; NaN where it is zero."""
+        """ρ = ‖V₀ᵀv‖/‖v‖ of each vector (centred under LayerNorm), 0 to 1; NaN where it is zero."""
         wide = vectors.double()
         lengths = wide.norm(dim=-1)
         inside = (wide @ self.basis).norm(dim=-1)
@@ -192,8 +199,8 @@ def null_dimension(d_model: int) -> int:
 def null_space(unembedding: Unembedding, dimension: int) -> NullSpace:
     """The last ``dimension`` singular vectors of a folded W_U, from the eigenvectors of its Gram matrix in float64.
 
-    A folded W_U is centred, so (1, …, 1) is an exact null direction of it; but no centred value has a part along it,
-    and counting it would only use up a dimension.
+    Under LayerNorm a folded W_U is centred, so (1, …, 1) is an exact null direction of it; but no centred value has a
+    part along it, and counting it would only use up a dimension. Under RMSNorm it is neither, and all directions count.
 
     Raises InputError if there are not that many directions.
 
@@ -201,11 +208,14 @@ def null_space(unembedding: Unembedding, dimension: int) -> NullSpace:
     """
     gram = unembedding.gram
     width = len(gram)
-    if check_count("null_dimension", dimension) > width - 1:
-        raise InputError(f"null_dimension must be at most {width - 1}, not {dimension}")
-    ones = torch.full((width, 1), width**-0.5, dtype=gram.dtype, device=gram.device)
-    values, vectors = torch.linalg.eigh(gram + 2 * gram.trace() * (ones @ ones.T))  # (1, …, 1) becomes the largest
-    singular = values[:-1].clamp_min(0).sqrt()
+    kept = width - int(unembedding.centred)
+    if check_count("null_dimension", dimension) > kept:
+        raise InputError(f"null_dimension must be at most {kept}, not {dimension}")
+    if unembedding.centred:
+        ones = torch.full((width, 1), width**-0.5, dtype=gram.dtype, device=gram.device)
+        gram = gram + 2 * gram.trace() * (ones @ ones.T)  # (1, …, 1) becomes the largest
+    values, vectors = torch.linalg.eigh(gram)
+    singular = values[:kept].clamp_min(0).sqrt()
     return NullSpace(vectors[:, :dimension], float(singular[dimension - 1]), float(singular.median()))
 
 

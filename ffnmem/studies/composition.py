@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..models import Model
 from ..models.final_norm import at_least_float32
+from ..models.writes import passed_on
 from ..scanning import Store
 from ..scanning.passes import Report
 from .agreement import quantiles, unigram
@@ -103,8 +104,10 @@ def read_positions(
             for name, mask in zip(agrees, predicted[index].members(layer, written), strict=True):
                 agrees[name][rows, index] = mask.cpu().numpy()
             if some.any():
-                m, v = layer.coefficients.cpu().numpy()[some], at_least_float32(model.ffn[index].values.detach())
-                counts = (*updates_needed(m, v.cpu().numpy()), needed_at_random(m, v.cpu().numpy()))
+                # As the stream gets them: one scale of a norm behind the FFN is common to all, and no share sees it.
+                values = passed_on(model, index, at_least_float32(model.ffn[index].values.detach()))
+                m, v = layer.coefficients.cpu().numpy()[some], values.cpu().numpy()
+                counts = (*updates_needed(m, v), needed_at_random(m, v))
                 for kept, count in zip(needed.values(), counts, strict=True):
                     kept[place_of[rows[some]], index] = count
         done += len(rows)

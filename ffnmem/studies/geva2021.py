@@ -207,7 +207,8 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             "Values against what follows their keys' triggers",
             "All keys. The trigger is a key's best kept prefix that a token follows. By chance, if what follows were "
             "drawn: unigram, from the corpus's tokens; shuffled, from what follows the layer's other keys; uniform, "
-            "from the vocabulary.",
+            "from the vocabulary. A trigger has a positive coefficient, of gated neurons too: what they do where it is "
+            "negative, and the opposite of their value is written, is not looked at.",
         ),
         Table(
             "confident",
@@ -221,9 +222,11 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             frames["composition"],
             "How layers compose their memories",
             "A layer's prediction is the token that its FFN's output, bias included, promotes most; a memory is active "
-            "where its coefficient is above 0. zero_agreement: no value of the layer has that top token (the paper's); "
-            "…_active: no active memory's has; …_shuffled: nor would the active memories of another position. "
-            "frequent_share and short_share are of the positions where some memory of the layer agrees.",
+            "where its coefficient is above 0; of gated memories, whose coefficients have both signs, that is where "
+            "they write their value and not its opposite: half of them by chance. zero_agreement: no value of the "
+            "layer has that top token (the paper's); …_active: no active memory's has; …_shuffled: nor would those of "
+            "another position. frequent_share and short_share are of the positions where some memory of "
+            "the layer agrees.",
         ),
         Table(
             "refinement",
@@ -237,8 +240,9 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             frames["updates"],
             "How few sub-updates make up a layer's output",
             "Output: sub-updates by falling |mᵢ|·‖vᵢ‖ until 1 − ‖y − y_k‖²/‖y‖² reaches the share, y = Σmᵢvᵢ without "
-            "its bias; random: the same in random order, as expected; weight: until Σ|mᵢ|·‖vᵢ‖ does. Numbers are "
-            "quantiles over positions; part is the median's share of the layer's neurons.",
+            "its bias, with the gain of a norm behind the FFN if there is one; random: the same in random order, as "
+            "expected; weight: until Σ|mᵢ|·‖vᵢ‖ does. Numbers are quantiles over positions; part is the median's share "
+            "of the layer's neurons.",
         ),
     )
 

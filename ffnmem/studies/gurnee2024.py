@@ -34,6 +34,7 @@ PUBLISHED: Mapping[str, Any] = {
     "take over",
 }
 STATISTICS = ("value_norm", "cosine_variance", "cosine_skew", "cosine_kurtosis", "null_share", "io_cosine")
+GATE_STATISTICS = ("gate_io_cosine", "gate_key_cosine")  # of gated models
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 EXAMPLES = 10  # neurons of each role
 PROMOTED = 8
@@ -52,6 +53,9 @@ def study(
     io: float = 0.5,
 ) -> Study:
     """Roles by layer, and the statistics behind them.
+
+    Of gated neurons as :func:`ffnmem.roles` has them: prediction and suppression by the skew that a value has as its
+    gate turns it.
 
     Args:
         model: from :func:`ffnmem.load`. store: a finished scan of it.
@@ -116,19 +120,22 @@ def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[Tabl
             signs,
             "Prediction against suppression by layer",
             "Of the neurons whose kurtosis is above the threshold, the share with negative skew, with its 95% Wilson "
-            "interval; the paper finds that it jumps in the last layers.",
+            "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
+            "sign of cos(g, k).",
         ),
         Table(
             "statistics",
             statistic_table(frame),
             "Statistics of cos(W_U, v) and of the weights by layer",
-            "Quantiles over the neurons of a layer; the kurtosis is the excess over a normal distribution.",
+            "Quantiles over the neurons of a layer; the kurtosis is the excess over a normal distribution. The sign of "
+            "a gated neuron's skew and of its gate's cosines is a convention.",
         ),
         Table(
             "strongest",
             strongest_table(model, frame),
             "The clearest neurons of each role",
-            "By the statistic that decides; promoted and suppressed are the ends of the value's projection.",
+            "By the statistic that decides; promoted and suppressed are the ends of the value's projection, which a "
+            "negative coefficient exchanges.",
         ),
         Table(
             "neurons",
@@ -190,7 +197,7 @@ def statistic_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a layer and statistic: its mean and quantiles over the layer's neurons."""
     by_layer = frame.groupby("layer")
     parts = []
-    for name in STATISTICS:
+    for name in (*STATISTICS, *(extra for extra in GATE_STATISTICS if extra in frame)):
         part = by_layer[name].quantile(list(QUANTILES)).unstack()
         part.columns = [f"q{100 * quantile:g}" for quantile in QUANTILES]
         part.insert(0, "mean", by_layer[name].mean())

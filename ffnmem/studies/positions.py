@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import HookError
 from ..hooks import OnTensor, listening
 from ..models import Model
-from ..models.bare_body import BareBody, plain_modules
+from ..models.bare_body import BareBody
 from ..models.final_norm import FinalNorm, at_least_float32
-from ..models.layout import inner
-from ..vocabulary import folded
 
 LOGITS = 1 << 24  # rows × vocabulary at a time
 
@@ -24,7 +22,8 @@ class Layer:
     """One layer at the last token of some prefixes.
 
     Attributes:
-        coefficients: m. ffn: y, the FFN's output with its bias. out: o = r + y, the residual stream after the layer.
+        coefficients: m. ffn: y, what the FFN adds to the residual stream, with its bias. out: o = r + y, the residual
+            stream after the layer.
     """
 
     coefficients: Float[Tensor, "rows d_mlp"]
@@ -43,16 +42,13 @@ class Positions:
     def __init__(self, model: Model) -> None:
         self.model = model
         body = BareBody(model)
-        paths = {id(module): path for path, module in plain_modules(body.network, model.bridge.original_model)}
-        found = dict(body.network.named_modules())
-
-        def twin(module: nn.Module) -> nn.Module:
-            return found[paths[id(inner(module))]]
-
         self.body, self.projections = body.body, body.projections
-        # What a layer leaves is what the next one's attention, or the final norm, reads: true of parallel layers too.
-        norms = [twin(block.attention_norm) for block in model.layout.blocks[1:]]
-        self.after = [*norms, twin(model.layout.final_norm)]
+        # What a layer leaves is what the next one, or the final norm, is given.
+        self.after = [body.plain(block.whole) for block in model.layout.blocks[1:]]
+        self.added = [
+            body.plain(block.project_out if block.post is None else block.post) for block in model.layout.blocks
+        ]
+        self.after.append(body.plain(model.layout.final_norm))
 
     def layers(self, tokens: Int[Tensor, "rows pos"], ends: Int[Tensor, " rows"]) -> list[Layer]:
         """All layers at the position ``ends[r]`` of each row of right-padded ``tokens``, in float32 or float64.
@@ -64,19 +60,22 @@ class Positions:
 
         def keep(name: str, layer: int) -> OnTensor:
             def receive(tensor: Tensor) -> None:
-                kept[name, layer] = at_least_float32(tensor.detach().reshape(-1, tensor.shape[-1])[rows])
+                # A copy: Falcon adds to what it is given in place.
+                kept[name, layer] = at_least_float32(tensor.detach().reshape(-1, tensor.shape[-1])[rows]).clone()
 
             return receive
 
-        inputs = [(project_out, keep("coefficients", layer)) for layer, (_, project_out) in enumerate(self.projections)]
+        outs = [parts.out for parts in self.projections]
+        inputs = [(project_out, keep("coefficients", layer)) for layer, project_out in enumerate(outs)]
         inputs += [(norm, keep("out", layer)) for layer, norm in enumerate(self.after)]
-        outputs = [(project_out, keep("ffn", layer)) for layer, (_, project_out) in enumerate(self.projections)]
+        outputs = [(added, keep("ffn", layer)) for layer, added in enumerate(self.added)]
         with torch.inference_mode(), listening(inputs, outputs):
             self.body(input_ids=tokens, use_cache=False)
         if len(kept) != 3 * self.model.n_layers:
             raise HookError(f"{self.model.name}: a layer did not show its coefficients, output and residual stream")
+        factor = self.model.layout.write_scale
         return [
-            Layer(kept["coefficients", layer], kept["ffn", layer], kept["out", layer])
+            Layer(kept["coefficients", layer], kept["ffn", layer] * factor, kept["out", layer])
             for layer in range(self.model.n_layers)
         ]
 
@@ -92,14 +91,13 @@ class Lens:
 
     def logits(self, stream: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows vocab"]:
         """What the model would predict if its layers ended here (nostalgebraist 2020's logit lens)."""
-        x = at_least_float32(stream)
-        normed = torch.nn.functional.layer_norm(x, (x.shape[-1],), self.norm.gain, self.norm.bias, self.norm.eps)
-        return torch.nn.functional.linear(normed, self.tokens, self.bias)
+        normed = self.norm.norm(at_least_float32(stream))
+        return self.norm.model.capped(torch.nn.functional.linear(normed, self.tokens, self.bias))
 
     def written(self, writes: Float[Tensor, "rows d_model"], basis: str = "folded") -> Float[Tensor, "rows vocab"]:
         """Scores of writes, as :func:`ffnmem.project` has them for values."""
         x = at_least_float32(writes)
-        return (folded(x, self.norm.gain) if basis == "folded" else x) @ self.tokens.T
+        return (self.norm.norm.passed(x) if basis == "folded" else x) @ self.tokens.T
 
     def chunks(self, rows: int) -> list[slice]:
         """Rows in parts whose logits fit into memory."""

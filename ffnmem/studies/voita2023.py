@@ -64,6 +64,11 @@ def study(
 ) -> Study:
     """Dead, token-detecting and positional neurons by layer.
 
+    A neuron fires where its pre-activation is above 0: of the paper's ReLU, and of GELU and SiLU, that is where its
+    coefficient is. A gated neuron's pre-activation is its gate's, so it fires where its gate is open, and is dead if
+    that never was; its coefficient has the sign of its key there. Whether a detector suppresses its tokens depends on
+    that sign, of which the scan has the mean.
+
     Args:
         model: from :func:`ffnmem.load`. store: a finished scan of it; dead neurons and firing rates are the scan's.
         progress: told ("text", sequences done, in all).
@@ -90,7 +95,7 @@ def study(
         for layer in firing.layers
     }
     information = {layer: position_information(firing.at_position[layer], firing.positions) for layer in firing.layers}
-    detectors = detector_table(model, found)
+    detectors = detector_table(model, found, {layer: written_signs(model, store, layer) for layer in firing.layers})
     positional = positional_table(firing, information, position)
     summary = summary_table(store, found, detectors, positional)
     covering = covering_table(store, found)
@@ -125,7 +130,7 @@ def tables(
             "Dead, token-detecting and positional neurons by layer",
             "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
             "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
-            "before does not; suppressing is the share of detectors whose value points away from their tokens.",
+            "before does not; suppressing is the share of detectors that write away from their tokens.",
         ),
         Table(
             "covering",
@@ -138,7 +143,8 @@ def tables(
             detectors,
             "Token detectors",
             "trigger_cosine is the mean cos(W_U, v) over the tokens that a detector covers, less the mean over the "
-            "vocabulary: negative where it suppresses them.",
+            "vocabulary: negative where it suppresses them. Of gated neurons it is times the sign of the mean "
+            "coefficient, and promoted and suppressed are what they are with a coefficient of that sign.",
         ),
         Table(
             "positional",
@@ -158,7 +164,8 @@ def figures(
             "dead",
             "Dead neurons by layer",
             partial(plots.draw_dead, summary),
-            "Figure 1a. GELU hardly lets a neuron die; the paper's models have ReLU.",
+            "Figure 1a. GELU hardly lets a neuron die; the paper's models have ReLU. A gated neuron is dead if its "
+            "gate never opened.",
         ),
         Figure("firing_rate", "How often neurons fire, by layer", partial(plots.draw_rate, summary), "Figure 1b."),
         Figure(
@@ -239,7 +246,16 @@ def covering_table(store: Store, found: Mapping[int, Detection]) -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
-def detector_table(model: Model, found: Mapping[int, Detection]) -> pd.DataFrame:
+def written_signs(model: Model, store: Store, layer: int) -> Float64[np.ndarray, " d_mlp"]:
+    """1 where a neuron that fires writes its value, −1 where the opposite: of gated ones by the mean coefficient."""
+    if not model.gated:
+        return np.ones(model.ffn[layer].d_mlp)
+    return np.where(store.stats(layer)["mean"].to_numpy(np.float64) < 0, -1.0, 1.0)
+
+
+def detector_table(
+    model: Model, found: Mapping[int, Detection], signs: Mapping[int, Float64[np.ndarray, " d_mlp"]]
+) -> pd.DataFrame:
     """One row a detector: what triggers it, what it promotes and suppresses, and whether that is its triggers."""
     columns = ("layer", "neuron", "triggers", "trigger_share", "trigger_cosine", "suppresses", "promoted", "suppressed")
     rows = []
@@ -251,10 +267,12 @@ def detector_table(model: Model, found: Mapping[int, Detection]) -> pd.DataFrame
         tokens = ends(model, neurons, PROMOTED)
         cosines = trigger_cosines(model, unembedding, layer, detection)
         for neuron, ids in detection.triggers.items():
+            sign = float(signs[layer][neuron])
+            cosine = sign * cosines[neuron]
+            up, down = ("promoted", "suppressed") if sign > 0 else ("suppressed", "promoted")
             row = (
-                layer, neuron, spelled(model.token_strings(ids)), float(detection.share[neuron]), cosines[neuron],
-                cosines[neuron] < 0, spelled(tokens[layer, neuron, "promoted"]),
-                spelled(tokens[layer, neuron, "suppressed"]),
+                layer, neuron, spelled(model.token_strings(ids)), float(detection.share[neuron]), cosine, cosine < 0,
+                spelled(tokens[layer, neuron, up]), spelled(tokens[layer, neuron, down]),
             )  # fmt: skip
             rows.append(dict(zip(columns, row, strict=True)))
     return pd.DataFrame(rows, columns=list(columns))

@@ -86,14 +86,15 @@ class Restoring:
             return output
         x = replay.stream[layer][1:, at]
         attention = self.written("attention", layer, self.imposed if self.kind == "attention" else slice(1, None))
+        layers = replay.layers
+        added = layers.added(layer, "attention", attention)
         if self.kind == "ffn":
             ffn = self.written("ffn", layer, self.imposed)
         elif replay.parallel[layer]:  # its FFN does not read what its attention writes
             ffn = self.written("ffn", layer, slice(1, None))
         else:
-            layers = replay.layers
-            ffn = layers.parts[layer].project_out(layers.coefficients(layer, x + attention))
-        output[:, 0] = x + attention + ffn
+            ffn = layers.parts[layer].project_out(layers.coefficients(layer, x + added))
+        output[:, 0] = x + added + layers.added(layer, "ffn", ffn)
         return output
 
     def change(self, running: Sequence[Cell]) -> Change:

@@ -16,7 +16,7 @@ from ..models import Model
 from .products import row_norms
 from .projection import choose_neurons
 from .scoring import Extremes, Scorer
-from .vectors import BASES, SIDES, SIGNS, check_sides, ready, rows_of, side_tokens
+from .vectors import BASES, SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
 
 KINDS = ("random", "shuffled")
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
@@ -32,7 +32,7 @@ def projection_null(
     k: int = 10,
     seed: int = 0,
     basis: str = "folded",
-    side: str | Sequence[str] = SIDES,
+    side: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """How large a neuron's best scores are beside those of random vectors of the same norm.
 
@@ -63,15 +63,14 @@ def projection_null(
     """
     check_choice("kind", kind, KINDS)
     check_choice("basis", basis, BASES)
-    sides = check_sides(side)
+    sides = check_sides(side, model)
     check_count("draws", draws, 2)
     check_count("seed", seed, 0)
     k = min(check_count("k", k), model.d_vocab)
     ((index, neurons),) = choose_neurons(model, model.layer(layer), neuron).items()
     frames = []
     for name in sides:
-        matrix = model.ffn[index].values if name == "value" else model.ffn[index].keys
-        own = rows_of(matrix, neurons)
+        own = rows_of(matrix_of(model, index, name), neurons)
         scorer = Scorer(
             side_tokens(model, name), k, rows=len(neurons) + draws * (len(neurons) if kind != "random" else 1)
         )

@@ -15,7 +15,7 @@ from ..files import check_destination
 from ..models import Model
 from .scoring import BLOCK, Scorer
 from .storing import Tables, frugal_frame, plain_frame, write_projection
-from .vectors import BASES, SIDES, check_sides, everything, side_tokens, side_vectors
+from .vectors import BASES, check_sides, everything, side_tokens, side_vectors
 
 GROUP = 256  # neurons in a row group of a file: the smaller, the less is read for one and the longer the file's index
 Progress = Callable[[int, int], None]
@@ -30,7 +30,7 @@ def project(
     *,
     k: int = 10,
     basis: str = "folded",
-    side: str | Sequence[str] = SIDES,
+    side: str | Sequence[str] | None = None,
     out: None = None,
     candidates: str = "auto",
     progress: Progress | None = None,
@@ -45,7 +45,7 @@ def project(
     *,
     k: int = 10,
     basis: str = "folded",
-    side: str | Sequence[str] = SIDES,
+    side: str | Sequence[str] | None = None,
     out: str | Path,
     candidates: str = "auto",
     progress: Progress | None = None,
@@ -59,7 +59,7 @@ def project(
     *,
     k: int = 10,
     basis: str = "folded",
-    side: str | Sequence[str] = SIDES,
+    side: str | Sequence[str] | None = None,
     out: str | Path | None = None,
     candidates: str = "auto",
     progress: Progress | None = None,
@@ -72,8 +72,9 @@ def project(
         k: tokens a side and sign.
         basis: ``"folded"`` (default) scores values by ``((v − mean v) ⊙ γ_f)·W_U``, the final norm's gain folded in,
             and keys by the gain of the norm before the FFN and W_E; ``"raw"`` by ``v·W_U`` and ``k·W_E``. They rank
-            tokens differently, so the basis is a column.
-        side: ``"value"``, ``"key"`` or both.
+            tokens differently, so the basis is a column. An RMSNorm takes no mean away, and a norm behind the FFN
+            (Gemma 2) has its gain folded in as well.
+        side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; None for all that the model has.
         out: stream the rows into this Parquet file instead; memory then does not grow with the number of neurons.
         candidates: how the tokens in question are found, ``"auto"``, ``"bfloat16"`` or ``"float32"``: the faster on
             this machine, or that one. It never changes the result.
@@ -93,7 +94,7 @@ def project(
     Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys.
     """
     check_choice("basis", basis, BASES)
-    sides = check_sides(side)
+    sides = check_sides(side, model)
     wanted = choose_neurons(model, layer, neuron)
     k = min(check_count("k", k), model.d_vocab)
     if out is not None:

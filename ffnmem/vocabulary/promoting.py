@@ -26,7 +26,7 @@ def promoters(
     k: int = 10,
     layer: SupportsIndex | None = None,
     basis: str = "folded",
-    side: str | Sequence[str] = "value",
+    side: str | Sequence[str] | None = "value",
     first_token: bool = False,
 ) -> pd.DataFrame:
     """Which neurons most promote and most suppress a token, or a set of tokens on average.
@@ -37,7 +37,8 @@ def promoters(
         k: neurons a side and sign.
         layer: only this layer; default all.
         basis: ``"folded"`` or ``"raw"``, as in :func:`project`, whose scores these are.
-        side: ``"value"`` (default): the neurons that write the token; ``"key"``: those that it excites; or both.
+        side: ``"value"`` (default): the neurons that write the token; ``"key"``: those that it excites; ``"gate"`` of
+            gated models: those whose gates it opens; several, or None for all.
         first_token: take the first token of a text of several tokens instead of refusing it.
 
     Returns:
@@ -50,7 +51,7 @@ def promoters(
     Source: Geva et al. 2022 (2203.14680), §4, read in the other direction.
     """
     check_choice("basis", basis, BASES)
-    sides = check_sides(side)
+    sides = check_sides(side, model)
     count = check_count("k", k)
     ids = token_ids(model, tokens, first_token)
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]

@@ -30,7 +30,7 @@ def search_projection(
     Args:
         source: a Parquet file that ``project(model, out=…)`` wrote, or a table of :func:`project`.
         text: looked for anywhere in the token, upper and lower case alike.
-        side: only ``"value"`` or ``"key"``. sign: only ``"promoted"`` or ``"suppressed"``.
+        side: only ``"value"``, ``"key"`` or ``"gate"``. sign: only ``"promoted"`` or ``"suppressed"``.
         exact: the token must be ``text``, with its leading space and its case.
         limit: at most this many rows.
 

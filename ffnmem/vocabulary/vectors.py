@@ -5,52 +5,73 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, listed
 from ..models import Model
 from ..models.final_norm import FinalNorm, at_least_float32
-from ..models.layout import inner
+from ..models.writes import passed_on
 
-SIDES = ("value", "key")
+SIDES = ("value", "key", "gate")
 BASES = ("folded", "raw")
 SIGNS = ("promoted", "suppressed")
 
 
-def check_sides(side: str | Sequence[str]) -> list[str]:
-    """One side or several as a list, each once; raises InputError."""
-    sides = [side] if isinstance(side, str) else list(dict.fromkeys(side))
+def sides_of(model: Model) -> tuple[str, ...]:
+    """What a neuron of a model has: a value and a key, and a gate if the model is gated."""
+    return SIDES if model.gated else SIDES[:2]
+
+
+def check_sides(side: str | Sequence[str] | None, model: Model) -> list[str]:
+    """One side or several as a list, each once, None for all; raises InputError."""
+    given = sides_of(model) if side is None else side
+    sides = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for name in sides:
         check_choice("side", name, SIDES)
     if not sides:
-        raise InputError("no side given: choose 'value', 'key' or both")
+        raise InputError(f"no side given: choose among {listed(SIDES)}")
     return sides
 
 
-def folded(vectors: Float[Tensor, "rows d_model"], gain: Float[Tensor, " d_model"]) -> Float[Tensor, "rows d_model"]:
-    """(v − mean v) ⊙ γ: a write as the final LayerNorm passes it on."""
-    return (vectors - vectors.mean(dim=-1, keepdim=True)) * gain
+def folded(model: Model, layer: int, values: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
+    """(v − mean v) ⊙ γ_f: writes as the final LayerNorm passes them on; as they are times γ_f by an RMSNorm.
+
+    A norm behind the FFN (Gemma 2) has passed them on before: v ⊙ γ_post ⊙ γ_f.
+    """
+    return FinalNorm(model).norm.passed(passed_on(model, layer, values))
 
 
 def value_vectors(model: Model, layer: int, neurons: Sequence[int], basis: str) -> Float[Tensor, "rows d_model"]:
-    """Values ready for W_U: ``(v − mean v) ⊙ γ_f`` if folded, ``v`` if raw."""
+    """Values ready for W_U: :func:`folded`, or ``v`` if raw."""
     return ready(model, layer, "value", rows_of(model.ffn[layer].values, neurons), basis)
 
 
-def key_vectors(model: Model, layer: int, neurons: Sequence[int], basis: str) -> Float[Tensor, "rows d_model"]:
-    """Keys ready for W_E. Folded: k·LN(x) grows with x along ``k ⊙ γ``, less its mean, as LayerNorm removes it."""
-    return ready(model, layer, "key", rows_of(model.ffn[layer].keys, neurons), basis)
+def key_vectors(
+    model: Model, layer: int, neurons: Sequence[int], basis: str, side: str = "key"
+) -> Float[Tensor, "rows d_model"]:
+    """Keys (or gates) ready for W_E. Folded: k·Norm(x) grows with x along ``k ⊙ γ``, less its mean for a LayerNorm."""
+    return ready(model, layer, side, rows_of(matrix_of(model, layer, side), neurons), basis)
+
+
+def matrix_of(model: Model, layer: int, side: str) -> Float[Tensor, "d_mlp d_model"]:
+    """Values, keys or gates of a layer. Raises InputError for the gates of a model that has none."""
+    ffn = model.ffn[layer]
+    if side == "gate" and ffn.gates is None:
+        raise InputError(f"{model.name} has no gates: its FFNs are not gated, so a neuron has one key (side 'key')")
+    found = {"value": ffn.values, "key": ffn.keys, "gate": ffn.gates}[side]
+    assert found is not None
+    return found
 
 
 def side_vectors(
     model: Model, layer: int, neurons: Sequence[int], side: str, basis: str
 ) -> Float[Tensor, "rows d_model"]:
-    """Values or keys, ready for :func:`side_tokens`."""
-    return (value_vectors if side == "value" else key_vectors)(model, layer, neurons, basis)
+    """Values, keys or gates, ready for :func:`side_tokens`."""
+    return ready(model, layer, side, rows_of(matrix_of(model, layer, side), neurons), basis)
 
 
 def side_tokens(model: Model, side: str) -> Float[Tensor, "vocab d_model"]:
-    """What a side is scored against: values against W_U, keys against W_E."""
+    """What a side is scored against: values against W_U, keys and gates against W_E."""
     return (model.unembedding if side == "value" else model.embedding).detach()
 
 
@@ -62,15 +83,13 @@ def rows_of(matrix: Float[Tensor, "neurons d_model"], neurons: Sequence[int]) ->
 def ready(
     model: Model, layer: int, side: str, vectors: Float[Tensor, "rows d_model"], basis: str
 ) -> Float[Tensor, "rows d_model"]:
-    """Vectors that stand where values or keys stand, in a basis; for the neurons' own and for random ones alike."""
+    """Vectors that stand where values, keys or gates stand, in a basis; for neurons' own and for random ones alike."""
     if basis == "raw":
         return vectors
     if side == "value":
-        return folded(vectors, FinalNorm(model).gain)
-    norm = inner(model.layout.blocks[layer].norm)
-    assert isinstance(norm, nn.LayerNorm)
-    gained = vectors * at_least_float32(norm.weight.detach())
-    return gained - gained.mean(dim=-1, keepdim=True)
+        return folded(model, layer, vectors)
+    norm = model.norm_before(layer)
+    return vectors if norm is None else norm.pull(vectors)
 
 
 def everything(model: Model, layer: int) -> list[int]:

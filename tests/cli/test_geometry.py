@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
 from tests.cli.running import data, mistake, run, table
+from tests.semantics.gated import made
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +88,42 @@ def test_mistakes(tmp_path: Path) -> None:
     mistake("geometry", "--limit", 5, named=("--limit", "--duplicates"))
     mistake("geometry", "--layer", 7, named=("layer 7", "0 to 1"))
     mistake("geometry", "--plot", tmp_path / "x.txt", named=("--plot", ".png"))
+
+
+# -- gated models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gated(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
+    model = made("llama", tokenizer)
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: model)
+    return model
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_of_a_gated_model(gated: fm.Model, width: int) -> None:
+    """Its third side, its three cosines, and all of d_model's dimensions."""
+    out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
+    found = fm.geometry(gated, threshold=0.5, limit=2)
+    for row in found.layers.to_dict("records"):
+        assert f"{row['gate_cosine_q999']:.3f}" in out
+        assert f"{row['gate_entropy_rank']:.1f}" in out
+        for name in ("io", "gate_io", "gate_key"):
+            assert f"{row[f'{name}_q50']:+.3f}" in out
+    for title in ("key and value", "gate and value", "gate and key"):
+        assert f"cosine of a neuron's {title}" in out
+    assert "of 16 dimensions" in out
+    assert f"{found.duplicate_total('gate'):,} by gate" in " ".join(out.split())
+    assert "gate cosine" in " ".join(out.split())
+    assert "…" not in out
+
+
+def test_data_of_a_gated_model(gated: fm.Model) -> None:
+    found = fm.geometry(gated, threshold=0.5, limit=4)
+    pd.testing.assert_frame_equal(read("--neurons"), found.neurons)
+    assert found.duplicates is not None
+    pairs = read("--duplicates", "--threshold", 0.5, "--limit", 4)
+    pd.testing.assert_frame_equal(pairs, found.duplicates, check_dtype=False)
+    assert "gate_cosine" in pairs
+    out = " ".join(table("geometry", "--duplicates", "--threshold", "0.999").split())
+    assert "no two neurons have keys, values or gates with a cosine above 0.999" in out

@@ -16,6 +16,7 @@ import click
 import pytest
 
 import ffnmem as fm
+from ffnmem import health
 from ffnmem.cli import cli
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import help_text
@@ -47,13 +48,17 @@ def test_commands() -> None:
     """A command that is not registered cannot be found."""
     assert COMMANDS == [
         "ablate",
+        "activations",
+        "anatomy",
         "attribute",
         "calibrate",
         "decompose",
+        "dying-relu",
         "edit",
         "evaluate",
         "facts",
         "geometry",
+        "health",
         "intervene",
         "merge",
         "moment",
@@ -129,10 +134,14 @@ def test_examples_work(
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
     if re.search(r"--(apply|revert) eiffel.safetensors", line):
         saved_edit(atlas, export="--revert" in line)
-    if any(part in line for part in ("ffnmem scan", "ffnmem merge", "ffnmem moment", "--corpus atlas")):
+    if any(
+        part in line for part in ("ffnmem scan", "ffnmem merge", "ffnmem moment", "ffnmem health", "--corpus atlas")
+    ):
         small_texts(monkeypatch)
     if "ffnmem calibrate" in line:
         few_models(monkeypatch)
+    if "ffnmem dying-relu" in line:
+        short_training(monkeypatch)
     if "ffnmem merge" in line:
         for i in range(2):
             fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))
@@ -167,6 +176,12 @@ def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
         return whole(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
 
     monkeypatch.setattr(fm, "calibrate", calibrate)
+
+
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten steps in place of two thousand."""
+    whole = health.dying_relu
+    monkeypatch.setattr(health, "dying_relu", lambda **options: whole(**{**options, "steps": 10}))
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

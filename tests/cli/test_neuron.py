@@ -10,19 +10,48 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ffnmem.cli.neuron import KINDS, LISTED, SHOWN, WHERE
+from ffnmem.cli.neuron import CASES, KINDS, LISTED, WHERE
 from ffnmem.reports import cards
-from ffnmem.scanning import Store, searching
+from ffnmem.scanning import Store, cases, searching
 from ffnmem.scanning.store import EXAMPLE_KINDS
 from tests.cli.running import data, mistake, run, table
+from tests.scanning.gated import gated_store as make_gated_store
+
+
+@pytest.fixture(scope="module")
+def gated_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return make_gated_store("llama", tmp_path_factory.mktemp("gated") / "store")
 
 
 def test_choices_are_the_librarys() -> None:
     """They are written twice, because the library's need torch."""
     assert EXAMPLE_KINDS == KINDS
-    assert cards.KINDS == SHOWN
+    assert cases.CASES == CASES
     assert searching.WHERE == WHERE
     assert cards.LISTED == LISTED
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Store) -> None:
+    out = table("neuron", "0.3", "--store", gated_store.folder, width=width)
+    assert max(len(line) for line in out.splitlines()) <= width
+    one = gated_store.neuron(0, 3)
+    for case in one.cases:
+        told = re.search(rf"^{re.escape(case['case'])} +(\S+)% +(\S+)$", out, re.MULTILINE)
+        assert told is not None
+        assert float(told[1]) == pytest.approx(100 * case["share"], abs=0.06)
+        assert float(told[2]) == pytest.approx(case["mean"], abs=0.006)
+    for name in ("gate +", "gate −", "linear +", "linear −"):
+        assert f"\n{name} " in out
+    assert "Largest coefficients" not in out
+    found = data("neuron", "0.3", "--store", gated_store.folder, "--kind", CASES[3])["neurons"][0]
+    assert {row["case"] for row in found["examples"]} == {CASES[3]}
+    assert found["gate"]["promoted"] == one.tokens("promoted", "gate")
+    assert [case["share"] for case in found["cases"]] == [case["share"] for case in one.cases]
+
+
+def test_cases_of_a_classic_store_are_refused(tiny_store: Store) -> None:
+    mistake("neuron", "0.3", "--store", tiny_store.folder, "--kind", CASES[0], named=(CASES[0], "gated"))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

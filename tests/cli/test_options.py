@@ -15,7 +15,7 @@ from ffnmem.vocabulary import BASES as LIBRARY_BASES
 from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
 
 READERS = ("ablate", "attribute", "decompose", "paths", "report")
-OTHERS = ("edit", "evaluate", "intervene", "moment", "scan", "study", "trace")
+OTHERS = ("edit", "evaluate", "health", "intervene", "moment", "scan", "study", "trace")
 
 
 def test_choices_are_the_librarys() -> None:

@@ -13,6 +13,7 @@ from ffnmem.corpus.problems import Problem
 from ffnmem.reports.summary import layer_summary
 from ffnmem.scanning import Store, open_store
 from tests.cli.running import data, mistake, run, table
+from tests.scanning.gated import gated_store
 
 
 def test_summary_names_what_was_scanned(tiny_store: Store) -> None:
@@ -83,3 +84,12 @@ def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
     mistake("store", tmp_path, named=(tmp_path, "scan"))
     mistake("store", named=("DIR",))
     mistake("store", tiny_store.folder, "--plot", "a.gif", named=("a.gif", ".png"))
+
+
+def test_a_gated_store_tells_how_often_each_case_occurs(tmp_path: Path) -> None:
+    """Of all its neurons; the four shares sum to 1."""
+    made = gated_store("llama", tmp_path / "store")
+    shares = data("store", made.folder)["cases"]
+    assert sum(shares.values()) == pytest.approx(1)
+    out = table("store", made.folder, width=120)
+    assert all(f"{case} {share:.1%}" in out for case, share in shares.items())

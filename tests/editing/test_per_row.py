@@ -29,7 +29,7 @@ def edits_of(model: fm.Model) -> list[Edit]:
 
 def exact(pair: Pair) -> float:
     """GPT-Neo takes its attention scores in float32 whatever its dtype; OPT, as the bridge runs it, its softmax."""
-    return 1e-6 if pair.name.startswith(("gpt-neo", "opt")) and "neox" not in pair.name else 1e-11
+    return pair.exact()
 
 
 @pytest.mark.parametrize("rows", [ROWS, [2, 2, 2], [-1, -1, -1]])

@@ -21,7 +21,8 @@ def down(pair: Pair, layer: int) -> nn.Module:
     block: Any = pair.blocks()[layer]
     if pair.name.startswith("opt"):
         return block.fc2
-    return block.mlp.dense_4h_to_h if pair.name.startswith("gpt-neox") else block.mlp.c_proj
+    mlp = dict(block.mlp.named_children())
+    return next(mlp[name] for name in ("dense_4h_to_h", "down_proj", "c_proj") if name in mlp)
 
 
 def run(pair: Pair, tokens: Any, edits: Mapping[int, Edit] | None = None) -> torch.Tensor:
@@ -59,5 +60,5 @@ def setting(neuron: int, value: float, positions: Any = slice(None)) -> Edit:
 
 
 def exact(pair: Pair) -> float:
-    """GPT-Neo and OPT take their softmax in float32 whatever their dtype, so its rounding depends on shapes."""
-    return 1e-6 if pair.name == "gpt-neo" or pair.name.startswith("opt") else 1e-10
+    """Some take their softmax in float32 whatever their dtype, so its rounding depends on shapes."""
+    return pair.exact(1e-10)

@@ -36,7 +36,7 @@ def test_the_direction_is_attributions(tiny: fm.Model) -> None:
     question = asked(capture, 17, 99)
     for row in fm.attribute(capture, 17, 99).top(5).itertuples():
         write = row.coefficient * tiny.ffn[row.layer].values[row.neuron]
-        assert float(write.detach() @ question.direction()) == pytest.approx(row.logit, abs=1e-5)
+        assert float(write.detach() @ question.directions()[row.layer]) == pytest.approx(row.logit, abs=1e-5)
 
 
 def test_float64_is_exact(pair64: Pair) -> None:

@@ -210,8 +210,6 @@ def test_rows_under_generation(pair64: Pair) -> None:
         (alone,), expected = cached(model, ids[:1], 3)
     assert tokens[0] == alone
     assert allclose(found[0], expected[0], LOGITS)
-    if pair64.name.startswith("opt"):
-        return  # Hugging Face's own OPT gives NaN for left-padded rows in float64
     with (
         refuses(OutOfRangeError, IndexError, "position 7", "never reached"),
         fm.intervene(model, {(0, None): fm.Scale(0.3)}, positions=(-1, 7)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ import ffnmem as fm
 from ffnmem.errors import HookError
 from ffnmem.models import Model
 from ffnmem.models.attention_view import frozen_attention
+from tests.helpers import added
 
 
 def test_pull_accounts_for_the_whole_attention_output(architecture: Model) -> None:
@@ -25,25 +28,15 @@ def test_pull_accounts_for_the_whole_attention_output(architecture: Model) -> No
         pulled, constant = attention.pull(directions)
         wanted = (capture.residual.attention[layer][0] * directions).sum()
         assert float((x * pulled).sum() + constant) == pytest.approx(float(wanted), abs=1e-4)
-        x = x + capture.residual.attention[layer][0] + capture.ffn_out[layer][0]
+        x = x + capture.residual.attention[layer][0]
+        x = x + added(model, layer, "ffn", capture.ffn_out[layer][0])
 
 
 def test_a_silent_pattern_is_an_error(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     block = tiny.layout.blocks[0]
     mute = nn.Module()
     mute.hook_pattern = nn.Identity()
-    monkeypatch.setattr(
-        tiny,
-        "layout",
-        type(tiny.layout)(
-            **{
-                **vars(tiny.layout),
-                "blocks": (
-                    type(block)(mute, block.attention_norm, block.norm, block.project_in, block.project_out),
-                    *tiny.layout.blocks[1:],
-                ),
-            }
-        ),
-    )
+    blocks = (replace(block, attention=mute), *tiny.layout.blocks[1:])
+    monkeypatch.setattr(tiny, "layout", replace(tiny.layout, blocks=blocks))
     with pytest.raises(HookError, match="layers 0 "):
         frozen_attention(tiny, torch.tensor([0, 1, 2]))

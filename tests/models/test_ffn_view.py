@@ -17,9 +17,13 @@ from tests.helpers import Pair, allclose
 
 
 def recomputed(ffn: FFN, x: torch.Tensor) -> torch.Tensor:
-    """Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out from nothing but the view."""
-    pre = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
-    return ACT2FN[ffn.activation](pre) @ ffn.values + (0 if ffn.value_bias is None else ffn.value_bias)
+    """Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out, or Σᵢ act(gᵢ·x)·(kᵢ·x)·vᵢ, from nothing but the view."""
+    linear = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
+    if ffn.gates is None:
+        m = ACT2FN[ffn.activation](linear)
+    else:
+        m = ACT2FN[ffn.activation](x @ ffn.gates.T + (0 if ffn.gate_bias is None else ffn.gate_bias)) * linear
+    return m @ ffn.values + (0 if ffn.value_bias is None else ffn.value_bias)
 
 
 def test_recomputes_hugging_faces_mlp(pair: Pair) -> None:
@@ -43,20 +47,24 @@ def test_orientation_is_one_for_all(pair: Pair) -> None:
         assert ffn.layer == layer
         assert ffn.keys.shape == ffn.values.shape == (model.d_mlp, model.d_model) == (64, 16)
         assert (ffn.d_mlp, ffn.d_model) == (64, 16)
-        without = pair.name == "opt without biases"
+        without = pair.name in ("opt without biases", "llama", "gemma2")
         assert (ffn.key_bias is None) == (ffn.value_bias is None) == without
         if ffn.key_bias is not None and ffn.value_bias is not None:
             assert ffn.key_bias.shape == (64,)
             assert ffn.value_bias.shape == (16,)
-        assert not ffn.gated
-        assert ffn.gates is None
+        assert ffn.gated == model.gated == (pair.name in ("llama", "gemma2"))
+        assert ffn.gate_bias is None
+        assert (ffn.gates is None) == (not ffn.gated)
+        assert ffn.gates is None or ffn.gates.shape == (64, 16)
+        assert ffn.activated is not None
+        assert torch.equal(ffn.activated, ffn.keys if ffn.gates is None else ffn.gates)
 
 
 def test_tensors_are_views_of_the_live_parameters(pair: Pair) -> None:
     """A copy would show old weights after an edit, and an edit through it would be lost."""
     memory = {parameter.data_ptr() for parameter in pair.model.bridge.original_model.parameters()}
     for ffn in pair.model.ffn:
-        tensors = [ffn.keys, ffn.values, ffn.key_bias, ffn.value_bias]
+        tensors = [ffn.keys, ffn.gates, ffn.values, ffn.key_bias, ffn.value_bias]
         assert all(tensor.data_ptr() in memory for tensor in tensors if tensor is not None)
 
 

@@ -35,7 +35,7 @@ def test_scale_is_the_norms_own(pair64: Pair) -> None:
     """Another ε, or the unbiased variance, would put a small error into every attribution."""
     model = pair64.model
     norm, x = FinalNorm(model), some_rows(model)
-    centred = (x - x.mean(-1, keepdim=True)) / norm.scale(x).unsqueeze(-1) * norm.gain
+    centred = (x - x.mean(-1, keepdim=True) * model.centred) / norm.scale(x).unsqueeze(-1) * norm.gain
     assert allclose(centred + (0 if norm.bias is None else norm.bias), inner(model.layout.final_norm)(x), 1e-13)
 
 
@@ -47,6 +47,8 @@ def test_directions_give_the_logit(pair64: Pair, foil: int | None) -> None:
     targets = torch.tensor([3, 0, 200, 7, 3])
     u, constant = norm.directions(targets, foil)
     logits = model.logits_of(inner(model.layout.final_norm)(x))
+    cap = model.layout.soft_cap
+    logits = logits if cap is None else cap * torch.atanh(logits / cap)
     expected = logits[range(5), targets] - (0 if foil is None else logits[:, foil])
     assert allclose((x * u).sum(-1) / norm.scale(x) + constant, expected, 1e-12)
 

@@ -34,21 +34,21 @@ def build_mamba() -> Any:
     return hf.MambaForCausalLM(hf.MambaConfig(**{**SIZES, "state_size": 4}))
 
 
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8}
+FALCON = {"vocab_size": SIZES["vocab_size"], "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "gated": (lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SIZES)), "gated"),
-    "encoder-decoder": (build_t5, "decoder"),
+    "encoder-decoder": (build_t5, "encoder-decoder"),
     "encoder": (lambda: hf.BertForMaskedLM(hf.BertConfig(**SIZES)), "decoder"),
     "no FFN": (build_mamba, "no feed-forward network"),
     "no layers": (lambda: build_gpt2(n_layer=0), "no layers"),
-    "normed embeddings": (lambda: hf.BloomForCausalLM(hf.BloomConfig(**SIZES)), "embeddings"),
     "norm after": (lambda: build_opt(do_layer_norm_before=False), "after"),
     "projected embeddings": (lambda: build_opt(word_embed_proj_dim=8), "OPTForCausalLM"),
-    "norm without gain": (lambda: build_opt(layer_norm_elementwise_affine=False), "gain"),
-    "one norm for both": (lambda: hf.GPTJForCausalLM(hf.GPTJConfig(rotary_dim=4, **GPT_SIZES)), "norm"),
-    "activation unsaid": (
-        lambda: hf.MptForCausalLM(hf.MptConfig(d_model=16, n_heads=2, n_layers=2, vocab_size=SIZES["vocab_size"])),
-        "activation",
+    "mixture of experts": (lambda: hf.MixtralForCausalLM(hf.MixtralConfig(**SIZES)), "mixture of experts"),
+    "experts of another family": (
+        lambda: hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**SIZES, **EXPERTS)),
+        "mixture of experts",
     ),
+    "rounded positions": (lambda: hf.FalconForCausalLM(hf.FalconConfig(alibi=True, **FALCON)), "bfloat16"),
     "unknown": (lambda: hf.CTRLLMHeadModel(hf.CTRLConfig(dff=32, **GPT_SIZES)), "TransformerLens"),
     "no language model": (lambda: hf.GPT2Model(hf.GPT2Config(**GPT_SIZES)), "GPT2Model"),
 }
@@ -75,7 +75,7 @@ def test_modules_are_those_of_the_bridge(pair: Pair) -> None:
         assert block.norm is theirs.ln2
         assert inner(block.project_in).weight is getattr(theirs.mlp, "in").original_component.weight
         assert inner(block.project_out).weight is theirs.mlp.out.original_component.weight
-    assert (layout.position_embedding is None) == pair.name.startswith("gpt-neox")
+    assert (layout.position_embedding is None) == pair.name.startswith(("gpt-neox", "llama", "gemma2"))
 
 
 def test_the_body_has_no_unembedding(pair: Pair) -> None:
@@ -96,7 +96,9 @@ def test_inner() -> None:
 def test_activation_is_the_configs(pair: Pair) -> None:
     """A coefficient recomputed from the name would be another function's."""
     names = {"gpt2": "gelu_new", "gpt-neo": "gelu_new", "gpt-neox": "gelu", "opt": "relu"}
-    assert read_activation(pair.model.bridge, "") == names[pair.name.split(" ")[0]]
+    names |= {"llama": "silu", "gemma2": "gelu_pytorch_tanh"}
+    described = pair.model.layout.architecture
+    assert read_activation(pair.model.bridge, described, "") == names[pair.name.split(" ")[0]]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -21,7 +21,7 @@ def test_an_ffn_and_the_unembedding_are_the_models_own(pair: Pair) -> None:
     assert len(layers) == pair.model.n_layers
     assert allclose(layers.logits(capture.residual.final_in), capture.logits, 1e-5)
     for layer, part in enumerate(layers.parts):
-        m = layers.activation(capture.pre[layer])
+        m = layers.activation(capture.pre[layer]) * (capture.linear[layer] if pair.model.gated else 1)
         assert allclose(m, capture.coefficients[layer], 1e-5)
         assert allclose(part.project_out(m), capture.ffn_out[layer], 1e-5)
 

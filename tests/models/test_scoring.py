@@ -32,7 +32,7 @@ def tiny64(tiny_hf: Any, tokenizer: Any) -> fm.Model:
 
 def exact(pair: Pair) -> float:
     """GPT-Neo takes its attention scores in float32 whatever its dtype; OPT, as the bridge runs it, its softmax."""
-    return 1e-6 if pair.name in ("gpt-neo", "opt", "opt without biases") else 1e-11
+    return pair.exact()
 
 
 def by_itself(model: fm.Model, tokens: tuple[int, ...]) -> Tensor:

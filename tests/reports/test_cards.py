@@ -3,14 +3,60 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from ffnmem.reports.cards import band_label, card, groups, two_sided
+from ffnmem.reports.cards import band_label, card, groups, kinds_shown, two_sided
+from ffnmem.reports.markdown import escaped, neurons_markdown
+from ffnmem.reports.neurons import page_html
 from ffnmem.scanning import Store
+from ffnmem.scanning.cases import CASES, COLUMNS
 from ffnmem.scanning.neuron import Neuron
+from tests.reports.page import Page
+from tests.scanning.gated import gated_store
 
 
 @pytest.fixture(scope="module")
 def neuron(tiny_store: Store) -> Neuron:
     return tiny_store.neuron(1, 5)
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Neuron:
+    return gated_store("llama", tmp_path_factory.mktemp("gated") / "store").neuron(0, 3)
+
+
+def test_a_gated_card_has_cases_keys_and_parts(gated: Neuron) -> None:
+    """The gate's tokens under the key's name, or another example's gate beside a context."""
+    found = card(gated, 99)
+    assert [case.name for case in found.cases] == list(CASES)
+    assert [case.share for case in found.cases] == [gated.stats[f"share_{column}"] for column in COLUMNS]
+    keys = {name: [chip.token for chip in chips] for name, chips in found.keys}
+    assert keys == {
+        "gate +": gated.tokens("promoted", "gate"),
+        "gate −": gated.tokens("suppressed", "gate"),
+        "linear +": gated.tokens("promoted", "key"),
+        "linear −": gated.tokens("suppressed", "key"),
+    }
+    shown = [e for group in found.groups for band in group.bands for e in band.examples]
+    assert [e.parts for e in shown] == list(zip(gated.examples["gate"], gated.examples["linear"], strict=True))
+    assert all(group.gated for group in found.groups)
+    few = {group.name: group for group in groups(gated)}
+    assert max(len(few[case].bands[0].examples) for case in CASES if case in few) <= 5
+    assert kinds_shown(gated.store) == (*CASES, "quantile")
+
+
+def test_a_case_that_never_occurs_has_no_mean(gated: Neuron) -> None:
+    stats = {**gated.stats, f"share_{COLUMNS[2]}": 0.0, f"mean_{COLUMNS[2]}": float("nan")}
+    one = replace(gated, stats=stats)
+    assert [case.bar is None for case in card(one).cases] == [False, False, True, False]
+    row = Page(page_html(one.store, [card(one)])).tables["fm-table fm-cases"][3]
+    assert [cell.text for cell in row[:3]] == [CASES[2], "0.0%", "–"]
+    assert f"| {escaped(CASES[2])} | 0.0% | – |" in neurons_markdown(one.store, [card(one)])
+
+
+def test_a_classic_card_has_none_of_it(neuron: Neuron) -> None:
+    found = card(neuron)
+    assert (found.cases, found.keys) == ((), ())
+    assert not any(group.gated for group in found.groups)
+    assert kinds_shown(neuron.store) == ("top", "quantile")
 
 
 def test_groups_hold_every_example_in_order(neuron: Neuron) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import ffnmem as fm
-from ffnmem.reports.geometry import PAIRS, geometry_html, side_rows
+from ffnmem.reports.geometry import ALIGNED, PAIRS, cosine_rows, geometry_html, side_rows
 from ffnmem.semantics.geometry import Geometry
+from tests.semantics.gated import GATED, made
 
 from .page import Page
 
 
-@pytest.fixture(scope="module")
-def found(tiny: fm.Model) -> Geometry:
-    return fm.geometry(tiny, threshold=0.5)
+@pytest.fixture(scope="module", params=["gpt2", *GATED])
+def found(request: pytest.FixtureRequest, tokenizer: Any) -> Geometry:
+    return fm.geometry(made(request.param, tokenizer), threshold=0.5)
 
 
 def test_numbers_and_provenance(found: Geometry) -> None:
@@ -24,17 +27,37 @@ def test_numbers_and_provenance(found: Geometry) -> None:
     sides, layers, pairs = (
         page.tables["fm-table"][start + 1 : end] for start, end in zip(heads, [*heads[1:], None], strict=True)
     )
-    assert [(row[0].text, row[1].text) for row in sides] == [(str(n), s) for n in (0, 1) for s in ("keys", "values")]
+    names, gated = [f"{side}s" for side in found.sides], int("gate" in found.sides)
+    assert [(row[0].text, row[1].text) for row in sides] == [(str(n), name) for n in (0, 1) for name in names]
     for row, expected in zip(sides, side_rows(found), strict=True):
         assert row[2].text == f"{expected.rms:.3f}"
         assert row[7].text == expected.pair
         assert row[10].text == f"{expected.capacity:.1%}"
-    for row, beyond in zip(layers, found.layers["io_beyond"], strict=True):
-        assert row[4].text == f"{beyond:.1%}"
+    beyond = [(name, value) for line in found.layers.to_dict("records") for name, value in shares(found, line)]
+    for row, (name, share) in zip(layers, beyond, strict=True):
+        assert row[4 + gated].text == f"{share:.1%}"
+        assert not gated or row[1].text == ALIGNED[name]
+    assert f"in {found.dimensions} dimensions" in page.words
     assert found.duplicates is not None
     assert len(pairs) == (found.duplicates["rank"] <= PAIRS).sum() < len(found.duplicates)
     assert f"{found.duplicate_total('value'):,} by values" in page.words
+    assert (f"{found.duplicate_total('gate'):,} by gates" in page.words) == bool(gated)
+    best = found.duplicates.iloc[0]
+    cosines = [best[f"{side}_cosine"] for side in found.sides]
+    assert [cell.text for cell in pairs[0]][4:] == [f"{cosine:+.3f}".replace("-", "−") for cosine in cosines]
     assert found.provenance.fingerprint in page.words
+
+
+def shares(found: Geometry, line: dict[Hashable, Any]) -> list[tuple[str, float]]:
+    return [(name, line[f"{name}_beyond"]) for name in found.alignments]
+
+
+def test_cosine_rows_are_the_tables(found: Geometry) -> None:
+    for name in found.alignments:
+        second, row = cosine_rows(found, name)[1], found.layers.iloc[1]
+        assert (second.layer, second.of) == (1, ALIGNED[name])
+        assert (second.median, second.low, second.high) == tuple(row[f"{name}_{part}"] for part in ("q50", "q5", "q95"))
+        assert (second.chance_low, second.above) == (row[f"{name}_null_low"], row[f"{name}_strengthening"])
 
 
 def test_rows_are_the_tables(found: Geometry) -> None:

@@ -12,9 +12,11 @@ from ffnmem.reports import neurons
 from ffnmem.reports.cards import card
 from ffnmem.reports.neurons import page_html
 from ffnmem.scanning import Store
+from ffnmem.scanning.cases import CASES
 from tests.helpers import refuses
 from tests.reports.hostile import HOSTILE, UNSEEN, poisoned
 from tests.reports.page import Page
+from tests.scanning.gated import gated_store
 
 PLACES = [(1, 5), (0, 63), (1, 0)]
 
@@ -51,6 +53,35 @@ def test_page_of_one_neuron_has_its_examples(tiny_store: Store, tmp_path: Path) 
     assert len(marked) == len(one.examples)
     counts = [int(row[2].text.replace(",", "")) for row in page.tables["fm-table fm-bins"][1:]]
     assert sum(counts) == one.stats["count"]
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return gated_store("llama", tmp_path_factory.mktemp("gated") / "store")
+
+
+def test_a_gated_page_shows_each_case_with_gate_and_linear_part(gated: Store, tmp_path: Path) -> None:
+    page = Page(read(fm.neuron_report(gated, [(0, 3)], tmp_path / "page.html")))
+    one = gated.neuron(0, 3, kind=(*CASES, "quantile"), k=None)
+    _, *rows = page.tables["fm-table fm-cases"]
+    assert [row[0].text for row in rows] == list(CASES)
+    assert [row[1].values[0] for row in rows] == [case["share"] for case in one.cases]
+    shown = [row for row in page.tables["fm-table fm-examples fm-gated"] if row[-1].text != "context"]
+    columns = [one.examples[name].tolist() for name in ("activation", "gate", "linear")]
+    assert [[cell.values[0] for cell in row[-4:-1]] for row in shown] == [
+        list(row) for row in zip(*columns, strict=True)
+    ]
+    markdown = read(fm.neuron_report(gated, [(0, 3)], tmp_path / "page.md"))
+    assert "| coefficient | gate | linear | context |" in markdown
+
+
+def test_gated_tables_have_the_columns_of_the_store(gated: Store, tmp_path: Path) -> None:
+    for suffix, reader in ((".parquet", pd.read_parquet), (".csv", pd.read_csv)):
+        found = reader(fm.neuron_report(gated, [(0, 3), (1, 1)], tmp_path / f"rows{suffix}"))
+        expected = pd.concat([gated.examples(0, 3), gated.examples(1, 1)], ignore_index=True)
+        assert list(found.columns) == list(expected.columns)
+        assert found["case"].tolist() == expected["case"].tolist()
+        assert found["gate"].tolist() == pytest.approx(expected["gate"].tolist())
 
 
 def test_page_needs_nothing_from_outside(tiny_store: Store, tmp_path: Path) -> None:

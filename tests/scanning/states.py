@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ffnmem.scanning import exact_sums
+from ffnmem.scanning.cases import CASES
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState, place_of
+from ffnmem.scanning.state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState, place_of
 
 WIDTHS = [5, 3]
 SAMPLE, DRAWS, SEQUENCES = 4, 3, 40
@@ -34,24 +35,28 @@ def settings(**changes: Any) -> ScanSettings:
 HALF = {"dtype": "bfloat16", "candidates": 6}
 
 
-def empty(chosen: ScanSettings) -> ScanState:
-    return ScanState.empty(chosen, WIDTHS, np.arange(0, SEQUENCES, SEQUENCES // SAMPLE), np.arange(DRAWS) * 7 + 1)
+def empty(chosen: ScanSettings, gated: bool = False) -> ScanState:
+    sample, draws = np.arange(0, SEQUENCES, SEQUENCES // SAMPLE), np.arange(DRAWS) * 7 + 1
+    return ScanState.empty(chosen, WIDTHS, sample, draws, gated)
 
 
-def shards(seed: int, count: int, chosen: ScanSettings) -> list[ScanState]:
+def shards(seed: int, count: int, chosen: ScanSettings, gated: bool = False) -> list[ScanState]:
     """States that each hold some of the sequences (some none), with coefficients so few that many tie."""
     random = np.random.default_rng(seed)
     owner = random.integers(0, count, SEQUENCES)
-    return [filled(random, np.flatnonzero(owner == index), index, chosen) for index in range(count)]
+    return [filled(random, np.flatnonzero(owner == index), index, chosen, gated) for index in range(count)]
 
 
-def filled(random: np.random.Generator, mine: np.ndarray, unit: int, chosen: ScanSettings) -> ScanState:
+def filled(
+    random: np.random.Generator, mine: np.ndarray, unit: int, chosen: ScanSettings, gated: bool = False
+) -> ScanState:
     """A state that has seen the sequences ``mine``."""
-    state = empty(chosen)
+    state = empty(chosen, gated)
     if not len(mine):
         return state
     for layer in state.layers:
         fill_layer(random, mine, layer, chosen)
+        fill_gate(random, mine, layer, chosen)
         for name, chosen_sequences in (("high", state.sequences), ("low", state.sequences)):
             seen = np.isin(chosen_sequences, mine)
             values = random.normal(size=(int(seen.sum()), layer.high.shape[0])).astype(np.float32)
@@ -89,11 +94,40 @@ def fill_layer(random: np.random.Generator, mine: np.ndarray, layer: LayerState,
                 getattr(layer, f"{side}_exact_at")[neuron, : len(order)] = place[order]
 
 
+def fill_gate(random: np.random.Generator, mine: np.ndarray, layer: LayerState, chosen: ScanSettings) -> None:
+    """What gated neurons have besides; nothing of classic ones."""
+    gate = layer.gate
+    if gate is None:
+        return
+    width, kept = layer.high.shape
+    for sums in (gate.linear_sums, gate.case_sums):
+        exact_sums.add(sums, random.normal(size=(4, width)) * 10.0 ** random.integers(-9, 9, (4, width)), "here")
+    gate.case_counts += random.integers(0, 99, gate.case_counts.shape)
+    gate.linear_range[:] = np.sort(random.normal(size=(2, width)), axis=0)
+    for side in layer.sides:
+        ranking = layer.ranking(side)
+        assert ranking.parts is not None
+        for neuron in range(width):
+            if side in CASES:
+                some = random.permutation(mine)[: random.integers(0, len(mine) + 1)]  # a case need not occur
+                value = random.choice([-1.0, 0.0, 1.0, 2.0], len(some)).astype(np.float32)
+                place = place_of(some, random.integers(0, 16, len(some)))
+                order = np.lexsort((place, -abs(value)))[:kept]
+                ranking.value[neuron, : len(order)], ranking.at[neuron, : len(order)] = value[order], place[order]
+                if chosen.rescored:
+                    ranking.exact[neuron, : len(order)] = random.normal(size=len(order))
+                    ranking.exact_at[neuron, : len(order)] = place[order]
+            size = int((ranking.at[neuron] < np.iinfo(np.int64).max).sum())
+            ranking.parts[:, neuron, :size] = random.normal(size=(2, size))
+
+
 def arrays(state: ScanState) -> dict[str, np.ndarray]:
     """Every array of a state by name."""
     found = {name: getattr(state, name) for name in SHARED_ARRAYS}
     for index, layer in enumerate(state.layers):
         found |= {f"{index}.{name}": getattr(layer, name) for name in LAYER_ARRAYS}
+        if layer.gate is not None:
+            found |= {f"{index}.gate.{name}": getattr(layer.gate, name) for name in GATE_ARRAYS}
     return found
 
 

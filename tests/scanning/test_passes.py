@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,11 +40,11 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     run = passes.BareBody.run
     monkeypatch.setattr("ffnmem.scanning.jobs.check_same", lambda model: None)  # runs, but scans nothing
 
-    def counting(self: passes.BareBody, tokens: object, on_layer: object) -> None:
+    def counting(self: passes.BareBody, *rest: Any, **more: Any) -> None:
         ran.append(1)
         if len(ran) % 7 == 0:
             raise KeyboardInterrupt
-        run(self, tokens, on_layer)  # type: ignore[arg-type]
+        run(self, *rest, **more)
 
     monkeypatch.setattr(passes.BareBody, "run", counting)
     for _ in range(60):
@@ -57,7 +58,9 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     assert digests(again.folder) == digests(whole.folder)
     needed = len(ran) - attempts  # nothing that was checkpointed ran twice
     ran.clear()
-    monkeypatch.setattr(passes.BareBody, "run", lambda self, *rest: (ran.append(1), run(self, *rest))[0])
+    monkeypatch.setattr(
+        passes.BareBody, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0]
+    )
     fm.scan(tiny, texts(60), tmp_path / "third", **options)
     assert needed == len(ran)
 

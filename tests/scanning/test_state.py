@@ -33,10 +33,10 @@ def test_places(sequence: int, position: int) -> None:
 
 
 @few
-@given(chosen_settings, seeds, st.randoms(use_true_random=False))
-def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, random: object) -> None:
+@given(chosen_settings, seeds, st.randoms(use_true_random=False), st.booleans())
+def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, random: object, gated: bool) -> None:
     """Stores merged by different machines in different trees would differ."""
-    parts = shards(seed, 4, chosen)
+    parts = shards(seed, 4, chosen, gated)
     left = parts[0].merged(parts[1]).merged(parts[2]).merged(parts[3])
     right = parts[0].merged(parts[1].merged(parts[2].merged(parts[3])))
     random.shuffle(parts)  # type: ignore[attr-defined]
@@ -46,10 +46,10 @@ def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, rand
 
 
 @few
-@given(chosen_settings, seeds)
-def test_a_state_that_has_seen_nothing_changes_nothing(chosen: ScanSettings, seed: int) -> None:
-    (state,) = shards(seed, 1, chosen)
-    nothing = empty(chosen)
+@given(chosen_settings, seeds, st.booleans())
+def test_a_state_that_has_seen_nothing_changes_nothing(chosen: ScanSettings, seed: int, gated: bool) -> None:
+    (state,) = shards(seed, 1, chosen, gated)
+    nothing = empty(chosen, gated)
     assert difference(state.merged(nothing), state) == []
     assert difference(nothing.merged(state), state) == []
     assert difference(nothing.merged(nothing), nothing) == []

@@ -98,7 +98,7 @@ def rewritten(path: Path, **changes: Any) -> None:
 
 def test_newer_schema_and_other_kinds(saved: Path, tmp_path: Path) -> None:
     rewritten(saved, schema=99)
-    with refuses(FileError, OSError, str(saved), "schema 99", "up to 1", "newer"):
+    with refuses(FileError, OSError, str(saved), "schema 99", "up to 2", "newer"):
         StateFile(saved)
     rewritten(saved, kind="shopping list")
     with refuses(FileError, OSError, str(saved), "no scan state", "shopping list"):

@@ -353,10 +353,10 @@ def test_an_unfinished_scan(copied: Path) -> None:
 
 def test_a_newer_schema(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
-    manifest["schema"] = 2
+    manifest["schema"] = 3
     manifest["checksum"] = manifest_checksum(manifest)
     (copied / "manifest.json").write_text(json.dumps(manifest))
-    with refuses(FileError, OSError, "schema 2", "up to 1", "newer"):
+    with refuses(FileError, OSError, "schema 3", "up to 2", "newer"):
         open_store(copied)
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from scipy.sparse.csgraph import connected_components
 
+import ffnmem as fm
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store
 from ffnmem.semantics.alike import (
@@ -18,7 +19,10 @@ from ffnmem.semantics.alike import (
     Draws,
     alike,
     compare,
+    foote,
     pairwise,
+    read_alike,
+    reading_keys,
 )
 from ffnmem.semantics.background import Background, background_of, normalised, random_places
 from ffnmem.semantics.clustering import by_share, effective, linked
@@ -39,7 +43,7 @@ class Made:
     def __init__(self, n: int = BLOCK + 6, seed: int = 2) -> None:
         random = np.random.default_rng(seed)
         self.background = background_of(random.standard_normal((1500, D)).astype(np.float32))
-        self.keys = random.standard_normal((n, D)).astype(np.float32)
+        self.keys = random.standard_normal((n, 1, D)).astype(np.float32)
         self.rows = random.standard_normal((n * MOST, D)).astype(np.float32)
         counts = random.integers(0, MOST + 1, n)
         counts[:4] = (MOST, 0, 1, 2)
@@ -124,7 +128,7 @@ def test_each_neuron_is_as_by_itself_and_naive(made: Made, found: Alike) -> None
         assert values["ms"] == pytest.approx(naive_ms(inputs, a, made.background), abs=1e-4)
         (own,) = draws.rows(f.neurons[[row]])
         assert len(set(own.tolist())) == FOOTE_NULL
-        foote = naive_foote(inputs, a, made.keys[row], made.background.rows[own])
+        foote = naive_foote(inputs, a, made.keys[row, 0], made.background.rows[own])
         if (a >= FOOTE_ABOVE * a[0]).sum() > 1 and np.isfinite(foote):
             assert values["clusters"] == pytest.approx(foote, rel=1e-5)
             compared += 1
@@ -197,7 +201,7 @@ def test_compare_reads_the_layer_and_takes_the_neurons_keys(meanings: Planted, m
     with Inputs(store, model, {1: np.concatenate([everyone.places[everyone.places >= 0], random])}) as inputs:
         background = background_of(inputs.at(1, random))
         whole, few = (compare(model, found, inputs, background, 0, 20) for found in (everyone, some))
-        keys = model.ffn[1].keys.detach().float().numpy()[[7, 3]]
+        keys = model.ffn[1].keys.detach().float().numpy()[[7, 3], None]
         draws = Draws(20, 0, len(background.units))
         expected = alike(some, lambda places: inputs.at(1, places), keys, background, draws)
     assert few.labels.tolist() == expected.labels.tolist() == whole.labels[[7, 3]].tolist()
@@ -219,7 +223,7 @@ def chance(meanings: Planted, meanings_store: Store) -> dict[str, np.ndarray]:
     strengths = np.zeros((n, MOST))
     strengths[:, :most] = -np.sort(-random.uniform(0.5, 1.0, (n, most)), axis=1)
     found = Firing(1, np.arange(n), places, strengths, strengths[:, 0])
-    keys = random.standard_normal((n, model.d_model)).astype(np.float32)
+    keys = random.standard_normal((n, 1, model.d_model)).astype(np.float32)
     base = random_places(store, 0)
     p: dict[str, list[np.ndarray]] = {}
     with Inputs(store, model, {1: np.concatenate([everywhere, base])}) as inputs:
@@ -258,8 +262,49 @@ def test_firing_of_a_planted_neuron(meanings: Planted, meanings_store: Store) ->
     places = random_places(store, 0)
     with Inputs(store, model, {0: np.concatenate([f.places[f.places >= 0], places])}) as inputs:
         background = background_of(inputs.at(0, places))
-        keys = model.ffn[0].keys.detach().numpy()
+        keys = reading_keys(model, 0, np.arange(model.d_mlp))
         found = alike(f, lambda at: inputs.at(0, at), keys, background, Draws(20, 0, len(background.units)))
     value = found.estimates["meanings"].value
     assert np.median(value[truth[truth == 1].index]) < 1.2
     assert np.median(value[truth[truth >= 3].index]) > 2
+
+
+def test_keys_that_a_neuron_reads_with(architecture: fm.Model) -> None:
+    """The key of a classic neuron; gate and key of a gated one, which fires by both."""
+    ffn, found = architecture.ffn[1], reading_keys(architecture, 1, np.array([5, 2]))
+    assert found.shape == (2, 1 + architecture.gated, 16)
+    assert np.array_equal(found[:, -1], ffn.keys.detach().numpy()[[5, 2]])
+    if ffn.gates is not None:
+        assert np.array_equal(found[:, 0], ffn.gates.detach().numpy()[[5, 2]])
+
+
+def test_two_keys_are_two_embeddings_joined() -> None:
+    """Foote's cosine of a gated neuron is that of both embeddings in one vector; a key turned round changes nothing,
+    and a gate that is the key is no second one."""
+    random = np.random.default_rng(3)
+    inputs, keys = (random.standard_normal(shape).astype(np.float32) for shape in ((4, 6, D), (4, 2, D)))
+    joined = np.concatenate([normalised(inputs * keys[:, i, None]) for i in range(2)], axis=-1)
+    found = read_alike(inputs, keys)
+    assert allclose(found, pairwise(normalised(joined)), 1e-5)
+    assert allclose(found.diagonal(axis1=1, axis2=2), np.ones((4, 6)), 1e-5)
+    assert np.array_equal(found, read_alike(inputs, keys * np.array([[1], [-1]], np.float32)))
+    twice = read_alike(inputs, np.repeat(keys[:, :1], 2, axis=1))
+    assert allclose(twice, read_alike(inputs, keys[:, :1]), 1e-6)
+
+
+def test_clusters_see_what_the_key_reads() -> None:
+    """Examples of two kinds by what the key reads, in which the gate reads nothing in common: by the gate alone each
+    would be a kind of its own."""
+    random = np.random.default_rng(4)
+    n, wide = 12, 150
+    gate, key = (np.arange(wide) < 50).astype(np.float32), (np.arange(wide) >= 50).astype(np.float32)
+    kinds = random.standard_normal((2, wide)) * key
+    inputs = np.zeros((1, MOST, wide), np.float32)
+    inputs[0, :n] = kinds[np.arange(n) % 2] + 0.3 * random.standard_normal((n, wide))
+    rows = random.standard_normal((1, 100, wide)).astype(np.float32)
+    weights = np.where(np.arange(MOST) < n, 1.0, 0.0)[None]
+    draws = Draws(20, 0, 100)
+    alone = foote(inputs, weights, gate[None, None], rows, draws)[0, 0]
+    both = foote(inputs, weights, np.stack([gate, key])[None], rows, draws)[0, 0]
+    assert alone > 8
+    assert both == pytest.approx(2.0)

@@ -182,3 +182,16 @@ def test_covering_is_the_fewest(seed: int, tiny_store: Store) -> None:
     ordered = sorted(active.tolist(), reverse=True)
     enough = [k for k in range(1, 13) if sum(ordered[:k]) >= 0.95 * fired]
     assert (np.isnan(found) and not (enough and fired)) or found == enough[0]
+
+
+def test_a_gated_neuron_fires_where_its_gate_is_open(gated: fm.Model, gated_store: Store) -> None:
+    """Whichever sign its coefficient has there, as the store counts it; sequence by sequence from captures."""
+    found = count_firings(gated, gated_store, n_sequences=None)
+    fired = np.zeros((2, 64), np.int64)
+    for number in range(gated_store.sequences.n_sequences):
+        captured = fm.capture(gated, gated_store.sequences.sequence_tokens(number).tolist())
+        for layer in range(2):
+            fired[layer] += (captured.pre[layer][captured.content] > 0).sum(dim=0).numpy()
+    for layer in range(2):
+        assert found.fired(layer).tolist() == fired[layer].tolist()
+        assert allclose(fired[layer] / gated_store.n_tokens, gated_store.stats(layer)["firing_rate"], 1e-12)

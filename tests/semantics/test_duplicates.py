@@ -11,37 +11,48 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ffnmem.semantics import duplicates as module
-from ffnmem.semantics.duplicates import BY, Best, Screen, find_duplicates
+from ffnmem.semantics.duplicates import Best, Screen, find_duplicates, kinds, likeness
 from ffnmem.semantics.folding import SIDES, unit_rows
+from tests.helpers import allclose
 
 Rows = dict[tuple[str, int], Tensor]
 
 
-def layers_of(n_layers: int, n: int, d: int, seed: int, clusters: int) -> Rows:
-    """Unit rows around a few centres shared by all layers, so that there are pairs of every closeness."""
+THREE = (*SIDES, "gate")
+
+
+def layers_of(n_layers: int, n: int, d: int, seed: int, clusters: int, sides: tuple[str, ...] = SIDES) -> Rows:
+    """Unit rows around a few centres shared by all layers, so that there are pairs of every closeness; of gated neurons
+    with key and value turned round together in half of them."""
     generator = torch.Generator().manual_seed(seed)
     found: Rows = {}
-    for side in SIDES:
+    of = [torch.randint(0, clusters, (n + layer,), generator=generator) for layer in range(n_layers)]
+    for side in sides:
         centres = torch.randn(clusters, d, generator=generator)
         for layer in range(n_layers):
-            of = torch.randint(0, clusters, (n + layer,), generator=generator)
+            own = of[layer] if len(sides) > 2 else torch.randint(0, clusters, (n + layer,), generator=generator)
             spread = torch.rand(n + layer, 1, generator=generator)
-            found[side, layer] = unit_rows(centres[of] + spread * torch.randn(n + layer, d, generator=generator))
+            found[side, layer] = unit_rows(centres[own] + spread * torch.randn(n + layer, d, generator=generator))
+            if len(sides) > 2 and side != "gate":
+                found[side, layer][::2] *= -1
     return found
 
 
-def naive(rows: Rows, n_layers: int, threshold: float) -> pd.DataFrame:
+def naive(rows: Rows, n_layers: int, threshold: float, sides: tuple[str, ...] = SIDES) -> pd.DataFrame:
     """Every pair above the threshold, from whole matrices in float64."""
     owners = [(layer, neuron) for layer in range(n_layers) for neuron in range(len(rows["key", layer]))]
-    both = {side: torch.cat([rows[side, layer] for layer in range(n_layers)]).double() for side in SIDES}
-    cosines = {side: (matrix @ matrix.T).numpy() for side, matrix in both.items()}
+    whole = {side: torch.cat([rows[side, layer] for layer in range(n_layers)]).double() for side in sides}
+    cosines = {side: (matrix @ matrix.T).numpy() for side, matrix in whole.items()}
     cosines["both"] = np.minimum(cosines["key"], cosines["value"])
+    if "gate" in cosines:
+        opposite = -np.maximum(cosines["key"], cosines["value"])
+        cosines["both"] = np.minimum(np.maximum(cosines["both"], opposite), cosines["gate"])
     found = []
-    for by in BY:
+    for by in (*sides, "both"):
         for one, other in zip(*np.nonzero(np.triu(cosines[by] > threshold, 1)), strict=True):
-            pair = [cosines[side][one, other] for side in SIDES]
+            pair = [cosines[side][one, other] for side in sides]
             found.append((by, *owners[one], *owners[other], *pair, cosines[by][one, other]))
-    names = ["by", "layer", "neuron", "other_layer", "other_neuron", "key_cosine", "value_cosine", "score"]
+    names = ["by", "layer", "neuron", "other_layer", "other_neuron", *(f"{side}_cosine" for side in sides), "score"]
     return pd.DataFrame(found, columns=names)
 
 
@@ -51,13 +62,16 @@ def naive(rows: Rows, n_layers: int, threshold: float) -> pd.DataFrame:
     block=st.integers(1, 40),
     clusters=st.sampled_from([1, 4, 30]),
     d=st.sampled_from([3, 24]),
+    sides=st.sampled_from([SIDES, THREE]),
 )
-@settings(max_examples=15)
-def test_equals_all_pairs(seed: int, threshold: float, block: int, clusters: int, d: int) -> None:
+@settings(max_examples=20)
+def test_equals_all_pairs(
+    seed: int, threshold: float, block: int, clusters: int, d: int, sides: tuple[str, ...]
+) -> None:
     """None missed by the screen, none twice, none of a neuron with itself; whatever block and screen."""
-    rows = layers_of(3, 13, d, seed, clusters)
-    found = find_duplicates(lambda side, layer: rows[side, layer], range(3), threshold, 10**4, block=block)
-    expected = naive(rows, 3, threshold - 1e-5)  # float32 may see those nearest to it on either side
+    rows = layers_of(3, 13, d, seed, clusters, sides)
+    found = find_duplicates(lambda side, layer: rows[side, layer], range(3), threshold, 10**4, block=block, sides=sides)
+    expected = naive(rows, 3, threshold - 1e-5, sides)  # float32 may see those nearest to it on either side
     sure = expected["score"] > threshold + 1e-5
     names = ["by", "layer", "neuron", "other_layer", "other_neuron"]
     got = {tuple(row) for row in found.pairs[names].itertuples(index=False)}
@@ -65,7 +79,7 @@ def test_equals_all_pairs(seed: int, threshold: float, block: int, clusters: int
     assert got <= {tuple(row) for row in expected[names].itertuples(index=False)}
     assert len(got) == len(found.pairs) == found.counts["pairs"].sum()
     joined = found.pairs.merge(expected, on=names, suffixes=("", "_expected"))
-    for side in SIDES:
+    for side in sides:
         assert np.allclose(joined[f"{side}_cosine"], joined[f"{side}_cosine_expected"], atol=1e-6)
 
 
@@ -73,7 +87,7 @@ def test_limit_keeps_the_best_and_counts_all() -> None:
     rows = layers_of(2, 40, 16, 0, 3)
     expected = naive(rows, 2, 0.5)
     found = find_duplicates(lambda side, layer: rows[side, layer], range(2), 0.5, 5, block=7)
-    for by in BY:
+    for by in kinds(SIDES):
         best = expected[expected["by"] == by].nlargest(5, "score")
         kept = found.pairs[found.pairs["by"] == by]
         assert kept["rank"].tolist() == [1, 2, 3, 4, 5]
@@ -115,6 +129,28 @@ def test_planted_duplicates_are_found_as_what_they_are() -> None:
     assert list(alone.pairs.columns) == list(found.pairs.columns)
     assert alone.pairs.empty
     assert alone.counts.empty
+
+
+def test_a_gated_neuron_turned_round_is_the_same() -> None:
+    """act(g·x)(−k·x)(−v) is no other neuron, though its key and its value point the other way; with the gate turned
+    round, or one of the two only, it is another."""
+    rows = {(side, 0): unit_rows(torch.randn(12, 40, generator=torch.Generator().manual_seed(5))) for side in THREE}
+    rows = {place: matrix.roll(7 * number, dims=1) for number, (place, matrix) in enumerate(rows.items())}
+    for neuron, signs in ((7, (-1, -1, 1)), (8, (1, 1, -1)), (9, (-1, 1, 1)), (10, (1, 1, 1))):
+        for side, sign in zip(THREE, signs, strict=True):
+            rows[side, 0][neuron] = sign * rows[side, 0][neuron - 6]
+    found = find_duplicates(lambda side, layer: rows[side, layer], [0], 0.9, 10, sides=THREE)
+    pairs = found.pairs[found.pairs["by"] == "both"]
+    assert pairs[["neuron", "other_neuron"]].to_numpy().tolist() == [[1, 7], [4, 10]]
+    assert allclose(pairs[["key_cosine", "value_cosine", "gate_cosine"]], [[-1, -1, 1], [1, 1, 1]])
+    assert found.counts.set_index("by")["pairs"].to_dict() == {"key": 2, "value": 3, "gate": 3, "both": 2}
+
+
+def test_likeness() -> None:
+    cosine = {side: torch.tensor(values) for side, values in (("key", [0.9, -0.9]), ("value", [0.8, -0.7]))}
+    assert allclose(likeness(cosine), [0.8, -0.9])
+    assert allclose(likeness({**cosine, "gate": torch.tensor([0.6, 0.95])}), [0.6, 0.7])
+    assert kinds(THREE) == ("key", "value", "gate", "both")
 
 
 def test_screen_bounds_every_cosine() -> None:

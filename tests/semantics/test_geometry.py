@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,11 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import InputError, OutOfRangeError
-from ffnmem.semantics.folding import SIDES, cosines, folded_keys, io_cosines, memory_rows
+from ffnmem.semantics.folding import cosines, folded_keys, io_cosines, memory_rows, memory_sides
 from ffnmem.semantics.geometry import Geometry, quantile_name
+from tests.architectures import DECODERS
 from tests.helpers import allclose, refuses
+from tests.semantics.gated import GATED, made
 
 
 @pytest.fixture(scope="module")
@@ -21,15 +24,19 @@ def found(tiny: fm.Model) -> Geometry:
     return fm.geometry(tiny, threshold=0.6)
 
 
-def test_layers_and_neurons_agree_with_naive_formulas(tiny: fm.Model, found: Geometry) -> None:
+def test_layers_and_neurons_agree_with_naive_formulas(architecture: fm.Model) -> None:
     """Columns of one side under the other's name, or of another layer."""
+    tiny, dimensions = architecture, 15 if architecture.centred else 16
+    found = fm.geometry(tiny, threshold=None)
+    assert found.dimensions == dimensions  # d_model 16, less the direction that LayerNorms remove
+    assert found.sides == memory_sides(tiny)
     for layer in range(2):
         row = found.layers.iloc[layer]
         neurons = found.neurons[found.neurons["layer"] == layer]
         assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
         assert neurons["neuron"].tolist() == list(range(64))
         assert allclose(neurons["io_cosine"], io_cosines(tiny, layer), 1e-6)
-        for side in SIDES:
+        for side in found.sides:
             rows = memory_rows(tiny, layer, side).double()
             products = rows @ rows.T
             lengths = rows.norm(dim=1)
@@ -44,17 +51,18 @@ def test_layers_and_neurons_agree_with_naive_formulas(tiny: fm.Model, found: Geo
             assert allclose(abs(row[f"{side}_cosine_max"]), np.abs(pairs).max())
             one, other = int(row[f"{side}_max_neuron"]), int(row[f"{side}_max_other"])
             assert allclose(row[f"{side}_cosine_max"], cosines(rows[[one]], rows[[other]])[0])
-            assert allclose(
-                row[f"{side}_isotropic_rms"], 15**-0.5, 1e-12
-            )  # d_model 16, less the direction that norms remove
-            assert row[f"{side}_capacity_sum"] <= 15
+            assert allclose(row[f"{side}_isotropic_rms"], dimensions**-0.5, 1e-12)
+            assert row[f"{side}_capacity_sum"] <= dimensions + 1e-9
 
 
-def test_random_weights_are_within_the_nulls(found: Geometry) -> None:
+@pytest.mark.parametrize("kind", ["gpt2", *GATED])
+def test_random_weights_are_within_the_nulls(kind: str, tokenizer: Any) -> None:
     """Weights drawn at random have no geometry; a null off by a factor would give them one."""
+    found = fm.geometry(made(kind, tokenizer), threshold=None)
     for row in found.layers.to_dict("records"):
-        assert row["io_beyond"] == pytest.approx(0.05, abs=0.08)
-        for side in SIDES:
+        for name in found.alignments:
+            assert row[f"{name}_beyond"] == pytest.approx(0.05, abs=0.08)
+        for side in found.sides:
             assert row[f"{side}_matched_rms"] == pytest.approx(row[f"{side}_cosine_rms"], rel=0.05)
             assert row[f"{side}_matched_q99"] == pytest.approx(row[f"{side}_cosine_q99"], rel=0.15)
         # Of 64 rows, drawn once each: seeds differ by 5%.
@@ -97,6 +105,51 @@ def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
     assert "1 duplicate pairs" in repr(found)
 
 
+def test_three_cosines_of_gated_neurons(gated: fm.Model) -> None:
+    """cos(w_in, w_out), cos(w_gate, w_out) and cos(w_gate, w_in), and their summaries by layer."""
+    found = fm.geometry(gated, threshold=None)
+    assert found.alignments == ("io", "gate_io", "gate_key")
+    for layer in range(2):
+        sides = {side: memory_rows(gated, layer, side).double() for side in memory_sides(gated)}
+        row, own = found.layers.iloc[layer], found.neurons[found.neurons["layer"] == layer]
+        for name, (one, other) in zip(
+            found.alignments, (("key", "value"), ("gate", "value"), ("gate", "key")), strict=True
+        ):
+            expected = torch.cosine_similarity(sides[one], sides[other])
+            assert allclose(own[f"{name}_cosine"], expected)
+            assert allclose(row[f"{name}_q50"], np.median(expected))
+            assert row[f"{name}_null_low"] < 0 < row[f"{name}_null_high"]
+            assert row[f"{name}_strengthening"] == float((expected > 0.5).double().mean())
+
+
+def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned: fm.Model) -> None:
+    """Which is the same neuron; only the sign of its gate's cosines is another."""
+    one, other = (fm.geometry(model, threshold=0.5) for model in (gated, turned))
+    flips = np.where(np.arange(128) % 2 == 0, -1.0, 1.0)
+    for name in one.neurons:
+        expected = one.neurons[name] * (flips if name in ("gate_io_cosine", "gate_key_cosine") else 1.0)
+        assert allclose(other.neurons[name], expected, 1e-5)
+    assert one.duplicate_total("gate") == other.duplicate_total("gate") > 0
+    assert one.duplicate_total("both") == other.duplicate_total("both")
+
+
+def test_planted_gated_neurons(gated_kind: str, tokenizer: Any) -> None:
+    """A neuron like another in all three sides, turned round at that; one that is so in key and value only."""
+    model = made(gated_kind, tokenizer)
+    with torch.no_grad():
+        for layer, (one, other), signs in ((0, (3, 8), (-1, -1, 1)), (1, (5, 6), (1, 1, None))):
+            ffn = model.ffn[layer]
+            for matrix, sign in zip((ffn.keys, ffn.values, ffn.gates), signs, strict=True):
+                if sign is not None:
+                    assert matrix is not None
+                    matrix[other].copy_(2.0 * sign * matrix[one])
+    found = fm.geometry(model, threshold=0.97)
+    assert found.duplicates is not None
+    pairs = found.duplicates[["by", "layer", "neuron", "other_layer", "other_neuron"]].to_numpy().tolist()
+    assert pairs == [["key", 1, 5, 1, 6], ["value", 1, 5, 1, 6], ["gate", 0, 3, 0, 8], ["both", 0, 3, 0, 8]]
+    assert found.kinds == ("key", "value", "gate", "both")
+
+
 def test_chosen_layers_are_as_among_all(tiny: fm.Model, found: Geometry) -> None:
     """A null that depends on which other layers were asked for could not be repeated."""
     alone = fm.geometry(tiny, layers=-1, threshold=None)
@@ -116,8 +169,25 @@ def test_seeds_move_only_what_is_drawn(tiny: fm.Model, found: Geometry) -> None:
 
 def test_runs_on_every_architecture(architecture: fm.Model) -> None:
     found = fm.geometry(architecture)
-    assert found.layers.drop(columns=["key_max_neuron"]).notna().all().all()
+    assert found.layers.notna().all().all()
+    assert [name for name in found.layers if name.startswith("gate_")] == [] or architecture.gated
     assert found.provenance.fingerprint == architecture.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "sides", "dimensions"),
+    [("StableLM", 3, 15), ("Arcee", 2, 16), ("OLMo 2", 3, 16), ("Cohere", 3, 15)],
+)
+def test_gates_and_norms_are_two_things(name: str, sides: int, dimensions: int, tokenizer: Any) -> None:
+    """Gates with LayerNorm, RMSNorm without gates, no norm in front of the FFN at all: taken for what they are."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+    found = fm.geometry(model, threshold=None)
+    assert (len(found.sides), found.dimensions) == (sides, dimensions)
+    assert memory_rows(model, 0, found.sides[-1]).shape == (model.d_mlp, dimensions)
+    assert found.layers.notna().all().all()
+    roles = fm.roles(model)
+    assert ("gate_io_cosine" in roles) == (sides == 3)
+    assert roles["null_share"].between(0, 1).all()
 
 
 def test_provenance_progress_and_frames(tiny: fm.Model) -> None:

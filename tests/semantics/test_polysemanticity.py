@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from pandas.testing import assert_frame_equal
 from scipy import stats
 
@@ -25,6 +26,7 @@ from ffnmem.semantics.saved import file_of, read_one
 from ffnmem.semantics.verdicts import RULE, VERDICTS, Rule
 from tests.helpers import build_gpt2, refuses
 from tests.scanning.texts import tiny_texts
+from tests.semantics.gated import made, scanned
 
 MEASURES = (
     "meanings", "clusters", "ms", "trigger_tokens", "firing_rate", "kurtosis", "unigram", "previous", "coherence",
@@ -297,3 +299,41 @@ def test_changed_weights_are_another_model(make_tiny: Callable[..., fm.Model], t
         changed.ffn[0].values[0] += 1
     with pytest.raises(InputError):
         polysemanticity(tiny_store, changed, **FEW)
+
+
+def test_turning_a_gated_neuron_round_exchanges_its_signs(
+    gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store
+) -> None:
+    """Key and value turned round: what fired with positive coefficients fires with negative ones, with the same number
+    of meanings and clusters and the same verdict; nothing may depend on which way a neuron happens to be written."""
+    names = ["sign", "examples", "meanings", "clusters", "ms", "trigger_tokens", "firing_rate", "coherence", "verdict"]
+    one = polysemanticity(gated_store, gated, sign="both", draws=20)
+    other = polysemanticity(turned_store, turned, sign="both", draws=20)
+    flip = (one["neuron"] % 2 == 0).to_numpy()
+    assert flip.any()
+    swapped = other.assign(
+        sign=np.where(flip, other["sign"].map({"positive": "negative", "negative": "positive"}), other["sign"])
+    )
+    key = ["layer", "neuron", "sign"]
+    one, swapped = (frame.sort_values(key, ignore_index=True) for frame in (one, swapped))
+    assert_frame_equal(one[names], swapped[names], check_exact=False, rtol=1e-4, atol=1e-5)
+    assert set(one["verdict"]) <= set(VERDICTS)
+    assert one["clusters"].notna().any()
+    assert_frame_equal(one[["capacity", "interference"]], swapped[["capacity", "interference"]], rtol=1e-4)
+
+
+def test_a_gated_neuron_is_dead_on_the_side_it_never_takes(gated_kind: str, tokenizer: Any, tmp_path: Path) -> None:
+    """Its gate may open all the same: where the coefficient was never of a sign, that side has no examples."""
+    model = made(gated_kind, tokenizer)
+    with torch.no_grad():
+        gates = model.ffn[0].gates
+        assert gates is not None
+        model.ffn[0].keys[5].copy_(gates[5])  # act(g·x)(g·x): never below 0 where the activation has the sign of g·x
+        model.ffn[0].keys[6].copy_(-gates[6])
+    store = scanned(model, tmp_path / "store")
+    found = polysemanticity(store, model, layers=0, sign="both", draws=20).set_index(["neuron", "sign"])
+    assert found.loc[(5, "negative"), "verdict"] == found.loc[(6, "positive"), "verdict"] == "dead"
+    assert found.loc[(5, "positive"), "verdict"] != "dead"
+    assert found.loc[(6, "negative"), "verdict"] != "dead"
+    assert not store.stats(0)["dead"][6]
+    assert found.loc[(6, "positive"), "firing_rate"] == 0

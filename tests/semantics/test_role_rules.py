@@ -150,3 +150,13 @@ def test_no_threshold_is_nan(name: str) -> None:
     """Nothing is above NaN: a role would silently have no neurons."""
     with refuses(InputError, ValueError, name, "nan"):
         Thresholds(**{name: float("nan")}).resolved(64)  # type: ignore[arg-type]
+
+
+def test_a_gate_says_which_way_a_value_counts() -> None:
+    """A value of negative skew with a key turned against its gate raises those tokens: that is prediction."""
+    peaked = {**PLAIN, "cosine_kurtosis": 11.0}
+    rows = [{**peaked, "cosine_skew": skew, "gate_key_cosine": sign} for skew in (2.0, -2.0) for sign in (0.3, -0.3)]
+    rows.append({**peaked, "cosine_skew": 2.0, "gate_key_cosine": np.nan})
+    found = flag(pd.DataFrame(rows), Thresholds().resolved(768), 4)
+    assert found["prediction"].tolist() == [True, False, False, True, False]
+    assert found["suppression"].tolist() == [False, True, True, False, False]

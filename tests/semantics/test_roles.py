@@ -14,12 +14,14 @@ import torch
 import ffnmem as fm
 from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.scanning import Store
+from ffnmem.semantics.folding import centred_values, folded_keys, gate_key_cosines, io_cosines
 from ffnmem.semantics.role_rules import NONE, ROLES
 from ffnmem.semantics.roles import role_counts, strongest
 from ffnmem.semantics.unembedding import log_unigram, null_space, read_unembedding
 from tests.helpers import allclose, refuses
 from tests.scanning.corpora import SMALL
 from tests.scanning.texts import tiny_texts
+from tests.semantics.gated import made
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +201,53 @@ def test_refusals(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
         fm.roles(tiny, coverage=2.0)
     with refuses(InputError, ValueError, "basis", "'flat'"):
         fm.roles(tiny, basis="flat")
+
+
+# -- gated models ------------------------------------------------------------------------------------------------------
+
+LOOSE: dict[str, Any] = {"kurtosis": -0.5, "io": 0.3, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
+
+
+def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
+    """Columns of the gate, firing by the gate as the store counts it, and no direction taken out of d_model."""
+    found = fm.roles(gated, gated_store, n_sequences=None)
+    assert allclose(found["gate_io_cosine"][:64], io_cosines(gated, 0, "gate"))
+    assert allclose(found["gate_key_cosine"][64:], gate_key_cosines(gated, 1))
+    assert allclose(found["firings"] / gated_store.n_tokens, found["firing_rate"], 1e-12)
+    assert (found["is_dead"] == gated_store.stats()["dead"]).all()
+    assert allclose(found["value_norm"][:64], centred_values(gated, 0).norm(dim=1))
+    assert found.attrs["null_space"]["dimension"] == 1
+
+
+def test_no_role_depends_on_how_a_gated_neuron_is_written(
+    gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store
+) -> None:
+    """Key and value turned round together are the same neuron; the signs that change are the stored ones."""
+    one = fm.roles(gated, gated_store, n_sequences=None, **LOOSE)
+    other = fm.roles(turned, turned_store, n_sequences=None, **LOOSE)
+    assert one[[role.column for role in ROLES]].equals(other[[role.column for role in ROLES]])
+    assert one["role"].tolist() == other["role"].tolist()
+    assert one["is_prediction"].any()
+    assert one["is_suppression"].any()
+    assert one["triggers"].tolist() == other["triggers"].tolist()
+    flips = np.where(np.arange(128) % 2 == 0, -1.0, 1.0)
+    for name in ("cosine_skew", "gate_io_cosine", "gate_key_cosine", "frequency_cosine"):
+        assert allclose(other[name], one[name] * flips, 1e-4)
+    assert allclose(other["io_cosine"], one["io_cosine"])
+
+
+def test_planted_in_a_gated_models_weights(gated_kind: str, tokenizer: Any) -> None:
+    """Along the null space and long, along and against the key as the gain of both norms has it, and written in (1, …,
+    1), which an RMSNorm lets through."""
+    model = made(gated_kind, tokenizer)
+    with torch.no_grad():
+        values, norm = model.ffn[1].values, model.norm_after(1)
+        post = torch.ones(16) if norm is None else norm.gain
+        values[0] = 9 * null_space(read_unembedding(model), 1).basis[:, 0].float() / post
+        folded = folded_keys(model, 1)
+        values[1], values[2] = folded[1] / post, -folded[2] / post
+        values[3] = 1 / post
+    found = fm.roles(model, kurtosis=1e9, partition=1e9).query("layer == 1").set_index("neuron")
+    assert found.loc[[0, 1, 2], "role"].tolist() == ["entropy", "strengthening", "weakening"]
+    assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
+    assert found.loc[3, "cosine_variance"] > 0

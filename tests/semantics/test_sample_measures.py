@@ -15,14 +15,16 @@ from ffnmem.semantics.sample_measures import (
     MEASURES,
     Sample,
     SampleMeasures,
+    coefficients,
     excess,
     measured,
+    own_keys,
     random_keys,
     sample_measures,
     share_explained,
     token_sample,
 )
-from tests.helpers import allclose, refuses
+from tests.helpers import PROMPT, allclose, refuses
 
 N = 40
 
@@ -179,16 +181,33 @@ def test_some_neurons_are_as_among_all(tiny: fm.Model, read: tuple[Sample, np.nd
     assert set(nobody.estimates) == set(MEASURES)
 
 
-def test_random_keys_are_neurons_turned_round(tiny: fm.Model) -> None:
+def test_random_keys_are_neurons_turned_round(architecture: fm.Model) -> None:
+    """Of a gated neuron key and gate, both of the same donor: lengths and products at the mean input are its own."""
     mean = torch.randn(16, generator=torch.Generator().manual_seed(0))
-    keys, bias = random_keys(tiny, 0, mean, [0, 0])
-    ffn = tiny.ffn[0]
-    theirs = ffn.keys.detach() @ mean + ffn.key_bias.detach()  # type: ignore[union-attr]
-    lengths = ffn.keys.detach().norm(dim=1)
-    ours = keys @ mean + bias
-    for at, length in zip(ours, keys.norm(dim=1), strict=True):
-        assert ((theirs - at).abs() + (lengths - length).abs()).min() < 1e-4
-    assert not torch.equal(keys, random_keys(tiny, 0, mean, [1, 0])[0])
+    drawn = random_keys(architecture, 0, mean, [0, 0])
+    ffn = architecture.ffn[0]
+
+    def facts(keys: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+        if keys is None:
+            return torch.zeros(0, 0)
+        return torch.stack([keys @ mean + (0.0 if bias is None else bias), keys.norm(dim=1)], dim=1).detach()
+
+    ours = [facts(drawn.keys, drawn.bias), facts(drawn.gates, drawn.gate_bias)]
+    theirs = [facts(ffn.keys, ffn.key_bias), facts(ffn.gates, ffn.gate_bias)]
+    kept = 2 if architecture.gated else 1
+    mine, donors = (torch.cat(parts[:kept], dim=1) for parts in (ours, theirs))
+    for one in mine:
+        assert (donors - one).abs().sum(dim=1).min() < 1e-4
+    assert not torch.equal(drawn.keys, random_keys(architecture, 0, mean, [1, 0]).keys)
+
+
+def test_coefficients_are_the_captured_ones(architecture: fm.Model) -> None:
+    """From the FFN's input, each neuron's coefficient again: with its bias, its gate, the model's activation."""
+    captured = fm.capture(architecture, PROMPT)
+    for layer in range(2):
+        some = torch.tensor([0, 9, 63])
+        found = coefficients(architecture, layer, captured.ffn_in[layer][0], own_keys(architecture, layer, some))
+        assert allclose(found.T, captured.coefficients[layer][0][:, some], 1e-5)
 
 
 def test_random_weights_are_within_the_null(architecture: fm.Model) -> None:

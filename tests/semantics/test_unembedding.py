@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -37,14 +39,17 @@ def cosines(vectors: torch.Tensor, tokens: torch.Tensor) -> np.ndarray:
     return ((v / v.norm(dim=1, keepdim=True)) @ (u / u.norm(dim=1, keepdim=True)).T).numpy()
 
 
-def test_folded_is_how_the_papers_process_weights(tiny: fm.Model) -> None:
-    """Differences of logits stay what they were: folding and centring change nothing that softmax sees."""
-    found = read_unembedding(tiny).tokens
-    assert allclose(found.mean(dim=0), torch.zeros(tiny.d_model))
-    assert allclose(found.mean(dim=1), torch.zeros(tiny.d_vocab))
-    x = gaussian(3, tiny.d_model)
-    centred = x - x.mean(dim=1, keepdim=True)
-    logits = (centred * FinalNorm(tiny).gain) @ tiny.unembedding.detach().T
+def test_folded_is_how_the_papers_process_weights(architecture: fm.Model) -> None:
+    """Differences of logits stay what they were: folding and centring change nothing that softmax sees. Under RMSNorm
+    a token's own mean stays, since the norm does not take it out."""
+    folded, centred = read_unembedding(architecture), architecture.centred
+    found = folded.tokens
+    assert folded.centred == centred
+    assert allclose(found.mean(dim=0), torch.zeros(architecture.d_model))
+    assert (float(found.mean(dim=1).abs().max()) < 1e-5) == centred
+    x = gaussian(3, architecture.d_model)
+    seen = x - x.mean(dim=1, keepdim=True) if centred else x
+    logits = (seen * FinalNorm(architecture).gain) @ architecture.unembedding.detach().T
     mine = x @ found.T
     assert allclose(mine - mine[:, :1], logits - logits[:, :1], 1e-5)
 
@@ -133,6 +138,29 @@ def test_null_space_is_of_the_svd(tiny: fm.Model) -> None:
     inside, outside = torch.from_numpy(vt[-2:-1].copy()), torch.from_numpy(vt[:1].copy())
     assert allclose(found.share(torch.cat([inside, outside]).float()), [1.0, 0.0], 1e-5)
     assert np.isnan(found.share(torch.zeros(1, tiny.d_model))[0])
+
+
+def test_null_space_without_centring(gated: fm.Model) -> None:
+    """Under RMSNorm W_U's last singular vectors as they are: (1, …, 1) is one direction among others, and all count."""
+    folded = read_unembedding(gated)
+    found = null_space(folded, 3)
+    _, singular, vt = np.linalg.svd(folded.tokens.double().numpy(), full_matrices=False)
+    assert singular[-1] > 1e-3
+    assert allclose(found.basis @ found.basis.T, vt[-3:].T @ vt[-3:], 1e-5)
+    assert found.largest == pytest.approx(singular[-3], rel=1e-4)
+    assert null_space(folded, gated.d_model).share(torch.eye(gated.d_model)) == pytest.approx(np.ones(gated.d_model))
+    assert null_space(folded, 3).share(torch.ones(1, gated.d_model))[0] < 0.99
+    with refuses(InputError, ValueError, "null_dimension", "16", "17"):
+        null_space(folded, 17)
+
+
+def test_values_of_gated_models(gated: fm.Model) -> None:
+    """With the gain of a norm behind the FFN and no mean taken out; and random directions have theirs too."""
+    values, post = gated.ffn[1].values.detach(), gated.norm_after(1)
+    assert allclose(written(gated, 1, "folded"), values if post is None else values * post.gain)
+    assert torch.equal(written(gated, 1, "raw"), values)
+    folded = read_unembedding(gated)
+    assert variance_null(folded) != variance_null(replace(folded, centred=True))
 
 
 def test_null_dimension_is_the_papers(tiny: fm.Model) -> None:

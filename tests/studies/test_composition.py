@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.models.writes import passed_on
 from ffnmem.scanning import Store
 from ffnmem.studies.agreement import predictions, unigram
 from ffnmem.studies.composition import (
@@ -20,9 +21,10 @@ from ffnmem.studies.composition import (
     refinement_table,
     update_table,
 )
-from ffnmem.studies.positions import Layer, Lens
+from ffnmem.studies.positions import Layer, Lens, Positions
 from ffnmem.studies.prefixes import Places, random_places
-from ffnmem.studies.updates import updates_needed
+from ffnmem.studies.updates import SHARES, updates_needed
+from tests.helpers import allclose
 
 NOTHING = np.zeros((0, 64), np.int64)
 
@@ -44,13 +46,25 @@ def readings(tiny: fm.Model, places: Places, tops: list[np.ndarray]) -> Readings
 
 def test_readings_of_single_prompts(tiny: fm.Model, places: Places, tops: list[np.ndarray], readings: Readings) -> None:
     """Every number of every layer, from a capture of the prefix alone."""
+    check_readings(tiny, places, tops, readings)
+
+
+def test_readings_of_gated_models(gated: fm.Model, gated_store: Store) -> None:
+    """The same with gates, RMSNorm, and what a norm behind the FFN lets through as the FFN's write."""
+    places = random_places(gated_store, 25, 1)
+    tops = [predictions(gated, layer, NOTHING).token for layer in range(2)]
+    check_readings(gated, places, tops, read_positions(gated, places, tops, lead=1, updates=10))
+
+
+def check_readings(tiny: fm.Model, places: Places, tops: list[np.ndarray], readings: Readings) -> None:
     lens = Lens(tiny)
     predicted: list[list[set[int]]] = [[], []]
     for row, prefix in enumerate(places.prefixes):
         captured = fm.capture(tiny, prefix.tolist(), logits=True)
         assert captured.residual is not None
-        assert captured.residual.position is not None
-        stream = captured.residual.embedding[0, -1] + captured.residual.position[0, -1]
+        stream = captured.residual.embedding[0, -1]
+        if captured.residual.position is not None:
+            stream = stream + captured.residual.position[0, -1]
         final = int(captured.logits_at(0, -1).argmax())
         assert readings.final[row] == final
         assert readings.lengths[row] == len(prefix) - 1
@@ -59,7 +73,8 @@ def test_readings_of_single_prompts(tiny: fm.Model, places: Places, tops: list[n
             logits = lens.logits(stream.unsqueeze(0))[0]
             assert readings.residual[row, layer] == int(logits.argmax())
             assert readings.probability[row, layer] == pytest.approx(float(logits.softmax(-1)[final]), abs=1e-5)
-            y = captured.ffn_out[layer][0, -1]
+            norm = tiny.norm_after(layer)
+            y = captured.ffn_out[layer][0, -1] if norm is None else norm(captured.ffn_out[layer][0, -1])
             written = int(lens.written(y.unsqueeze(0)).argmax())
             assert readings.ffn[row, layer] == written
             stream = stream + y
@@ -87,6 +102,27 @@ def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: R
             by_output, by_weight = updates_needed(m, tiny.ffn[layer].values.detach().numpy())
             assert np.abs(readings.by_output[place, layer] - by_output[0]).max() <= 1  # rounding at a border
             assert np.abs(readings.by_weight[place, layer] - by_weight[0]).max() <= 1
+
+
+def test_sub_updates_make_up_what_the_stream_gets(gated: fm.Model, gated_store: Store) -> None:
+    """Σ mᵢvᵢ with the gain of a norm behind the FFN is what the FFN adds, but for that norm's scale, which no share of
+    it sees; bare values would add up to something else."""
+    places = random_places(gated_store, 6, 2)
+    reader = Positions(gated)
+    shares = read_positions(gated, places, [np.zeros(64, np.int64)] * 2, lead=1, updates=6).by_output
+    for row, prefix in enumerate(places.prefixes):
+        for index, layer in enumerate(
+            reader.layers(torch.tensor(prefix).unsqueeze(0), torch.tensor([len(prefix) - 1]))
+        ):
+            terms = layer.coefficients[0, :, None] * passed_on(gated, index, gated.ffn[index].values.detach())
+            total, added = terms.sum(dim=0), layer.ffn[0]
+            assert allclose(total / total.norm(), added / added.norm(), 1e-4)
+            order = terms.norm(dim=1).argsort(descending=True)
+            left = [
+                float((total - terms[order[:k]].sum(dim=0)).square().sum() / total.square().sum()) for k in range(65)
+            ]
+            expected = [next(k for k in range(65) if left[k] <= 1 - share) for share in SHARES]
+            assert np.abs(shares[row, index] - expected).max() <= 1  # rounding at a border
 
 
 def test_members() -> None:

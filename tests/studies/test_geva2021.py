@@ -152,3 +152,14 @@ def test_more_than_there_is(tiny: fm.Model, tiny_store: Store) -> None:
     assert found.table("composition")["positions"].tolist() == [len(tiny_store.sequences)] * 2
     assert set(found.table("updates")["positions"]) == {len(tiny_store.sequences)}
     assert found.settings["positions"] == len(tiny_store.sequences)
+
+
+def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
+    """Every table of a model with gates and RMSNorm, whose last layer still ends in the model's own answer."""
+    found = geva2021.study(gated, gated_store, seed=2, **FEW)
+    composition, refinement = found.table("composition"), found.table("refinement")
+    assert (composition["active_share"].between(0.2, 0.8)).all()  # both signs, half of each by chance
+    assert (composition["zero_agreement"] <= composition["zero_agreement_active"]).all()
+    assert refinement[["residual", "agreement", "composition", "ffn"]].sum(axis=1).tolist() == pytest.approx([1, 1])
+    assert found.table("changes")["keys"].sum() > 0
+    assert found.table("summary").notna().all().all()

@@ -13,7 +13,17 @@ from ffnmem.errors import InputError
 from ffnmem.scanning import Store
 from ffnmem.semantics.role_rules import ROLES
 from ffnmem.studies import gurnee2024
-from ffnmem.studies.gurnee2024 import EXAMPLES, QUANTILES, draw_norm_variance, draw_signs, ends, sign_table, spelled
+from ffnmem.studies.gurnee2024 import (
+    EXAMPLES,
+    GATE_STATISTICS,
+    QUANTILES,
+    STATISTICS,
+    draw_norm_variance,
+    draw_signs,
+    ends,
+    sign_table,
+    spelled,
+)
 from ffnmem.studies.study import Study
 from tests.helpers import allclose, refuses
 
@@ -142,3 +152,14 @@ def test_refusals(tiny_store: Store, atlas: fm.Model, tiny: fm.Model) -> None:
         gurnee2024.study(atlas, tiny_store)
     with refuses(InputError, ValueError, "basis", "'flat'"):
         gurnee2024.study(tiny, tiny_store, basis="flat")
+
+
+def test_gated_models(gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store) -> None:
+    """The gate's cosines among the statistics; prediction and suppression whichever way a neuron is written."""
+    one, other = (gurnee2024.study(*pair, **LOOSE) for pair in ((gated, gated_store), (turned, turned_store)))
+    assert set(one.table("statistics")["statistic"]) == {*STATISTICS, *GATE_STATISTICS}
+    for name in ("summary", "signs"):
+        pd.testing.assert_frame_equal(one.table(name), other.table(name))
+    assert one.table("summary")[["prediction", "suppression"]].sum().min() > 0
+    for figure in one.figures:
+        assert figure.draw(Canvas().add_subplot()).get_title(loc="left")

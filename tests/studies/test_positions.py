@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import ffnmem as fm
 from ffnmem.errors import HookError
+from ffnmem.models.layout import inner
+from ffnmem.models.writes import passed_on
 from ffnmem.studies import positions as module
 from ffnmem.studies.positions import Lens, Positions
 from ffnmem.studies.prefixes import batches
+from tests.architectures import DECODERS
 from tests.helpers import OTHER_PROMPT, PROMPT, allclose, hook_count
 
 
 def test_layers_are_the_bridges(architecture: fm.Model) -> None:
-    """Coefficients, FFN outputs and residual streams of every layer, at the last token of prompts of two lengths."""
+    """Coefficients, what FFNs add and residual streams of every layer, at the last token of prompts of two lengths."""
     texts = [PROMPT, OTHER_PROMPT, PROMPT]
     prompts = [architecture.tokenize(text) for text in texts]
     captured = fm.capture(architecture, texts)
@@ -32,9 +37,14 @@ def test_layers_are_the_bridges(architecture: fm.Model) -> None:
             for layer in range(architecture.n_layers):
                 stream += captured.residual.attention[layer][row, last]
                 assert allclose(found[layer].residual[place], stream, 1e-5)
-                stream += captured.ffn_out[layer][row, last]
+                added = captured.ffn_out[layer][row, last]
+                post = architecture.layout.blocks[layer].post
+                if post is not None:  # a norm behind the FFN, as Gemma 2 has it
+                    with torch.no_grad():
+                        added = inner(post)(added)
+                stream += added
                 assert allclose(found[layer].coefficients[place], captured.coefficients[layer][row, last], 1e-5)
-                assert allclose(found[layer].ffn[place], captured.ffn_out[layer][row, last], 1e-5)
+                assert allclose(found[layer].ffn[place], added, 1e-5)
                 assert allclose(found[layer].out[place], stream, 1e-5)
             seen += 1
     assert seen == len(prompts)
@@ -53,11 +63,30 @@ def test_lens_ends_in_the_models_own_logits(architecture: fm.Model) -> None:
     assert allclose(probability, captured.logits[0].softmax(-1).max(-1).values, 1e-5)
 
 
+@pytest.mark.parametrize("name", ["Granite", "OLMo 2", "StableLM parallel", "Gemma 3", "Cohere"])
+def test_other_ways_to_add_up(name: str, tokenizer: Any) -> None:
+    """Writes that are scaled, normed behind, or added beside attention's: each layer begins where the last one ended,
+    and what stands after the last is read as the model reads it."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+    captured = fm.capture(model, PROMPT, logits=True)
+    assert captured.residual is not None
+    assert captured.logits is not None
+    layers = Positions(model).layers(captured.tokens, torch.tensor([captured.length() - 1]))
+    stream = captured.residual.embedding[0, -1]
+    for layer, found in enumerate(layers):
+        assert allclose(found.residual[0], stream + captured.residual.attention[layer][0, -1], 1e-4)
+        assert allclose(found.coefficients[0], captured.coefficients[layer][0, -1], 1e-5)
+        stream = found.out[0]
+    assert allclose(Lens(model).logits(layers[-1].out)[0], captured.logits[0, -1], 1e-5)
+
+
 @pytest.mark.parametrize("basis", ["folded", "raw"])
-def test_writes_are_scored_as_projections_are(tiny: fm.Model, basis: str) -> None:
-    rows = fm.project(tiny, 1, k=1, basis=basis, side="value").query("sign == 'promoted'")
-    lens = Lens(tiny)
-    values = tiny.ffn[1].values.detach()
+def test_writes_are_scored_as_projections_are(architecture: fm.Model, basis: str) -> None:
+    """A write is a value as the stream gets it: through the gain of a norm behind the FFN, if it is folded."""
+    rows = fm.project(architecture, 1, k=1, basis=basis, side="value").query("sign == 'promoted'")
+    lens = Lens(architecture)
+    values = architecture.ffn[1].values.detach()
+    values = passed_on(architecture, 1, values) if basis == "folded" else values
     assert lens.top_written(values, basis).tolist() == rows["token_id"].tolist()
     assert allclose(lens.written(values, basis).max(dim=-1).values, rows["score"].to_numpy(), 1e-5)
 

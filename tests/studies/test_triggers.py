@@ -27,6 +27,17 @@ def coefficient(model: fm.Model, layer: int, neuron: int, ids: np.ndarray) -> fl
 
 def test_changes_are_those_of_single_prompts(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
     """First: after BOS. Last: the prefix without it. Random: one of those between, for each row."""
+    check_changes(tiny, tiny_store, trials)
+
+
+def test_changes_of_gated_coefficients(gated: fm.Model, gated_store: Store) -> None:
+    """Of the product of gate and key, from whole forward passes too; a trigger's coefficient is positive."""
+    trials = removal_trials(gated, gated_store, keys=12, prefixes=2, seed=5)
+    assert all((trial.frame["activation"] > 0).all() for trial in trials)
+    check_changes(gated, gated_store, trials)
+
+
+def check_changes(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
     checked = 0
     for layer, trial in enumerate(trials):
         for row in trial.frame.iloc[::8].itertuples():

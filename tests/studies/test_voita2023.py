@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Canvas
 
@@ -150,3 +151,37 @@ def test_refusals(tiny_store: Store, atlas: fm.Model, tiny: fm.Model) -> None:
         voita2023.study(tiny, tiny_store, coverage=float("nan"))
     with refuses(InputError, ValueError, "position", "nan"):
         voita2023.study(tiny, tiny_store, position=float("nan"))
+
+
+# -- gated models ------------------------------------------------------------------------------------------------------
+
+
+def test_gates_decide_who_is_dead_and_who_detects(
+    gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store
+) -> None:
+    """A gated neuron fires where its gate is open, whichever way key and value are written: all tables are the same,
+    and what a detector suppresses is what it writes against where it fires."""
+    one, other = (voita2023.study(*pair, **LOOSE) for pair in ((gated, gated_store), (turned, turned_store)))
+    for table in one.tables:
+        pd.testing.assert_frame_equal(table.frame, other.table(table.name), check_exact=False, rtol=1e-3, atol=1e-5)
+    assert len(one.table("detectors"))
+    stats = {layer: gated_store.stats(layer) for layer in range(2)}
+    for row in one.table("summary").to_dict("records"):
+        assert row["dead"] == stats[row["layer"]]["dead"].sum()
+
+
+def test_a_detectors_sign_is_that_of_its_mean_coefficient(gated: fm.Model, gated_store: Store) -> None:
+    """A value towards its triggers, with coefficients below 0, takes them away."""
+    unembedding = read_unembedding(gated).tokens.double()
+    ids = {spelled(gated.token_strings([token])): token for token in range(gated.d_vocab)}
+    signs = set()
+    for row in voita2023.study(gated, gated_store, **LOOSE).table("detectors").to_dict("records"):
+        value = written(gated, row["layer"], "folded")[row["neuron"]].double()
+        cosines = unembedding @ value / unembedding.norm(dim=1) / value.norm()
+        own = float(cosines[[ids[name] for name in row["triggers"].split("  ")]].mean() - cosines.mean())
+        sign = np.sign(gated_store.stats(row["layer"]).loc[row["neuron"], "mean"])
+        assert row["trigger_cosine"] == pytest.approx(sign * own, abs=1e-6)
+        ends = fm.project(gated, row["layer"], row["neuron"], k=1, side="value").set_index("sign")["token"]
+        assert row["promoted"].split("  ")[0] == spelled([ends["promoted" if sign > 0 else "suppressed"]])
+        signs.add(sign)
+    assert signs == {-1.0, 1.0}

@@ -16,6 +16,7 @@ from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary import BLOCK, Scorer, extremes, projection
 from ffnmem.vocabulary.projection import GROUP, project_blocks
+from ffnmem.vocabulary.vectors import sides_of
 from tests.helpers import Pair, allclose, build_gpt2, refuses
 
 COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis"]
@@ -23,20 +24,33 @@ COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "scor
 
 def naive(model: fm.Model, layer: int, neuron: int, side: str, basis: str) -> torch.Tensor:
     """One neuron's score of every token, written out."""
+    block, final = model.layout.blocks[layer], model.layout.final_norm
+
+    def gain(norm: Any) -> torch.Tensor:
+        return inner(norm).weight.detach() + (1.0 if "Gemma" in model.architecture else 0.0)
+
+    def centre(vector: torch.Tensor) -> torch.Tensor:
+        return vector - vector.mean() if isinstance(inner(final), torch.nn.LayerNorm) else vector
+
     if side == "value":
         vector, tokens = model.ffn[layer].values[neuron].detach(), model.unembedding.detach()
-        gain = inner(model.layout.final_norm).weight.detach()
-        return tokens @ ((vector - vector.mean()) * gain if basis == "folded" else vector)
-    vector, tokens = model.ffn[layer].keys[neuron].detach(), model.embedding.detach()
-    gain = inner(model.layout.blocks[layer].norm).weight.detach()
-    return tokens @ (vector * gain - (vector * gain).mean() if basis == "folded" else vector)
+        behind = vector if block.post is None else vector * gain(block.post)
+        return tokens @ (centre(behind) * gain(final) if basis == "folded" else vector)
+    matrix = model.ffn[layer].gates if side == "gate" else model.ffn[layer].keys
+    assert matrix is not None
+    vector, tokens = matrix[neuron].detach(), model.embedding.detach()
+    return tokens @ (centre(vector * gain(block.norm)) if basis == "folded" else vector)
 
 
 @pytest.mark.parametrize("basis", ["folded", "raw"])
-@pytest.mark.parametrize("side", ["value", "key"])
+@pytest.mark.parametrize("side", ["value", "key", "gate"])
 def test_equals_the_naive_way(pair64: Pair, side: str, basis: str) -> None:
     """A neuron would be said to write what it does not: wrong gain, wrong matrix, wrong end of the ranking."""
     model = pair64.model
+    if side not in sides_of(model):
+        with refuses(InputError, ValueError, "no gates"):
+            fm.project(model, 1, 3, side=side)
+        return
     table = fm.project(model, 1, [3, 17], k=5, basis=basis, side=side)
     assert list(table.columns) == COLUMNS
     assert set(table["basis"]) == {basis}
@@ -52,7 +66,7 @@ def test_equals_the_naive_way(pair64: Pair, side: str, basis: str) -> None:
 @pytest.mark.parametrize("basis", ["folded", "raw"])
 def test_scores_are_exact_in_float32(pair: Pair, basis: str) -> None:
     """A shortcut in half precision would mix up neighbours in the ranking."""
-    for side in ("value", "key"):
+    for side in sides_of(pair.model):
         for row in fm.project(pair.model, 0, 5, k=3, basis=basis, side=side).itertuples():
             assert allclose(row.score, naive(pair.model, 0, 5, side, basis)[row.token_id], 1e-6)
 
@@ -78,16 +92,23 @@ def test_the_bases_differ(tiny: fm.Model) -> None:
 
 
 def test_a_values_folded_score_is_its_effect(pair64: Pair) -> None:
-    """The two tools would disagree: a neuron's logit is its coefficient times its folded score over the scale."""
+    """The two tools would disagree: a neuron's logit is its coefficient times its folded score over the scale.
+
+    The scale is the final norm's, and with a norm behind the FFN (Gemma 2) each layer's own besides.
+    """
     model = pair64.model
     attribution = fm.attribute(fm.capture(model, "The Eiffel Tower is in"), " Paris", " Rome")
     paris, rome = model.token_id(" Paris"), model.token_id(" Rome")
     scores = torch.stack([naive(model, layer, n, "value", "folded") for layer in range(2) for n in range(64)])
     effect = attribution.coefficients[0].flatten() * (scores[:, paris] - scores[:, rome])
     logits = attribution.neuron_logits[0].flatten()
-    ratio = logits / effect
-    usable = effect.abs() > 1e-6
-    assert allclose(ratio[usable], torch.full_like(ratio[usable], float(ratio[usable][0])), 1e-8)
+    ratio = (logits / effect).reshape(2, 64)
+    usable = (effect.abs() > 1e-6).reshape(2, 64)
+    scales = [ratio[layer][usable[layer]] for layer in range(2)]
+    if model.norm_after(0) is None:
+        scales = [torch.cat(scales)]
+    for scale in scales:
+        assert allclose(scale, torch.full_like(scale, float(scale[0])), 1e-8)
 
 
 def test_ties_go_by_token_id(make_tiny: Callable[..., fm.Model]) -> None:

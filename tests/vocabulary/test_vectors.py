@@ -37,10 +37,27 @@ def test_sides_meet_their_matrix(pair: Pair) -> None:
     assert torch.equal(side_tokens(pair.model, "key"), pair.model.embedding.detach())
 
 
-def test_sides() -> None:
-    assert check_sides("key") == ["key"]
-    assert check_sides(("key", "value", "key")) == ["key", "value"]
+def test_sides(architecture: fm.Model) -> None:
+    assert check_sides("key", architecture) == ["key"]
+    assert check_sides(("key", "value", "key"), architecture) == ["key", "value"]
+    assert check_sides(None, architecture) == ["value", "key", *["gate"] * architecture.gated]
     with refuses(InputError, ValueError, "no side"):
-        check_sides([])
+        check_sides([], architecture)
     with refuses(InputError, ValueError, "'both'", "'value'"):
-        check_sides("both")
+        check_sides("both", architecture)
+
+
+def test_gates(architecture: fm.Model) -> None:
+    """A gate read through another norm than its key, or the gates of a model that has none taken for its keys."""
+    if not architecture.gated:
+        with refuses(InputError, ValueError, "no gates"):
+            side_vectors(architecture, 0, [3], "gate", "folded")
+        return
+    gates = architecture.ffn[0].gates
+    assert gates is not None
+    assert torch.equal(side_vectors(architecture, 0, [3], "gate", "raw")[0], gates[3].detach())
+    ratio = side_vectors(architecture, 0, [3], "gate", "folded")[0] / gates[3].detach()
+    assert allclose(
+        ratio, side_vectors(architecture, 0, [3], "key", "folded")[0] / architecture.ffn[0].keys[3].detach()
+    )
+    assert torch.equal(side_tokens(architecture, "gate"), architecture.embedding.detach())

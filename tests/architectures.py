@@ -1,0 +1,92 @@
+"""Every architecture that is described, at toy size with random weights, as Hugging Face builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import transformers
+
+from .helpers import (
+    ARCHITECTURES,
+    build,
+    build_gemma2,
+    build_gpt2,
+    build_gpt_neo,
+    build_gpt_neox,
+    build_opt,
+    randomise,
+    shared_sizes,
+)
+
+GPT_SIZES = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_inner": 64, "n_positions": 32}
+FALCON = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+PLAIN = {"intermediate_size": 64, "num_key_value_heads": 2}
+
+
+def gpt_like(kind: str, **changes: Any) -> Any:
+    """A model whose config has GPT-2's names for sizes."""
+    config = getattr(transformers, f"{kind}Config")
+    sizes = {**GPT_SIZES, **shared_sizes(), **changes}
+    return randomise(getattr(transformers, f"{kind}ForCausalLM")(config(**sizes)))
+
+
+def build_falcon(**changes: Any) -> Any:
+    config = transformers.FalconConfig(**{**FALCON, **shared_sizes(), **changes})
+    return randomise(transformers.FalconForCausalLM(config))
+
+
+def build_bloom() -> Any:
+    config = transformers.BloomConfig(hidden_size=16, n_layer=2, n_head=2, **shared_sizes())
+    return randomise(transformers.BloomForCausalLM(config))
+
+
+def build_mpt() -> Any:
+    sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2, "max_seq_len": 32, "vocab_size": shared_sizes()["vocab_size"]}
+    return randomise(transformers.MptForCausalLM(transformers.MptConfig(**sizes)))
+
+
+DECODERS: dict[str, Callable[[], Any]] = {
+    "GPT-2": build_gpt2,
+    "GPT-2 untied": lambda: build_gpt2(tie_word_embeddings=False),
+    "GPT-Neo": build_gpt_neo,
+    "GPT-J": lambda: gpt_like("GPTJ", rotary_dim=4),
+    "CodeGen": lambda: gpt_like("CodeGen", rotary_dim=4, n_head=4, n_ctx=32),
+    "StarCoder": lambda: gpt_like("GPTBigCode"),
+    "Pythia": build_gpt_neox,
+    "GPT-NeoX sequential": lambda: build_gpt_neox(use_parallel_residual=False),
+    "OPT": build_opt,
+    "OPT without biases": ARCHITECTURES["opt without biases"],
+    "Phi 2": lambda: build("Phi", **PLAIN),
+    "Bloom": build_bloom,
+    "Falcon 7B": build_falcon,
+    "Falcon 40B": lambda: build_falcon(new_decoder_architecture=True, num_kv_heads=1),
+    "Falcon sequential": lambda: build_falcon(parallel_attn=False, bias=True),
+    "MPT": build_mpt,
+    "StarCoder 2": lambda: build("Starcoder2"),
+    "Nemotron": lambda: build("Nemotron"),
+    "Arcee": lambda: build("Arcee"),
+    "Llama": lambda: build("Llama"),
+    "Llama tied, with biases": lambda: build("Llama", tie_word_embeddings=True, mlp_bias=True, attention_bias=True),
+    "Mistral": lambda: build("Mistral", sliding_window=4),
+    "Qwen 2": lambda: build("Qwen2"),
+    "Qwen 3": lambda: build("Qwen3", head_dim=8),
+    "SmolLM 3": lambda: build("SmolLM3", layer_types=None),
+    "Phi 3": lambda: build("Phi3"),
+    "Gemma": lambda: build("Gemma", head_dim=8),
+    "Gemma 2": build_gemma2,
+    "Gemma 3": lambda: build(
+        "Gemma3", head_dim=8, sliding_window=4, layer_types=["sliding_attention", "full_attention"]
+    ),
+    "StableLM": lambda: build("StableLm"),
+    "StableLM parallel": lambda: build("StableLm", use_parallel_residual=True),
+    "Granite": lambda: build(
+        "Granite", residual_multiplier=0.3, logits_scaling=4.0, embedding_multiplier=3.0, attention_multiplier=0.2
+    ),
+    "OLMo": lambda: build("Olmo"),
+    "OLMo 2": lambda: build("Olmo2"),
+    "OLMo 3": lambda: build("Olmo3", sliding_window=4),
+    "Cohere": lambda: build("Cohere"),
+    "Cohere 2": lambda: build("Cohere2", head_dim=8),
+}
+"""By a name for people. Sizes are small, and what an architecture has of its own is switched on."""

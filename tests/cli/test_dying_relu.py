@@ -1,0 +1,62 @@
+"""``ffnmem dying-relu``: the library's experiment in every form, and what it refuses."""
+
+from __future__ import annotations
+
+import inspect
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ffnmem.cli import cli
+from ffnmem.cli.dying_relu import ACTIVATIONS, OPTIMISERS
+from ffnmem.health import dying as library
+from ffnmem.health import dying_relu
+from tests.cli.running import data, mistake, run, table
+
+ARGUMENTS = ("dying-relu", "--steps", 20, "--seed", 2)
+
+
+def test_choices_are_the_librarys() -> None:
+    """They are written twice, because the library's need torch."""
+    assert tuple(library.OPTIMISERS) == OPTIMISERS
+    assert library.ACTIVATIONS == ACTIVATIONS
+    options = {p.name: p.default for p in cli.commands["dying-relu"].params}
+    theirs = inspect.signature(dying_relu).parameters
+    for name in ("steps", "share", "depth", "optimiser", "seed"):
+        assert options[name] == theirs[name].default
+
+
+def test_the_librarys() -> None:
+    """Every way of printing says what the library's tables say."""
+    mine = dying_relu(steps=20, seed=2)
+    assert data(*ARGUMENTS) == mine.to_dict()
+    frame = pd.read_csv(io.StringIO(run(*ARGUMENTS, "--csv").stdout))
+    pd.testing.assert_frame_equal(frame, mine.frame, check_dtype=False)
+    out = table(*ARGUMENTS)
+    assert "32 of 64 neurons pushed" in out
+    assert "0, at every step" in out
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_all_or_none_pushed(share: float) -> None:
+    """Nothing to be dead is no mistake; every neuron dead leaves only the bias to learn."""
+    out = " ".join(table(*ARGUMENTS, "--share", share, "--activation", "relu").split())
+    assert ("none was pushed" in out) == (share == 0)
+    assert ("64 of 64" in out) == (share == 1)
+
+
+def test_pictures(tmp_path: Path) -> None:
+    for share in (0.5, 0):
+        run(*ARGUMENTS, "--share", share, "--plot", tmp_path / f"{share}.png")
+        assert (tmp_path / f"{share}.png").stat().st_size > 1000
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    mistake("dying-relu", "--share", 2, named=("share", "2"))
+    mistake("dying-relu", "--depth", "nan", named=("depth",))
+    mistake("dying-relu", "--activation", "mish", named=("mish", "gelu"))
+    mistake("dying-relu", "--optimiser", "lbfgs", named=("lbfgs", "adam"))
+    mistake("dying-relu", "--steps", 0, named=("--steps",))
+    mistake("dying-relu", "--plot", tmp_path / "x.gif", named=("x.gif",))

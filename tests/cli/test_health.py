@@ -1,0 +1,88 @@
+"""``ffnmem health``: the library's numbers in every form, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.health import flags_of, neuron_table
+from ffnmem.cli.tables import console
+from ffnmem.health import NeuronHealth, neuron_health
+from tests.cli.running import data, mistake, run, table
+from tests.health.made import TEXTS, pushed
+from tests.scanning.texts import tiny_texts
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "corpus.txt"
+    path.write_text("\n\n".join(tiny_texts()), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def mine(tiny: fm.Model, corpus: Path) -> NeuronHealth:
+    return neuron_health(tiny, corpus, tokens=200, seed=1)
+
+
+@pytest.fixture
+def arguments(corpus: Path, tiny_folder: Path) -> tuple[object, ...]:
+    return ("health", corpus, "--model", tiny_folder, "--tokens", 200, "--seed", 1)
+
+
+def test_the_librarys(arguments: tuple[object, ...], mine: NeuronHealth) -> None:
+    """Every way of printing says what the library's tables say."""
+    found = data(*arguments, "--top", 2)
+    assert found["layers"] == mine.layers.to_dict("records")
+    assert found["neurons"] == mine.extremes(2).to_dict("records")
+    assert found["loss"] == mine.loss
+    assert found["provenance"]["seed"] == 1
+    frame = pd.read_csv(io.StringIO(run(*arguments, "--csv").stdout))
+    pd.testing.assert_frame_equal(frame, mine.neurons, check_dtype=False)
+    out = " ".join(table(*arguments).split())
+    assert f"{mine.positions} positions" in out
+    most = mine.extremes(1).iloc[0]
+    assert f"most gradient {most.layer}.{most.neuron} " in out
+    table(*arguments, width=120)
+
+
+def test_without_flow(arguments: tuple[object, ...]) -> None:
+    """Columns of the way back that was not run."""
+    out = table(*arguments, "--no-flow")
+    assert "dL/d" not in out
+    assert "most flat" in out
+    assert "flow_pre" not in run(*arguments, "--no-flow", "--csv").stdout
+
+
+def test_what_neurons_are(tokenizer: Any) -> None:
+    """A stuck neuron would look like any other in the table."""
+    model = pushed("opt", tokenizer, {(0, 3): -1000.0}, "float32")
+    found = neuron_health(model, TEXTS)
+    rows = found.neurons.to_dict("records")
+    assert flags_of(rows[3]) == ["dead", "stuck"]  # saturated goes without saying
+    assert flags_of({"dead": False, "stuck": False, "saturated": True}) == ["saturated"]
+    out = console()
+    with out.capture() as captured:
+        out.print(neuron_table(found, 3))
+    assert "dead, stuck" in captured.get()
+
+
+def test_all_and_pictures(arguments: tuple[object, ...], corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    whole = data("health", corpus, "--model", tiny_folder, "--all", "--no-flow", "--batch-tokens", 300)
+    assert whole["positions"] > 600
+    for option, name in (((), "both.png"), (("--no-flow",), "shares.svg")):
+        run(*arguments, *option, "--plot", tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_mistakes(arguments: tuple[object, ...], tmp_path: Path) -> None:
+    mistake(*arguments, "--all", named=("--all", "--tokens"))
+    mistake(*arguments, "--csv", "--top", 3, named=("--csv", "--top"))
+    mistake(*arguments, "--plot", tmp_path / "x.gif", named=("x.gif", ".png"))
+    mistake(*arguments, "--context", 900, named=("900", "32"))
+    mistake("health", tmp_path / "none.txt", "--model", arguments[3], named=("none.txt",))

@@ -1,0 +1,179 @@
+"""Every part of ffnmem on one model, against plain arithmetic or Hugging Face; what the README's table shows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+import ffnmem as fm
+from tests.architectures import DECODERS
+from tests.helpers import PROMPT, allclose
+from tests.scanning.texts import tiny_texts
+
+EXACT = 1e-12  # in float64, relative to the largest number
+HUGGING_FACE = 1e-5  # which rounds norms, rotations and softmax to float32 whatever the type
+# Asked at the subject's own last token: random attention carries hardly anything from one place to another.
+FACT = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome", id="eiffel")
+SOME = [text for text in tiny_texts() if len(text) < 90][:12]
+DESCENT = {"steps": 120, "clamp": 40.0, "decay": 0.0, "kl": 0.0, "stop": 0.05}
+
+
+class Examined:
+    """One architecture loaded from a folder in the hub's layout, in float64, and what was found."""
+
+    def __init__(self, name: str, folder: Path, tokenizer: Any) -> None:
+        self.name, self.folder, self.tokenizer = name, folder, tokenizer
+        self.hf: Any = DECODERS[name]()
+        self.hf.save_pretrained(folder / "hub")
+        tokenizer.save_pretrained(folder / "hub")
+        self.model = fm.load(folder / "hub", dtype="float64")
+        self.capture = fm.capture(self.model, PROMPT, logits=True)
+        self.moment = fm.second_moment(self.model, SOME)
+
+    def hugging_face(self, network: Any, tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            return network(input_ids=tokens).logits.double()
+
+    # -- one method a part; each raises AssertionError where something is off -------------------------------------
+
+    def load(self) -> None:
+        """The hub's own layout; the logits are Hugging Face's."""
+        theirs = self.hugging_face(copy.deepcopy(self.hf).double(), self.capture.tokens)
+        assert allclose(self.capture.logits, theirs, HUGGING_FACE)
+        assert self.model.layout.described
+
+    def capturing(self) -> None:
+        """Coefficients are what the views' keys, gates and activation give for what the FFN reads."""
+        for layer, ffn in enumerate(self.model.ffn):
+            x = self.capture.ffn_in[layer]
+            linear = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
+            if ffn.gates is None:
+                pre, m = linear, ACT2FN[ffn.activation](linear)
+            else:
+                pre = x @ ffn.gates.T + (0 if ffn.gate_bias is None else ffn.gate_bias)
+                m = ACT2FN[ffn.activation](pre) * linear
+                assert allclose(self.capture.linear[layer], linear, EXACT)
+            assert allclose(self.capture.pre[layer], pre, EXACT)
+            # Bloom has a tanh of its own, with constants of eight digits.
+            assert allclose(self.capture.coefficients[layer], m, 1e-7 if self.name == "Bloom" else EXACT)
+
+    def decompose(self) -> None:
+        """The shares of all memories and the bias sum to 1, and their writes to the FFN's output."""
+        for layer in range(self.model.n_layers):
+            frame = fm.decompose(self.capture, layer)
+            assert frame.attrs["error"] < EXACT
+            assert abs(frame["share"].sum() - 1) < 1e-10
+
+    def attribute(self) -> None:
+        """Components sum to the logit; so do the memories of all positions along the paths through attention."""
+        for found in (fm.attribute(self.capture, " Paris", " Rome"), fm.attribute_paths(self.capture, " Paris")):
+            assert found.error < EXACT * max(1.0, abs(found.logit))
+        cap, logit = self.model.layout.soft_cap, fm.attribute(self.capture, " Paris").logit
+        expected = self.capture.logits[0, -1, self.model.token_id(" Paris")]
+        assert allclose(logit if cap is None else cap * np.tanh(logit / cap), expected, EXACT)
+
+    def project(self) -> None:
+        """The first token of every side is that of a plain product with the norms' gains folded in."""
+        model, layer, neuron = self.model, 1, 5
+        ffn, final = model.ffn[layer], model.layout.norm(model.layout.final_norm, model.d_model)
+        value, before, after = ffn.values[neuron].detach(), model.norm_before(layer), model.norm_after(layer)
+        value = value if after is None else value * after.gain
+        sides = {"value": (final.centre(value) * final.gain, model.unembedding)}
+        for side, keys in (("key", ffn.keys), ("gate", ffn.gates)):
+            if keys is not None:
+                key = keys[neuron].detach()
+                sides[side] = (key if before is None else before.centre(key * before.gain), model.embedding)
+        frame = fm.project(model, layer, neuron, k=3)
+        assert set(frame["side"]) == set(sides)
+        for side, (vector, tokens) in sides.items():
+            rows = frame[(frame["side"] == side) & (frame["sign"] == "promoted")]
+            best = (tokens.detach() @ vector).topk(3)
+            assert rows["token_id"].tolist() == best.indices.tolist()
+            assert allclose(rows["score"].to_numpy(), best.values, EXACT)
+
+    def scan(self) -> None:
+        """A neuron's mean and largest coefficient are those of captures of the same texts."""
+        self.store = fm.scan(self.model, SOME, self.folder / "store", k=3, sample=6, draws=2, frequent=4)
+        stats = self.store.stats().set_index(["layer", "neuron"])
+        for layer, neuron in ((0, 3), (1, 40)):
+            seen = []
+            for text in SOME:
+                capture = fm.capture(self.model, text)
+                seen.append(capture.coefficients[layer][capture.content][:, neuron])
+            m = torch.cat(seen)
+            assert stats.loc[(layer, neuron), "count"] == len(m)
+            assert allclose(stats.loc[(layer, neuron), "mean"], m.mean(), 1e-5)
+            assert allclose(stats.loc[(layer, neuron), "max"], m.max(), 1e-5)
+
+    def polysemanticity(self) -> None:
+        """Every neuron asked for gets a verdict and its measures."""
+        frame = fm.polysemanticity(self.store, self.model, layers=[1], draws=20)
+        assert len(frame) == self.model.d_mlp
+        assert frame["verdict"].notna().all()
+
+    def intervene(self) -> None:
+        """Without a memory, the FFN's output lacks what it wrote, and nothing is left behind."""
+        layer, neuron = 1, 7
+        with fm.intervene(self.model, {(layer, neuron): 0.0}):
+            without = fm.capture(self.model, PROMPT)
+        lacking = self.capture.coefficients[layer][..., neuron : neuron + 1] * self.model.ffn[layer].values[neuron]
+        assert allclose(self.capture.ffn_out[layer] - without.ffn_out[layer], lacking, EXACT)
+        again = fm.capture(self.model, PROMPT, logits=True)
+        assert torch.equal(again.logits, self.capture.logits)
+
+    def trace(self) -> None:
+        """Restoring the last state gives the clean answer back; restoring before the noise gives nothing."""
+        trace = fm.trace_fact(self.model, PROMPT, "Eiffel Tower", noise=2.0, samples=3)
+        state = trace.indirect("state")
+        assert allclose(state[-1, -1], trace.total, 1e-6)
+        assert (state[:, : trace.subject.start] == 0).all()
+        assert allclose(trace.clean, self.capture.logits[0, -1].softmax(-1).max(), 1e-5)
+
+    def edit(self) -> None:
+        """The edit brings v* and so the target, and reverting gives every bit of every parameter back."""
+        model = self.model
+        before = {name: p.detach().clone() for name, p in model.bridge.original_model.named_parameters()}
+        self.rome = fm.rome(model, FACT, layer=0, moment=self.moment, contexts=("{}",), settings=DESCENT, force=True)
+        with self.rome.applied(model):
+            self.edited = fm.capture(model, FACT.text, logits=True)
+        clean = fm.capture(model, FACT.text, logits=True)
+        chances = [c.logits[0, -1].log_softmax(-1) for c in (clean, self.edited)]
+        rome, paris = (model.token_id(f" {word}") for word in ("Rome", "Paris"))
+        assert chances[1][rome] > chances[0][rome]
+        assert chances[1][rome] > chances[1][paris]
+        (change,) = self.rome.changes
+        at = self.edited.token_strings().index(" Tower")
+        written, key = (c[0][0, at] for c in (clean.ffn_out, clean.coefficients))
+        assert allclose(self.edited.ffn_out[0][0, at], written + (key @ change.left.T) @ change.right, 1e-10)
+        for name, p in model.bridge.original_model.named_parameters():
+            assert torch.equal(p, before[name]), name
+
+    def export(self) -> None:
+        """Another program loads the edited model and gets its logits."""
+        self.rome.export(self.model, self.folder / "edited")
+        network = transformers.AutoModelForCausalLM.from_pretrained(self.folder / "edited", dtype=torch.float64)
+        assert allclose(self.hugging_face(network, self.edited.tokens), self.edited.logits, HUGGING_FACE)
+
+
+PARTS: dict[str, Callable[[Examined], None]] = {
+    "load": Examined.load,
+    "capture": Examined.capturing,
+    "decompose": Examined.decompose,
+    "attribute": Examined.attribute,
+    "project": Examined.project,
+    "scan": Examined.scan,
+    "polysemanticity": Examined.polysemanticity,
+    "intervene": Examined.intervene,
+    "trace": Examined.trace,
+    "edit": Examined.edit,
+    "export": Examined.export,
+}
+"""In the order in which they run; later ones use what earlier ones made."""

@@ -1,0 +1,92 @@
+"""An anatomy as a table, as data and as words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.models.anatomy import Anatomy
+from ffnmem.models.dissecting import anatomy
+from tests.helpers import allclose
+
+
+@pytest.fixture(scope="module")
+def llama() -> Anatomy:
+    return anatomy({"model_type": "llama"})
+
+
+def test_the_table_is_the_ledgers(llama: Anatomy) -> None:
+    frame = llama.to_frame().set_index("component")
+    assert list(frame.index[2:4]) == ["attention", "FFN"]
+    assert frame.loc["FFN", "layer_parameters"] == 3 * 4096 * 11008
+    assert allclose(frame.loc["FFN", "share"], llama.ledger.ffn_share, 1e-12)
+
+
+def test_memories(llama: Anatomy) -> None:
+    """Memories would not account for the FFN: neurons times vectors is all of its weights but biases."""
+    assert (llama.vectors, llama.neurons) == (("key", "gate", "value"), 32 * 11008)
+    found = llama.to_dict()
+    assert (
+        found["memory"]["neurons"] * found["memory"]["weights_per_neuron"] == 32 * llama.ledger["FFN"].layer_parameters
+    )
+    assert sum(m["numbers"] for m in found["matrices"]) == 4 * 4096**2 + 3 * 4096 * 11008
+    classic = anatomy({"model_type": "gpt2"})
+    assert classic.vectors == ("key", "value")
+    assert 12 * classic.ledger["FFN"].layer_parameters == classic.neurons * (2 * 768 + 1) + 12 * 768
+
+
+@pytest.mark.parametrize(
+    ("d_mlp", "gated", "width", "words"),
+    [
+        (3072, False, 2048, "2,048 neurons"),
+        (1024, False, 768, "683 neurons; with 768, a multiple of 256, it has +12.5%"),
+        (11008, True, 16384, "16,512 neurons; with 16,384, a multiple of 256, this one has +0.8%"),
+        (64, True, 96, "96 neurons"),
+        (1, True, 1, "with 1, this one has +50.0%"),
+    ],
+)
+def test_parity_is_never_in_favour_of_the_gated(
+    llama: Anatomy, d_mlp: int, gated: bool, width: int, words: str
+) -> None:
+    """A comparison of both kinds would give the gated one less, or name a width that is not what it says."""
+    found = replace(llama, d_mlp=d_mlp, gated=gated)
+    assert (found.parity.d_mlp if gated else found.parity.h) == width
+    assert found.parity.difference >= 0
+    assert found.parity_words().endswith(words)
+
+
+def test_data_is_plain(llama: Anatomy, tiny: fm.Model) -> None:
+    """JSON would refuse it, or a number be lost on the way."""
+    for found in (llama, anatomy(tiny)):
+        read = json.loads(json.dumps(found.to_dict()))
+        assert read["parameters"] == sum(row["parameters"] for row in read["components"]) == found.parameters
+    assert read["provenance"]["fingerprint"] == tiny.fingerprint
+    assert read["formula_parameters"] == read["parameters"]
+    assert llama.to_dict()["provenance"] == {"model": "llama", "ffnmem": fm.__version__}
+
+
+def test_words(llama: Anatomy, tiny: fm.Model) -> None:
+    """What was counted would not be said, or a formula that disagrees be hidden."""
+    assert "no weights" in llama.summary()["counted"]
+    found = anatomy(tiny)
+    assert found.formula is not None
+    assert found.summary()["counted"].endswith(f"gives {found.parameters:,}")
+    cut = replace(found, ledger=replace(found.ledger, components=found.ledger.components[1:]))
+    assert f"{found.parameters - cut.parameters:,} more" in cut.summary()["counted"]
+    assert "no formula" in replace(found, formula=None).summary()["counted"]
+    assert "without weights" in replace(llama, counted="config").summary()["counted"]
+    assert llama.summary()["biases"] == "none"
+    assert found.summary()["unembedding"].endswith("(tied)")
+
+
+def test_displays(llama: Anatomy) -> None:
+    assert repr(llama).count("\n") == 0
+    assert "6,738,415,616" in repr(llama)
+    page = replace(llama, name="<b>x", activation="<i>")._repr_html_()
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "&lt;b&gt;x" in page
+    assert "352,256" in page

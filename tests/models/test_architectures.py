@@ -1,0 +1,102 @@
+"""Every described architecture through every part of ffnmem, and what others are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import ffnmem as fm
+from ffnmem.errors import UnsupportedModelError
+from ffnmem.models import layout
+from ffnmem.models.architectures import DESCRIBED, derived
+from ffnmem.models.norms import RMS
+from tests.architectures import DECODERS
+from tests.helpers import PROMPT, allclose, build, refuses
+from tests.models.examining import PARTS, Examined
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def examined(request: pytest.FixtureRequest, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Examined:
+    return Examined(request.param, tmp_path_factory.mktemp("architecture"), tokenizer)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_works(examined: Examined, part: str) -> None:
+    """See :mod:`tests.models.examining` for what is compared with what."""
+    PARTS[part](examined)
+
+
+def test_every_description_is_tried() -> None:
+    """A description that no model of the table has would be believed, not tested."""
+    tried = {type(build_decoder()).__name__ for build_decoder in DECODERS.values()}
+    assert tried == set(DESCRIBED)
+
+
+@pytest.fixture
+def undescribed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if ffnmem had never heard of any architecture."""
+    monkeypatch.setattr(layout, "DESCRIBED", {})
+
+
+@pytest.mark.usefixtures("undescribed")
+@pytest.mark.parametrize(
+    "name", ["GPT-2", "OPT", "Pythia", "GPT-J", "Llama", "Qwen 3", "Gemma 2", "OLMo 2", "Granite", "Cohere"]
+)
+def test_others_are_read_by_the_names_of_their_parts(name: str, tokenizer: Any) -> None:
+    """Whatever TransformerLens boots and is put together in a usual way works, and is exact too."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
+    assert not model.layout.described
+    capture = fm.capture(model, PROMPT)
+    assert max(fm.decompose(capture, layer).attrs["error"] for layer in range(2)) < 1e-12
+    assert fm.attribute(capture).error < 1e-10
+
+
+@pytest.mark.usefixtures("undescribed")
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("Bloom", "state its activation"), ("MPT", "state its activation")],
+)
+def test_what_is_put_together_otherwise_is_refused(name: str, what: str, tokenizer: Any) -> None:
+    """A multiplier that nobody told of would make every attribution wrong and nothing say so."""
+    with refuses(UnsupportedModelError, ValueError, what):
+        fm.load(DECODERS[name](), tokenizer=tokenizer)
+
+
+def test_derived_says_what_is_there() -> None:
+    parts = dict.fromkeys(("ln1", "attn", "mlp", "ln2_post"), torch.nn.Identity())
+    found = derived(parts, {"gate": torch.nn.Identity()}, RMS, SimpleNamespace(model_type="x", hidden_act="silu"))
+    assert (found.title, found.norm_kind, found.attention_norm, found.norm) == ("x", RMS, "ln1", "ln1")
+    assert (found.attention_post, found.post, found.gate, found.activation) == (None, "ln2_post", "gate", "hidden_act")
+
+
+def test_a_sliding_window_is_restarted_whole(tokenizer: Any) -> None:
+    """A cache of four positions would have forgotten what a later layer reads."""
+    model = fm.load(build("Mistral", sliding_window=4), tokenizer=tokenizer, dtype="float64")
+    trace = fm.trace_fact(model, PROMPT, "Eiffel Tower", noise=2.0, samples=2, kinds=("state",))
+    assert allclose(trace.indirect("state")[-1, -1], trace.total, 1e-6)
+
+
+def test_several_layers_of_one_edit_are_refused_behind_a_norm(tokenizer: Any) -> None:
+    """MEMIT hands on what is missing from layer to layer, which a norm behind the FFN would change."""
+    model = fm.load(DECODERS["Gemma 2"](), tokenizer=tokenizer)
+    fact = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome")
+    options: dict[str, Any] = {"moment": fm.second_moment(model, [PROMPT] * 4), "contexts": ("{}",), "force": True}
+    with refuses(UnsupportedModelError, ValueError, "layers=1"):
+        fm.memit(model, [fact], layer=1, layers=2, **options)
+    edit = fm.memit(model, [fact], layer=1, layers=1, **options)
+    assert [change.layer for change in edit.changes] == [1]
+
+
+def test_loading_from_the_hubs_layout_needs_no_architectures_field(tmp_path: Path, tokenizer: Any) -> None:
+    """A model in memory has none, and TransformerLens goes by it."""
+    model = build("Olmo2")
+    assert not model.config.architectures
+    assert fm.load(model, tokenizer=tokenizer).gated
+    assert not model.config.architectures  # the caller's own stays as it is
+    assert transformers.__version__
+    assert tmp_path.is_dir()

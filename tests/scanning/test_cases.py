@@ -1,0 +1,211 @@
+"""Sign cases: names, and gated stores against looking at every position with ``fm.capture``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.corpus import sequences
+from ffnmem.errors import InputError
+from ffnmem.scanning import passes
+from ffnmem.scanning.cases import CASES, COLUMNS, case_index, case_names, with_parts
+from ffnmem.scanning.statistics import GATE_STATS, STATS
+from tests.helpers import allclose, refuses
+from tests.scanning.corpora import SMALL, digests, texts
+from tests.scanning.gated import CORPUS, GATED, Everywhere, gated_store, load_gated, look_everywhere
+
+NEURONS = [0, 17, 63]
+
+
+@pytest.fixture(scope="module", params=GATED)
+def model(request: pytest.FixtureRequest) -> fm.Model:
+    return load_gated(request.param)
+
+
+@pytest.fixture(scope="module")
+def store(model: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+    return fm.scan(model, CORPUS, tmp_path_factory.mktemp("gated") / "store", **SMALL)
+
+
+@pytest.fixture(scope="module")
+def everywhere(model: fm.Model) -> Everywhere:
+    return look_everywhere(model, 1)
+
+
+def test_names_say_the_signs_and_zero_is_not_above() -> None:
+    gate, linear = np.array([1.0, 1.0, 0.0, -0.0]), np.array([2.0, 0.0, 1e-30, -3.0])
+    assert case_index(gate, linear).tolist() == [0, 1, 2, 3]
+    assert case_names(gate, linear) == list(CASES)
+    frame = with_parts(pd.DataFrame({"rank": [1, 2]}, index=[5, 9]), np.array([[1.0, -1.0], [1.0, 1.0]]))
+    assert frame["case"].tolist() == [CASES[0], CASES[2]]
+
+
+# -- known answers ---------------------------------------------------------------------------------------------------
+
+
+def test_counts_and_means_of_each_case(store: fm.Store, everywhere: Everywhere) -> None:
+    """A position in the wrong case; shares that do not sum to 1."""
+    stats = store.stats(1)
+    assert list(stats.columns) == ["layer", "neuron", *STATS, *GATE_STATS]
+    for index, column in enumerate(COLUMNS):
+        inside = everywhere.case(index)
+        assert allclose(stats[f"share_{column}"], inside.mean(0), 1e-9)
+        with np.errstate(invalid="ignore"):
+            mean = np.where(inside, everywhere.coefficient, 0.0).astype(np.float64).sum(0) / inside.sum(0)
+        known = inside.any(0)
+        assert (stats[f"mean_{column}"].isna().to_numpy() == ~known).all()
+        assert allclose(stats[f"mean_{column}"].to_numpy()[known], mean[known], 1e-6)
+    assert allclose(stats[[f"share_{column}" for column in COLUMNS]].sum(axis=1), np.ones(64), 1e-12)
+    counts = store.state.array("1.gate.case_counts")
+    assert (counts.sum(0) == store.n_tokens).all()
+    assert allclose(stats["firing_rate"], counts[:2].sum(0) / store.n_tokens, 1e-12)
+
+
+def test_moments_of_the_linear_part(store: fm.Store, everywhere: Everywhere) -> None:
+    stats, linear = store.stats(1), everywhere.linear.astype(np.float64)
+    centred, std = linear - linear.mean(0), linear.std(0)
+    expected = {
+        "mean": linear.mean(0),
+        "std": std,
+        "skewness": (centred**3).mean(0) / std**3,
+        "kurtosis": (centred**4).mean(0) / std**4 - 3,
+        "min": linear.min(0),
+        "max": linear.max(0),
+    }
+    for name, values in expected.items():
+        assert allclose(stats[f"linear_{name}"], values, 1e-4)
+
+
+@pytest.mark.parametrize("neuron", NEURONS)
+def test_examples_of_each_case(store: fm.Store, everywhere: Everywhere, neuron: int) -> None:
+    """The strongest sequences of each case, each at its strongest position of that case."""
+    for index, case in enumerate(CASES):
+        best: dict[int, float] = {}
+        inside = everywhere.case(index)[:, neuron]
+        for at in np.flatnonzero(inside).tolist():
+            size, number = abs(float(everywhere.coefficient[at, neuron])), int(everywhere.sequence[at])
+            best[number] = max(size, best.get(number, 0.0))
+        expected = sorted(best.values(), reverse=True)[: SMALL["k"]]
+        rows = store.examples(1, neuron, kind=case)
+        assert rows["rank"].tolist() == list(range(1, len(expected) + 1))
+        assert (rows["case"] == case).all()
+        assert rows["sequence"].is_unique
+        assert allclose(rows["activation"].abs(), expected, 1e-5)
+        # Sequences that begin alike differ by rounding alone: which comes first is the processor's.
+        for row in rows.itertuples():
+            (here,) = np.flatnonzero((everywhere.sequence == row.sequence) & (everywhere.position == row.position))
+            assert inside[here]
+            assert allclose(row.activation, everywhere.coefficient[here, neuron], 1e-5)
+            assert allclose(abs(row.activation), best[row.sequence], 1e-5)
+
+
+def test_every_example_has_its_gate_and_linear_part(store: fm.Store, everywhere: Everywhere) -> None:
+    """Another position's numbers beside a context, of whatever kind of example."""
+    places = {place: i for i, place in enumerate(zip(everywhere.sequence, everywhere.position, strict=True))}
+    for neuron in NEURONS:
+        frame = store.examples(1, neuron)
+        assert set(frame["kind"]) == {"top", "bottom", "quantile", "random", *CASES}
+        at = [places[place] for place in zip(frame["sequence"], frame["position"], strict=True)]
+        assert allclose(frame["activation"], everywhere.coefficient[at, neuron], 1e-5)
+        assert allclose(frame["gate"], everywhere.gate[at, neuron], 1e-5)
+        assert allclose(frame["linear"], everywhere.linear[at, neuron], 1e-5)
+        assert frame["case"].tolist() == case_names(frame["gate"].to_numpy(), frame["linear"].to_numpy())
+
+
+def test_both_keys_are_kept_in_tokens(model: fm.Model, store: fm.Store) -> None:
+    """A card would need the model, or show the gate as the key."""
+    kept, asked = store.values(1, 5), fm.project(model, 1, 5, k=10)
+    for side in ("value", "key", "gate"):
+        pair = (frame[frame["side"] == side].sort_values(["sign", "rank"]) for frame in (kept, asked))
+        assert len({tuple(frame["token_id"]) for frame in pair}) == 1
+    assert store.search("Paris")["side"].eq("value").all()
+
+
+# -- a scan in pieces ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_shards_give_the_bytes_of_one_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(sequences, "UNIT", 10)
+    model, corpus = load_gated("llama"), texts(30)
+    options = {"dtype": dtype, **SMALL}
+    whole = fm.scan(model, corpus, tmp_path / "whole", **options)
+    parts = [fm.scan(model, corpus, tmp_path / f"part{i}", shard=(i, 3), **options) for i in range(3)]
+    a, b, c = parts
+    one = fm.merge([c, a, b], tmp_path / "one")
+    other = fm.merge([b, fm.merge([a, c], tmp_path / "ac")], tmp_path / "other")
+    assert digests(one.folder) == digests(other.folder) == digests(whole.folder)
+    assert one.gated
+    one.verify()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_interrupted_scan_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    model = load_gated("llama")
+    options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
+    corpus = texts(24)
+    whole = fm.scan(model, corpus, tmp_path / "whole", **options)
+    run, calls = passes.run_layers, iter(range(10**6))
+
+    def stopping(*given: object) -> None:
+        if next(calls) % 9 == 8:
+            raise KeyboardInterrupt
+        run(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(passes, "run_layers", stopping)
+    for _ in range(100):
+        try:
+            again = fm.scan(model, corpus, tmp_path / "again", checkpoint_seconds=0.0, **options)
+        except KeyboardInterrupt:
+            continue
+        break
+    assert digests(again.folder) == digests(whole.folder)
+
+
+def test_after_a_bfloat16_pass_examples_are_exact(tmp_path: Path) -> None:
+    """Gate and linear part of the half-precision pass would be shown as exact, or in another case than theirs."""
+    half = gated_store("gemma2", tmp_path / "half", dtype="bfloat16")
+    full = gated_store("gemma2", tmp_path / "full")
+    agree = total = 0
+    for neuron in NEURONS:
+        a, b = half.examples(1, neuron), full.examples(1, neuron)
+        for kind in CASES:
+            mine, theirs = (frame[frame["kind"] == kind].set_index("sequence") for frame in (a, b))
+            assert (mine["case"] == kind).all()
+            assert (mine["activation"].abs().diff().dropna() <= 0).all()
+            both = mine.index.intersection(theirs.index)
+            agree, total = agree + len(both), total + len(theirs)
+            for name in ("activation", "gate", "linear", "position"):
+                assert allclose(mine.loc[both, name], theirs.loc[both, name], 1e-5)
+        mine, theirs = (frame[frame["kind"].isin(["quantile", "random"])] for frame in (a, b))
+        for name in ("gate", "linear"):
+            assert allclose(mine[name], theirs[name], 1e-5)
+    assert agree >= 0.9 * total
+
+
+# -- classic stores --------------------------------------------------------------------------------------------------
+
+
+def test_a_classic_store_has_nothing_of_it(tiny_store: fm.Store) -> None:
+    """Nor a byte more: an older version must go on reading it."""
+    assert not tiny_store.gated
+    assert list(tiny_store.stats().columns) == ["layer", "neuron", *STATS]
+    assert not {"gate", "linear", "case"} & set(tiny_store.examples(0, 0).columns)
+    assert set(tiny_store.values(0, 0)["side"]) == {"value"}
+    assert tiny_store.neuron(0, 0).cases == ()
+    assert tiny_store.manifest["schema"] == tiny_store.state.header["schema"] == 1
+    assert "gated" not in tiny_store.manifest
+    assert not any("gate" in name for name in tiny_store.state.header["checksums"])
+    with refuses(InputError, ValueError, CASES[0], "gated"):
+        tiny_store.examples(0, 0, kind=CASES[0])
+
+
+def test_a_gated_store_is_refused_by_versions_that_know_no_gates(store: fm.Store) -> None:
+    """They would read it without its cases, and merge it into one that has none."""
+    assert store.manifest["schema"] == store.state.header["schema"] == 2
+    with refuses(InputError, ValueError, "kind 'best'", *CASES):
+        store.examples(0, 0, kind="best")
