@@ -37,9 +37,9 @@ WHERE = ("values", "examples")
     type=click.Choice((*KINDS, *CASES)),
     metavar="KIND",
     multiple=True,
-    help='Which examples: "top" or "bottom" for the largest or smallest coefficients, "quantile" for random sequences by '
-    'quantile, "random" for random positions, or a sign case of a gated neuron, such as "gate+ linear-"; give it several '
-    "times for several.  [default: top, or the four cases of a gated neuron, and quantile]",
+    help='Which examples: "top" or "bottom" for the largest or smallest coefficients, "quantile" for random sequences '
+    'by quantile, "random" for random positions, or a sign case of a gated neuron, such as "gate+ linear-"; give it '
+    "several times for several.  [default: top, or the four cases of a gated neuron, and quantile]",
 )
 @click.option(
     "--top",
@@ -97,7 +97,6 @@ def neuron(
     Examples
       ffnmem neuron 3.17 --store runs/atlas
       ffnmem neuron 3.17 --store runs/atlas --kind bottom --kind random --top 5
-      ffnmem neuron 3.17 --store runs/llama --kind "gate- linear-"
       ffnmem neuron 3.17,0.18 --store runs/atlas --html neurons.html
       ffnmem neuron --search paris --where examples --store runs/atlas
 
