@@ -32,7 +32,7 @@ class Attribution:
         neuron_logits: ``[n, layer, d_mlp]``, what each neuron adds to the logit at each attributed position.
         coefficients: ``[n, layer, d_mlp]``, its coefficient there.
         component_logits: every component in the order of the residual stream.
-        logits: ``[n]``, the model's own logit of the target (minus the foil's).
+        logits: ``[n]``, the model's own logit of the target (minus the foil's); before a soft cap, where it has one.
         tokens: the prompt's tokens; positions: where the attribution is made; target_ids, target_tokens: of what.
         foil, foil_id: the foil's token and its id, or None.
     """

@@ -129,7 +129,7 @@ def attribute(
     row = capture.row(prompt)
     positions, targets = choose_targets(capture, target, position, prompt, first_token)
     foil_id = None if foil is None else capture.model.token_id(foil, first_token)
-    norm = FinalNorm(capture.model)
+    norm, cap = FinalNorm(capture.model), capture.model.layout.soft_cap
     final_in = at_least_float32(capture.residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
     scale = norm.scale(final_in).unsqueeze(-1)
@@ -148,7 +148,7 @@ def attribute(
         target_tokens=tuple(capture.model.token_strings(targets)),
         foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
         foil_id=foil_id,
-        provenance=capture.provenance,
+        provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
     )
 
 

@@ -36,8 +36,8 @@ def build_falcon(**changes: Any) -> Any:
     return randomise(transformers.FalconForCausalLM(config))
 
 
-def build_bloom() -> Any:
-    config = transformers.BloomConfig(hidden_size=16, n_layer=2, n_head=2, **shared_sizes())
+def build_bloom(**changes: Any) -> Any:
+    config = transformers.BloomConfig(hidden_size=16, n_layer=2, n_head=2, **shared_sizes(), **changes)
     return randomise(transformers.BloomForCausalLM(config))
 
 
@@ -73,6 +73,8 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "Qwen 3": lambda: build("Qwen3", head_dim=8),
     "SmolLM 3": lambda: build("SmolLM3", layer_types=None),
     "Phi 3": lambda: build("Phi3"),
+    "GLM": lambda: build("Glm", head_dim=8),
+    "GLM 4": lambda: build("Glm4", head_dim=8),
     "Gemma": lambda: build("Gemma", head_dim=8),
     "Gemma 2": build_gemma2,
     "Gemma 3": lambda: build(

@@ -238,8 +238,11 @@ class Pair:
 
     def uncapped(self, tokens: torch.Tensor) -> torch.Tensor:
         """Hugging Face's logits before a soft cap, which is what attribution explains."""
+        return self.before_cap(self.logits(tokens))
+
+    def before_cap(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits as they were before the model's soft cap, if it has one."""
         cap = getattr(self.hf.config, "final_logit_softcapping", None)
-        logits = self.logits(tokens)
         return logits if cap is None else cap * torch.atanh(logits / cap)
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:

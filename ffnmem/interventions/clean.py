@@ -14,7 +14,7 @@ from ..contributions import Target, choose_targets
 from ..errors import InputError
 from ..models import Model
 from ..models.bare_body import AGREE, HALF
-from ..models.final_norm import FinalNorm, at_least_float32
+from ..models.final_norm import FinalNorm, at_least_float32, model_logits
 from ..models.restarting import Restart
 from ..models.writes import pulled_through
 
@@ -41,13 +41,17 @@ class Question:
         return self.restart.coefficients[layer][-1]
 
     def scores(self, final: Float[Tensor, "rows d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """The target's logit (minus the foil's) and its log-probability, in float64, of what reaches the final norm."""
+        """The target's logit (minus the foil's) and its log-probability, in float64, of what reaches the final norm.
+
+        The logit is that of :func:`ffnmem.attribute`: before a soft cap, where the model has one.
+        """
         logits = self.restart.logits(final).double()
         target = logits[:, self.target]
-        return (
-            target if self.foil is None else target - logits[:, self.foil],
-            target - logits.logsumexp(-1),
-        )
+        log = target - logits.logsumexp(-1)
+        if self.model.layout.soft_cap is not None:
+            ids = torch.full((len(final),), self.target, device=final.device)
+            return model_logits(self.model, self.restart.replay.layers.final_norm(final), ids, self.foil), log
+        return target if self.foil is None else target - logits[:, self.foil], log
 
     def directions(self) -> list[Float[Tensor, " d_model"]]:
         """For each layer, what its FFN's output at the answer's position adds to the logit: u/σ, norms' scales frozen.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError, listed
 from ..hooks import OnTensor, listening
+from .architectures import setting
 from .layout import Block, inner
 from .model import Model
 from .norms import Norm, at_least_float32
@@ -64,8 +65,9 @@ def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
 
     Raises HookError if a layer does not give its pattern.
     """
-    if getattr(model.bridge.original_model.config, "clip_qkv", None) is not None:
-        raise UnsupportedModelError(f"{model.name} clips what its attention reads (clip_qkv), which is not linear")
+    clip = model.layout.architecture.clip
+    if setting(model.bridge.original_model.config, clip) is not None:
+        raise UnsupportedModelError(f"{model.name} clips what its attention reads ({clip}), which is not linear")
     patterns: dict[int, Tensor] = {}
     inputs: dict[int, Tensor] = {}
     written: dict[int, Tensor] = {}

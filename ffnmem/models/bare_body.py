@@ -161,7 +161,14 @@ class Plain:
         self.found = dict(network.named_modules())
 
     def __call__(self, module: nn.Module) -> nn.Module:
-        return self.found[self.names[id(inner(module))]]
+        path = self.names.get(id(inner(module)))
+        if path is None:
+            own = type(inner(module)).__name__
+            raise UnsupportedModelError(
+                f"{self.model.name} ({self.model.architecture}): a {own} of TransformerLens stands "
+                "in place of one of its own modules, so its layers cannot be run by themselves"
+            )
+        return self.found[path]
 
     def maybe(self, module: nn.Module | None) -> nn.Module | None:
         return None if module is None else self(module)
@@ -210,23 +217,27 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
         widen(network)
         plain = Plain(model, network)
         for block in model.layout.blocks:
-            plain(block.attention).register_forward_pre_hook(bounded_mask, with_kwargs=True)
+            bound_masks(model, plain(block.attention))
     return network.eval(), attention
 
 
-def bounded_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Masks of a float64 model for attention that takes its softmax in float32.
+def bound_masks(model: Model, attention: nn.Module) -> None:
+    """Let attention of a float64 model take its softmax in float32, as many do, without a pad becoming NaN.
 
     The lowest float64 would become −∞ there, and a pad that may look at nothing NaN: additive masks are kept within
-    float32, and where a mask says what to leave out (MPT), a pad may look at everything.
+    float32, and where a mask says what to leave out, a pad may look at everything.
     """
-    mask = kwargs.get("attention_mask")
-    if mask is None:
-        return args, kwargs
-    if mask.is_floating_point():
-        return args, {**kwargs, "attention_mask": mask.clamp(min=torch.finfo(torch.float32).min)}
-    leaves_out = type(module).__name__ == "MptAttention"
-    return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)} if leaves_out else kwargs
+    leaves_out = model.layout.architecture.mask_leaves_out
+
+    def bounded(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = kwargs.get("attention_mask")
+        if mask is None or not (mask.is_floating_point() or leaves_out):
+            return args, kwargs
+        if mask.is_floating_point():
+            return args, {**kwargs, "attention_mask": mask.clamp(min=torch.finfo(torch.float32).min)}
+        return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)}
+
+    attention.register_forward_pre_hook(bounded, with_kwargs=True)
 
 
 def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
@@ -279,6 +290,8 @@ def check_same(model: Model) -> None:
     with listening(inputs=[(ffn.project_out, keeper(ffn.layer)) for ffn in model.ffn]):
         model.body(tokens)
     BareBody(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
+    if len(expected) != model.n_layers:
+        raise HookError(f"{model.name}: only {len(expected)} of {model.n_layers} FFNs of the bridge ran")
     allowed = AGREE.get(model.dtype, HALF)
     for layer, theirs in expected.items():
         difference = (found[layer] - theirs).abs()

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError
 from ..hooks import OnTensor, listening
-from .bare_body import AGREE, HALF
+from .bare_body import AGREE
 from .layout import inner
 from .model import Model
-from .plain_layers import activation
+from .plain_layers import PlainLayers, activation
 
 PROBE = 8  # tokens
+HALF = 0.02  # of the largest number: rounding of half precision, and less than a multiplier that somebody would use
 
 
 def check_undescribed(model: Model) -> None:
@@ -22,7 +23,11 @@ def check_undescribed(model: Model) -> None:
     One pass over a few tokens: every FFN is computed again from keys, gates and values, every layer from what its
     attention and FFN write, and the logits from the final norm.
     """
-    found = Probe(model)
+    PlainLayers(model)  # whose modules must be found
+    try:
+        found = Probe(model)
+    except RuntimeError as error:
+        raise UnsupportedModelError(f"{model.name} ({model.architecture}) does not run: {error}") from None
     for layer in range(model.n_layers):
         ffn, x = model.ffn[layer], found["ffn_in", layer]
         pre = product(x, ffn.activated, ffn.activated_bias)

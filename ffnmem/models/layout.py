@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..errors import ModelError, UnsupportedModelError
-from .architectures import DESCRIBED, Architecture, derived
+from .architectures import DESCRIBED, Architecture, derived, setting
 from .ffn_view import FFN
 from .norms import Norm, NormKind, computes, kind_of, width_of
 
@@ -95,10 +95,12 @@ def read_layout(bridge: Any, name: str) -> Layout:
     norm_kind = described.norm_kind if described is not None else kind_of(inner(children["ln_final"]))
     if norm_kind is None:
         raise UnsupportedModelError(f"{who} has {type(inner(children['ln_final'])).__name__} as its final norm")
-    found = described or derived(first, dict(first["mlp"].named_children()), norm_kind, config)
-    for field, reason in found.refused:
-        if getattr(config, field, None):
-            raise UnsupportedModelError(f"{who}: {reason}")
+    mlp = first["mlp"]
+    joint = getattr(mlp, "fused_attr", None)  # TransformerLens' name for it
+    found = described or derived(first, dict(mlp.named_children()), norm_kind, config, joint)
+    for refusal in found.refused:
+        if refusal.applies(config):
+            raise UnsupportedModelError(f"{who}: {refusal.reason}")
     scale = number(config, found.logit_scale) or 1.0
     layout = Layout(
         embedding=children["embed"],
@@ -119,7 +121,7 @@ def read_layout(bridge: Any, name: str) -> Layout:
 
 def number(config: Any, field: str) -> float | None:
     """A number of a config; None where it has none or the field is not named."""
-    found = getattr(config, field, None) if field else None
+    found = setting(config, field)
     return None if found is None else float(found)
 
 
@@ -129,8 +131,8 @@ def check_decoder(bridge: Any, children: dict[str, nn.Module], who: str) -> None
         raise UnsupportedModelError(f"{who} is an encoder-decoder model; ffnmem reads decoder-only language models")
     if "blocks" not in children or "unembed" not in children or bridge.cfg.attention_dir != "causal":
         raise UnsupportedModelError(f"{who} is not a decoder-only language model")
-    if getattr(config, "do_layer_norm_before", True) is False:
-        raise UnsupportedModelError(f"{who} normalises after its layers, not before")
+    if getattr(config, "text_config", None) is not None and getattr(config, "vision_config", None) is not None:
+        raise UnsupportedModelError(f"{who} is multimodal; ffnmem reads language models: load its text model by itself")
     if "ln_final" not in children:
         raise UnsupportedModelError(f"{who} has no final norm, which attribution needs")
 
@@ -150,6 +152,11 @@ def check_blocks(blocks: list[nn.Module], who: str) -> None:
         if mlp is None or not {"in", "out"} <= {part for part, _ in mlp.named_children()}:
             raise UnsupportedModelError(
                 f"{who} has no feed-forward network (MLP) with two projections in layer {layer}"
+            )
+        if getattr(mlp, "_use_processed_weights", False) and "gate" in dict(mlp.named_children()):
+            raise UnsupportedModelError(
+                f"{who} has gated FFNs in compatibility mode, which then run past their projections: hand it over "
+                "before enable_compatibility_mode()"
             )
         if "attn" not in parts:
             raise UnsupportedModelError(f"{who} has no attention in layer {layer}: not yet supported")
@@ -174,6 +181,8 @@ def read_block(block: nn.Module, layer: int, found: Architecture, who: str) -> B
 
     if (found.gate is not None) != ("gate" in mlp):
         raise UnsupportedModelError(f"{who}: the FFN of layer {layer} is not like that of the architecture's others")
+    if found.joint is not None:
+        check_joint(inner(parts["mlp"]), found.joint, inner(mlp["in"]), layer, who)
     attention = parts["attn"]
     return Block(
         whole=block,
@@ -187,6 +196,17 @@ def read_block(block: nn.Module, layer: int, found: Architecture, who: str) -> B
         project_gate=None if found.gate is None else mlp[found.gate],
         project_out=mlp["out"],
     )
+
+
+def check_joint(mlp: nn.Module, joint: str, keys: nn.Module, layer: int, who: str) -> None:
+    """Gates and keys must be views of the one projection that holds both, so that whoever writes changes both."""
+    weights = [getattr(module, "weight", None) for module in (getattr(mlp, joint, None), keys)]
+    places = {weight.untyped_storage().data_ptr() for weight in weights if isinstance(weight, Tensor)}
+    if len(places) != 1:
+        raise UnsupportedModelError(
+            f"{who}: the keys of layer {layer} are no longer part of its {joint}, as after a change of type or device: "
+            "load the model in the type and on the device wanted"
+        )
 
 
 def check_layout(layout: Layout, who: str) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice
 from ..resources import EMBEDDED, embedded_folder
-from .bare_body import bounded_mask
+from .bare_body import bound_masks
 from .checking import check_undescribed
 from .layout import check_weights
 from .model import Model
@@ -86,8 +86,22 @@ def load(
     model = Model(boot(hf_model, tokenizer, name, torch_dtype), name=name, prepend_bos=prepend_bos)
     if torch_dtype == torch.float64:
         for block in model.layout.blocks:
-            block.attention.register_forward_pre_hook(bounded_mask, with_kwargs=True)
+            bound_masks(model, block.attention)
+    if torch_dtype in (torch.bfloat16, torch.float16):
+        check_runs(model)
     return checked(model)
+
+
+def check_runs(model: Model) -> None:
+    """Raise UnsupportedModelError where a model does not run in half precision, as OLMo under TransformerLens."""
+    try:
+        model.body(torch.zeros(1, 2, dtype=torch.long, device=model.device))
+    except RuntimeError as error:
+        dtype = str(model.dtype).removeprefix("torch.")
+        raise UnsupportedModelError(
+            f"{model.name} ({model.architecture}) does not run in {dtype} under TransformerLens ({first_line(error)}): "
+            "load it in float32"
+        ) from None
 
 
 def checked(model: Model) -> Model:
@@ -297,8 +311,8 @@ def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
             tokenizer.init_kwargs["name_or_path"] = folder
         try:
             return TransformerBridge.boot_transformers(name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype)
-        except (ValueError, KeyError, AttributeError, NotImplementedError) as error:
+        except (ValueError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
             reason = first_line(error).partition(" Available")[0]  # what follows lists a hundred names
             raise UnsupportedModelError(
-                f"{name} ({type(hf_model).__name__}) is no language model that TransformerLens knows: {reason}"
+                f"{name} ({type(hf_model).__name__}) is no language model that TransformerLens boots: {reason}"
             ) from None

@@ -16,6 +16,17 @@ from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
 from .norms import Norm
 
+RUNS_BY = (
+    "attention_multiplier",
+    "attn_logit_softcapping",
+    "embedding_multiplier",
+    "layer_types",
+    "query_pre_attn_scalar",
+    "rope_parameters",
+    "sliding_window",
+)
+"""Settings that change what the same weights compute."""
+
 
 class Model:
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
@@ -214,6 +225,10 @@ class Model:
             scales = (self.layout.write_scale, self.layout.logit_scale, self.layout.soft_cap)
             if scales != (1.0, 1.0, None):
                 digest.update(str(scales).encode())
+            for field in RUNS_BY:
+                value = getattr(self.bridge.original_model.config, field, None)
+                if value is not None:
+                    digest.update(f"{field}:{value}".encode())
             for name, parameter in self.bridge.original_model.named_parameters():
                 digest.update(
                     f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode()

@@ -138,9 +138,5 @@ def widen(network: nn.Module) -> None:
 
 
 def counted(module: nn.Module, kind: NormKind, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
-    """A norm's output in the type of its input, gradients included."""
-    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-    centred = x - x.mean(dim=-1, keepdim=True) if kind.centred else x
-    found = centred / (centred.square().mean(dim=-1, keepdim=True) + eps_of(module)).sqrt()
-    found = found if weight is None else found * (kind.offset + weight)
-    return found if bias is None else found + bias
+    """A norm's output in the type of its input; gradients pass to the input."""
+    return Norm.of(module, kind, x.shape[-1], x.device)(x)

@@ -61,8 +61,7 @@ class Replay:
         start: int = -1,
     ) -> None:
         self.layers, self.model, self.start = layers, layers.model, start
-        # Bloom's attention is given the residual stream and adds it to its output.
-        self.adds_residual = layers.model.layout.architecture.attention_out != ""
+        self.adds_residual = layers.model.layout.architecture.adds_residual
         self.rows, self.length = tokens.shape
         self.calls: dict[int, dict[str, Any]] = {}
         self.stream: dict[int, Tensor] = {}

@@ -35,5 +35,6 @@ def pull(
 
 def passed_on(model: Model, layer: int, values: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
     """Values as the residual stream gets them, but for the scale of the norm behind the FFN: v, or v ⊙ γ_post."""
-    norm = model.norm_after(layer)
-    return values if norm is None else norm.passed(values)
+    norm, factor = model.norm_after(layer), model.layout.write_scale
+    passed = values if norm is None else norm.passed(values)
+    return passed if factor == 1.0 else passed * factor

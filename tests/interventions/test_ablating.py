@@ -28,7 +28,8 @@ def naive_effects(
     clean = logits(pair, IDS)[0, position].double()
     for layer, neuron in neurons:
         without = logits(pair, IDS, {layer: setting(neuron, value, cells)})[0, position].double()
-        (log, log_without), change = (x.log_softmax(-1)[TARGET] for x in (clean, without)), clean - without
+        log, log_without = (x.log_softmax(-1)[TARGET] for x in (clean, without))
+        change = pair.before_cap(clean) - pair.before_cap(without)
         numbers = [change[TARGET], change[TARGET] - change[FOIL], log.exp() - log_without.exp(), log - log_without]
         found[layer, neuron] = [float(number) for number in numbers]
     return found

@@ -85,7 +85,7 @@ class Examined:
         model, layer, neuron = self.model, 1, 5
         ffn, final = model.ffn[layer], model.layout.norm(model.layout.final_norm, model.d_model)
         value, before, after = ffn.values[neuron].detach(), model.norm_before(layer), model.norm_after(layer)
-        value = value if after is None else value * after.gain
+        value = (value if after is None else value * after.gain) * model.layout.write_scale
         sides = {"value": (final.centre(value) * final.gain, model.unembedding)}
         for side, keys in (("key", ffn.keys), ("gate", ffn.gates)):
             if keys is not None:

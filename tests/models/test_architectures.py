@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import transformers
 
 import ffnmem as fm
 from ffnmem.errors import UnsupportedModelError
 from ffnmem.models import layout
-from ffnmem.models.architectures import DESCRIBED, derived
+from ffnmem.models.architectures import DESCRIBED, Refusal, derived, setting
 from ffnmem.models.norms import RMS
 from tests.architectures import DECODERS
 from tests.helpers import PROMPT, allclose, build, refuses
@@ -67,6 +65,52 @@ def test_what_is_put_together_otherwise_is_refused(name: str, what: str, tokeniz
         fm.load(DECODERS[name](), tokenizer=tokenizer)
 
 
+@pytest.mark.parametrize("name", DECODERS)
+def test_half_precision_works_or_is_refused(name: str, tokenizer: Any) -> None:
+    """A model that loads would fail at its first capture, deep inside a library."""
+    hf = DECODERS[name]()
+    if name in ("OLMo", "OLMo 2", "OLMo 3"):
+        with refuses(UnsupportedModelError, ValueError, "bfloat16", "float32"):
+            fm.load(hf, tokenizer=tokenizer, dtype="bfloat16")
+        return
+    capture = fm.capture(fm.load(hf, tokenizer=tokenizer, dtype="bfloat16"), PROMPT)
+    assert max(fm.decompose(capture, layer).attrs["error"] for layer in range(2)) < 2e-2
+    assert fm.attribute(capture).error < 0.1
+
+
+def test_clipping_is_refused_where_it_matters(tokenizer: Any) -> None:
+    """Clipped values are no linear map of the stream, so paths through attention would not add up; all else does."""
+    model = fm.load(build("Olmo", clip_qkv=0.1), tokenizer=tokenizer, dtype="float64")
+    capture = fm.capture(model, PROMPT)
+    assert fm.attribute(capture).error < 1e-10
+    with refuses(UnsupportedModelError, ValueError, "clip_qkv"):
+        fm.attribute_paths(capture)
+
+
+def test_settings_inside_settings() -> None:
+    config = SimpleNamespace(a=SimpleNamespace(b=3), c={"d": 0}, e=False)
+    assert [setting(config, field) for field in ("a.b", "c.d", "e", "a.x", "x.y", "")] == [
+        3,
+        0,
+        False,
+        None,
+        None,
+        None,
+    ]
+    assert Refusal("e", "", when=False).applies(config)
+    assert not Refusal("e", "").applies(config)
+    assert not Refusal("x", "", when=False).applies(config)
+
+
+def test_what_runs_otherwise_has_another_fingerprint(tokenizer: Any) -> None:
+    """An edit or a store of a model would be taken for that of another one with the same weights."""
+    found = {
+        fm.load(build("Gemma2", head_dim=8, **changes), tokenizer=tokenizer).fingerprint
+        for changes in ({}, {"sliding_window": 4}, {"attn_logit_softcapping": 7.0}, {"final_logit_softcapping": 3.0})
+    }
+    assert len(found) == 4
+
+
 def test_derived_says_what_is_there() -> None:
     parts = dict.fromkeys(("ln1", "attn", "mlp", "ln2_post"), torch.nn.Identity())
     found = derived(parts, {"gate": torch.nn.Identity()}, RMS, SimpleNamespace(model_type="x", hidden_act="silu"))
@@ -92,11 +136,9 @@ def test_several_layers_of_one_edit_are_refused_behind_a_norm(tokenizer: Any) ->
     assert [change.layer for change in edit.changes] == [1]
 
 
-def test_loading_from_the_hubs_layout_needs_no_architectures_field(tmp_path: Path, tokenizer: Any) -> None:
+def test_a_model_in_memory_needs_no_architectures_field(tokenizer: Any) -> None:
     """A model in memory has none, and TransformerLens goes by it."""
     model = build("Olmo2")
     assert not model.config.architectures
     assert fm.load(model, tokenizer=tokenizer).gated
     assert not model.config.architectures  # the caller's own stays as it is
-    assert transformers.__version__
-    assert tmp_path.is_dir()

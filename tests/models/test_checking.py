@@ -61,7 +61,7 @@ def test_a_part_that_never_runs_is_an_error(tiny: fm.Model) -> None:
 
 def test_real_ones(tokenizer: Any) -> None:
     """One that has no description here and works, and one whose activation has weights of its own."""
-    model = fm.load(build("Glm4", head_dim=8), tokenizer=tokenizer)
+    model = fm.load(build("SeedOss", head_dim=8), tokenizer=tokenizer)
     assert not model.layout.described
     assert model.gated
     with refuses(UnsupportedModelError, ValueError, "Apertus"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.errors import ModelError, UnsupportedModelError
-from ffnmem.models.layout import check_weights, inner, read_activation
-from tests.helpers import Pair, build_gpt2, build_opt, refuses, shared_sizes
+from ffnmem.models.layout import check_decoder, check_weights, inner, read_activation
+from tests.architectures import build_bloom
+from tests.helpers import Pair, build, build_gpt2, build_opt, refuses, shared_sizes
 
 SIZES = {
     "vocab_size": shared_sizes()["vocab_size"],
@@ -48,6 +50,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**SIZES, **EXPERTS)),
         "mixture of experts",
     ),
+    "norm between": (lambda: build_bloom(apply_residual_connection_post_layernorm=True), "what their norms give"),
+    "projections in slices": (lambda: build_bloom(slow_but_exact=True, pretraining_tp=2), "slice by slice"),
     "rounded positions": (lambda: hf.FalconForCausalLM(hf.FalconConfig(alibi=True, **FALCON)), "bfloat16"),
     "unknown": (lambda: hf.CTRLLMHeadModel(hf.CTRLConfig(dff=32, **GPT_SIZES)), "TransformerLens"),
     "no language model": (lambda: hf.GPT2Model(hf.GPT2Config(**GPT_SIZES)), "GPT2Model"),
@@ -61,6 +65,31 @@ def test_refused_by_name(kind: str, tokenizer: Any) -> None:
     model = build()
     with refuses(UnsupportedModelError, ValueError, type(model).__name__, reason):
         fm.load(model, tokenizer=tokenizer)
+
+
+def test_multimodal_models_are_refused_by_name(tiny: fm.Model) -> None:
+    """They would be told that their activation is not stated, which it is, in the config of their text model."""
+    config = SimpleNamespace(text_config=1, vision_config=1)
+    bridge = SimpleNamespace(original_model=SimpleNamespace(config=config), cfg=SimpleNamespace(attention_dir="causal"))
+    with refuses(UnsupportedModelError, ValueError, "multimodal"):
+        check_decoder(bridge, {"blocks": tiny.layout.body, "unembed": tiny.layout.body}, "Gemma 3")
+
+
+def test_gated_ffns_in_compatibility_mode_are_refused(tokenizer: Any) -> None:
+    """Their projections never run then: an intervention would do nothing, and a scan read other weights."""
+    model = fm.load(build("Llama"), tokenizer=tokenizer)
+    assert fm.load(model.bridge).gated
+    model.bridge.enable_compatibility_mode()
+    with refuses(UnsupportedModelError, ValueError, "compatibility mode"):
+        fm.load(model.bridge)
+
+
+def test_keys_that_left_their_projection_are_refused(tokenizer: Any) -> None:
+    """What is written into `model.ffn[l].gates` would be seen by some functions and not by others."""
+    model = fm.load(build("Phi3"), tokenizer=tokenizer)
+    model.bridge.to(torch.float64)
+    with refuses(UnsupportedModelError, ValueError, "gate_up_proj", "layer 0"):
+        fm.load(model.bridge)
 
 
 def test_modules_are_those_of_the_bridge(pair: Pair) -> None:
