@@ -219,12 +219,15 @@ def position_leak(
         before = f(x)
         if before.shape != x.shape:
             raise InputError(f"f turned x {list(x.shape)} into {list(before.shape)}: it must keep the shape")
+        spread = float(x.double().std()) or 1.0
         largest = 0.0
         for place in places:
             noise = torch.randn(x[..., place, :].shape, generator=generator, dtype=torch.float64)
             changed = x.clone()
-            changed[..., place, :] = (noise * float(x.double().std())).to(x)
+            changed[..., place, :] = (noise * spread).to(x)
             moved = (f(changed) - before).abs()
             moved[..., place, :] = 0
+            if not bool(moved.isfinite().all()):
+                raise InputError("f gives NaN or infinite outputs: nothing can be said of what moved")
             largest = max(largest, float(moved.max()))
     return largest

@@ -87,6 +87,8 @@ class Dying:
         return plot_dying(self, ax=ax)
 
     def __repr__(self) -> str:
+        if not self.settings["pushed"]:
+            return f"Dying(no neuron pushed; {self.settings['steps']:,} steps)"
         ends = ", ".join(f"{row.activation} {row.recovered:.0%}" for row in self.summary.itertuples())
         return f"Dying({self.settings['pushed']} neurons pushed; back after {self.settings['steps']:,} steps: {ends})"
 

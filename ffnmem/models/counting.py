@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedModelError
 from ..ffn.ledgers import Component, Ledger
 from .layout import inner
 from .loading import first_line, quiet
@@ -31,7 +31,7 @@ class Counted:
         attention, ffn: numbers in the matrices of the first layer's attention and FFN.
         biases: the components that have biases.
         tied: whether unembedding and token embedding are one matrix.
-        n_layers: layers. d_model: width of the residual stream. d_vocab: tokens.
+        n_layers: layers. d_model: width of the residual stream, d_embedding: of the embeddings. d_vocab: tokens.
     """
 
     totals: Counter[tuple[str, bool]]
@@ -42,6 +42,7 @@ class Counted:
     tied: bool
     n_layers: int
     d_model: int
+    d_embedding: int
     d_vocab: int
 
     @property
@@ -64,7 +65,7 @@ class Counted:
             lookup = name_of in ("token embedding", "position embedding")
             outside = 0 if lookup else 2 * self.matrices[name_of, False] + more
             if name_of == "unembedding" and self.tied:
-                outside += 2 * self.d_vocab * self.d_model
+                outside += 2 * self.d_vocab * self.d_embedding
             parameters = self.totals[name_of, False] + rest
             lines.append(Component(name_of, each, parameters, flops + mixing.get(name_of, 0), outside))
         if not self.totals["other", True] + self.totals["other", False]:
@@ -89,6 +90,8 @@ def count_module(hf_model: Any) -> Counted:
     """The same for a Hugging Face model of an architecture that is described, by the names of its modules."""
     blocks = next(module for module in hf_model.modules() if isinstance(module, nn.ModuleList))
     embedding, unembedding = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
+    if unembedding is None:
+        raise UnsupportedModelError(f"{type(hf_model).__name__} has no unembedding, so it is no language model")
     return count(hf_model, list(blocks), embedding, unembedding, {})
 
 
@@ -140,7 +143,8 @@ def count(
         biases=tuple(name for name in COMPONENTS if name in biases),
         tied=unembedding.weight is table,
         n_layers=len(blocks),
-        d_model=int(table.shape[1]),
+        d_model=int(getattr(getattr(model, "config", None), "hidden_size", table.shape[1])),
+        d_embedding=int(table.shape[1]),
         d_vocab=int(table.shape[0]),
     )
 

@@ -100,7 +100,7 @@ class GatedBatch:
         for side, extreme in zip(state.sides, (high, low, *self.best), strict=True):
             ranking = state.ranking(side)
             sign, is_case = ranking.sign, side not in EXTREMES
-            there = extreme >= 0 if is_case else np.isfinite(extreme)
+            there = extreme > 0 if is_case else np.isfinite(extreme)
             may_enter = there & (strengths(extreme, sign) >= strengths(ranking.value[:, -1], sign))
             dense = np.zeros(len(extreme), bool) if is_case else may_enter.sum(1) > extreme.shape[1] // DENSE
             many = np.flatnonzero(dense)

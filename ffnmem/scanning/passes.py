@@ -200,7 +200,7 @@ class Wanted:
             else:
                 at = gated.positions(side, rows, neurons, values)
             # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
-            there = values >= 0 if side not in EXTREMES else np.ones(len(neurons), bool)
+            there = values > 0 if side not in EXTREMES else np.ones(len(neurons), bool)
             neurons, columns, at = neurons[there], columns[there], at[there]
             ranking.exact[neurons, columns] = values if side in EXTREMES else m[at, neurons]
             ranking.exact_at[neurons, columns] = place_of(np.int64(number), at)

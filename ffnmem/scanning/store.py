@@ -211,7 +211,8 @@ class Store:
         Returns:
             Columns layer, neuron, kind, rank, activation (the coefficient), sequence, position, token, context, and for
             quantiles extreme ("max"/"min"), band_low and band_high. Of gated neurons also gate (its pre-activation),
-            linear (the linear part) and case. Exact in float32 whatever dtype the scan ran in.
+            linear (the linear part) and case. Numbers are exact in float32 whatever dtype the scan ran in; which
+            sequences of a half-precision scan are candidates is its own judgement.
 
         Raises: OutOfRangeError, InputError, FileError.
 

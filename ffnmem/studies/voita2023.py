@@ -247,10 +247,17 @@ def covering_table(store: Store, found: Mapping[int, Detection]) -> pd.DataFrame
 
 
 def written_signs(model: Model, store: Store, layer: int) -> Float64[np.ndarray, " d_mlp"]:
-    """1 where a neuron that fires writes its value, −1 where the opposite: of gated ones by the mean coefficient."""
+    """1 where a neuron that fires writes its value, −1 where the opposite.
+
+    Of gated ones, the sign of the mean coefficient where the gate is open: a shut one turns the sign.
+    """
     if not model.gated:
         return np.ones(model.ffn[layer].d_mlp)
-    return np.where(store.stats(layer)["mean"].to_numpy(np.float64) < 0, -1.0, 1.0)
+    stats, total = store.stats(layer), np.zeros(model.ffn[layer].d_mlp)
+    for case in ("gate_pos_linear_pos", "gate_pos_linear_neg"):
+        share, mean = (stats[f"{name}_{case}"].to_numpy(np.float64) for name in ("share", "mean"))
+        total += np.where(share > 0, share * np.nan_to_num(mean), 0.0)
+    return np.where(total < 0, -1.0, 1.0)
 
 
 def detector_table(

@@ -170,8 +170,11 @@ def test_gates_decide_who_is_dead_and_who_detects(
         assert row["dead"] == stats[row["layer"]]["dead"].sum()
 
 
-def test_a_detectors_sign_is_that_of_its_mean_coefficient(gated: fm.Model, gated_store: Store) -> None:
-    """A value towards its triggers, with coefficients below 0, takes them away."""
+SHUT = ("gate_neg_linear_pos", "gate_neg_linear_neg")
+
+
+def test_a_detectors_sign_is_that_of_its_coefficients_where_it_fires(gated: fm.Model, gated_store: Store) -> None:
+    """A value towards its triggers, with coefficients below 0, takes them away; shut gates turn the sign."""
     unembedding = read_unembedding(gated).tokens.double()
     ids = {spelled(gated.token_strings([token])): token for token in range(gated.d_vocab)}
     signs = set()
@@ -179,7 +182,9 @@ def test_a_detectors_sign_is_that_of_its_mean_coefficient(gated: fm.Model, gated
         value = written(gated, row["layer"], "folded")[row["neuron"]].double()
         cosines = unembedding @ value / unembedding.norm(dim=1) / value.norm()
         own = float(cosines[[ids[name] for name in row["triggers"].split("  ")]].mean() - cosines.mean())
-        sign = np.sign(gated_store.stats(row["layer"]).loc[row["neuron"], "mean"])
+        stats = gated_store.stats(row["layer"]).loc[row["neuron"]]
+        shut = [stats[f"share_{case}"] * stats[f"mean_{case}"] for case in SHUT if stats[f"share_{case}"]]
+        sign = np.sign(stats["mean"] - sum(shut))  # what is left fell where the gate was open
         assert row["trigger_cosine"] == pytest.approx(sign * own, abs=1e-6)
         ends = fm.project(gated, row["layer"], row["neuron"], k=1, side="value").set_index("sign")["token"]
         assert row["promoted"].split("  ")[0] == spelled([ends["promoted" if sign > 0 else "suppressed"]])
