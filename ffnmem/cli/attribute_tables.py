@@ -71,7 +71,9 @@ def written(found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> str
     count = found.neuron_logits[0].numel()
     where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
     listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
-    return f"all {count:,} wrote {ffn:+.3f} of the logit {found.logit:.3f}, {listed}"
+    cap = dict(found.provenance.settings).get("soft_cap")
+    before = "" if cap is None else f" (before the soft cap of {cap:g})"
+    return f"all {count:,} wrote {ffn:+.3f} of the logit {found.logit:.3f}{before}, {listed}"
 
 
 def neuron_table(model: Model, found: Attribution, neurons: pd.DataFrame) -> Table:

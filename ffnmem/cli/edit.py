@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
 MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "chosen", "seed", "out")
 SHOWING = ("report", "lora", "top")
+UNLIKELY = 0.5
 
 
 @click.command(cls=Command, short_help="Rewrite a fact: before, after, and what else moved.")
@@ -234,8 +235,24 @@ def show(model: Model, found: Edit, prompts: list[str] | None, form: str, option
         )
     else:
         print_tables(model, found, table, changes, drift, memories)
+        for line in doubts(found):
+            note(line)
     for path in paths.values():
         note(f"wrote {path}")
+
+
+def doubts(found: Edit) -> list[str]:
+    """What is to be said of facts whose new target stayed unlikely even with the v* that was sought for them."""
+    if "after_delta" not in found.numbers:
+        return []
+    return [
+        f"warning: the edit of {fact.name!r} has hardly taken: with v* itself {target!r} has a probability of only "
+        f"{after:.1%} after {int(steps)} steps (--set steps=…, --set clamp=…, or another --layer)"
+        for fact, target, after, steps in zip(
+            found.facts, found.targets, found.numbers["after_delta"], found.numbers["steps"], strict=True
+        )
+        if after < UNLIKELY
+    ]
 
 
 def words_for(found: Edit, prompt: str) -> tuple[str, str]:

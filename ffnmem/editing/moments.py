@@ -23,7 +23,7 @@ RIDGE = 1e-6  # of the mean diagonal
 NULL = 2e-2  # AlphaEdit's threshold
 KEPT = 8  # square matrices kept, 8·d_mlp² bytes each: 75 MB for GPT-2 small
 SHIPPED = "second_moments.safetensors"
-MAKE = "make one with second_moment(model, corpus, out) and pass it"
+MAKE = "make one with second_moment(model, corpus, out), or ffnmem moment, and pass it"
 
 
 @dataclass(frozen=True)

@@ -178,15 +178,11 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype, tokenizer: Any) -> t
                 use_safetensors=True,
                 trust_remote_code=False,
             )
-            if tokenizer is None:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(
-                    path, local_files_only=local, trust_remote_code=False
-                )
         except UnsupportedModelError:
             raise
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise explain(error, name, local) from None
-    return model, tokenizer
+    return model, load_tokenizer(source) if tokenizer is None else tokenizer
 
 
 def load_tokenizer(source: str | Path) -> Any:
@@ -205,7 +201,8 @@ def load_tokenizer(source: str | Path) -> Any:
                 path, local_files_only=local, trust_remote_code=False
             )
         except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{name} has no tokenizer that can be read: {first_line(error)}") from None
+            reason = "no tokenizer.json there" if "backend tokenizer" in str(error) else first_line(error)
+            raise InputError(f"{name} has no tokenizer that can be read: {reason}") from None
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise InputError(f"{name} has no tokenizer")
     return tokenizer
@@ -280,6 +277,10 @@ def first_line(error: Exception) -> str:
 def explain(error: Exception, name: str, local: bool) -> ModelError:
     """One line for what Hugging Face says in many."""
     where = "" if local else " from the Hugging Face hub"
+    if "ignore_mismatched_sizes" in str(error):
+        return ModelError(
+            f"{name} could not be read{where}: its weights have other shapes than the sizes in its config.json say"
+        )
     return ModelError(f"{name} could not be read{where}: {first_line(error)}")
 
 

@@ -44,8 +44,8 @@ NOTES = {
 KEYS = {
     ("gate", "promoted"): "gate +",
     ("gate", "suppressed"): "gate −",
-    ("key", "promoted"): "linear +",
-    ("key", "suppressed"): "linear −",
+    ("key", "promoted"): "key +",
+    ("key", "suppressed"): "key −",
 }
 """What the two keys of a gated neuron read, in the words of its cases."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.cli.edit import doubts
 from ffnmem.cli.options import ModelChoice
 from tests.cli.editing import ASKED, TUNED, saved
 from tests.cli.running import PROMPT, mistake, run, table
@@ -135,3 +138,17 @@ def test_mistakes(
 def test_an_edit_of_another_model(atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     saved(atlas, tmp_path / "e.safetensors")
     mistake("edit", "--apply", tmp_path / "e.safetensors", "--model", tiny_folder, named=("Eiffel Tower",))
+
+
+def test_an_edit_that_has_hardly_taken_says_so(tiny: fm.Model) -> None:
+    """A file would be written, and a number far down in a table be all that tells."""
+    found = SimpleNamespace(
+        facts=(fm.Fact("Rome", "r", "{} is of", "Paris", id="rome"),) * 2,
+        targets=("London", "London"),
+        numbers=pd.DataFrame({"after_delta": [0.02, 0.9], "steps": [25, 9]}),
+    )
+    (line,) = doubts(found)  # type: ignore[arg-type]
+    assert "'rome'" in line
+    assert "2.0%" in line
+    assert "25 steps" in line
+    assert doubts(SimpleNamespace(numbers=pd.DataFrame({"id": ["a"]}))) == []  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Sto
         assert told is not None
         assert float(told[1]) == pytest.approx(100 * case["share"], abs=0.06)
         assert float(told[2]) == pytest.approx(case["mean"], abs=0.006)
-    for name in ("gate +", "gate −", "linear +", "linear −"):
+    for name in ("gate +", "gate −", "key +", "key −"):
         assert f"\n{name} " in out
     assert "Largest coefficients" not in out
     found = data("neuron", "0.3", "--store", gated_store.folder, "--kind", CASES[3])["neurons"][0]

@@ -366,3 +366,19 @@ def test_remote_code_is_never_run(tiny_folder: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run remote code"))
     with pytest.raises(ModelError):
         fm.load(folder)
+
+
+def test_weights_that_do_not_fit_their_config(tiny_folder: Path, tmp_path: Path) -> None:
+    """Hugging Face points to a report that it does not show."""
+    folder = tmp_path / "cut"
+    shutil.copytree(tiny_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "n_inner": 32}))
+    with refuses(ModelError, ValueError, "cut", "other shapes", "config.json"):
+        fm.load(folder)
+
+
+def test_a_folder_without_a_tokenizer(tiny_hf: Any, tmp_path: Path) -> None:
+    tiny_hf.save_pretrained(tmp_path / "bare")
+    with refuses(InputError, ValueError, "bare", "tokenizer"):
+        fm.load(tmp_path / "bare")

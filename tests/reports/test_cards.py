@@ -32,8 +32,8 @@ def test_a_gated_card_has_cases_keys_and_parts(gated: Neuron) -> None:
     assert keys == {
         "gate +": gated.tokens("promoted", "gate"),
         "gate −": gated.tokens("suppressed", "gate"),
-        "linear +": gated.tokens("promoted", "key"),
-        "linear −": gated.tokens("suppressed", "key"),
+        "key +": gated.tokens("promoted", "key"),
+        "key −": gated.tokens("suppressed", "key"),
     }
     shown = [e for group in found.groups for band in group.bands for e in band.examples]
     assert [e.parts for e in shown] == list(zip(gated.examples["gate"], gated.examples["linear"], strict=True))
