@@ -22,7 +22,6 @@ RUNS_BY = (
     "embedding_multiplier",
     "layer_types",
     "query_pre_attn_scalar",
-    "rope_parameters",
     "sliding_window",
 )
 """Settings that change what the same weights compute."""

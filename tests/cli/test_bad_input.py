@@ -26,8 +26,8 @@ def bert() -> Any:
     return transformers.BertModel(transformers.BertConfig(**SMALL, **HEADS))
 
 
-def llama() -> Any:
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, **HEADS))
+def mixtral() -> Any:
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, **HEADS))
 
 
 def broken() -> Any:
@@ -42,10 +42,10 @@ def broken() -> Any:
     [
         (mamba, ("MambaForCausalLM", "no feed-forward network (MLP)")),
         (bert, ("Bert", "not a decoder-only language model")),
-        (llama, ("LlamaForCausalLM", "gated", "GPT-2")),
+        (mixtral, ("MixtralForCausalLM", "mixture of experts")),
         (broken, ("transformer.h.1.mlp.c_fc.weight", "NaN")),
     ],
-    ids=["without MLPs", "an encoder", "gated", "NaN weights"],
+    ids=["without MLPs", "an encoder", "experts", "NaN weights"],
 )
 @pytest.mark.parametrize("command", [["attribute", "The city"], ["project", "0.1"]], ids=lambda c: c[0])
 def test_models_that_cannot_be_read(
