@@ -27,6 +27,7 @@ from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
 from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
 from tests.scanning.texts import tiny_texts
+from tests.semantics.gated import GATED, made, scanned, turn
 
 torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -122,6 +123,36 @@ def pair64(pair: Pair, tokenizer: Any) -> Pair:
     if pair.rounds_attention:
         hf.set_attn_implementation("eager")  # as the bridge sets it; it takes the softmax in float32
     return Pair(pair.name, hf, model)
+
+
+@pytest.fixture(scope="session", params=GATED)
+def gated_kind(request: pytest.FixtureRequest) -> str:
+    """RMSNorm and gates, alone (llama) and with a norm behind the FFN and a soft cap (gemma2)."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def gated(gated_kind: str, tokenizer: Any) -> fm.Model:
+    """A random gated model. Shared: do not change it."""
+    return made(gated_kind, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def gated_store(gated: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A finished scan of it. Shared: copy its folder before breaking it."""
+    return scanned(gated, tmp_path_factory.mktemp("stores") / "gated")
+
+
+@pytest.fixture(scope="session")
+def turned(gated_kind: str, tokenizer: Any) -> fm.Model:
+    """The same model with key and value of every second neuron turned round. Shared: do not change it."""
+    return turn(made(gated_kind, tokenizer))
+
+
+@pytest.fixture(scope="session")
+def turned_store(turned: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A finished scan of it. Shared: copy its folder before breaking it."""
+    return scanned(turned, tmp_path_factory.mktemp("stores") / "turned")
 
 
 @pytest.fixture(scope="session")
