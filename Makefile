@@ -8,7 +8,7 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test check format bench notebooks reference atlas lock clean
+.PHONY: help demo test check fuzz format bench notebooks reference atlas lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 18
@@ -28,6 +28,10 @@ demo: $(READY) ## which memories made the model say that the Eiffel Tower is in 
 test: $(READY) ## the tests, on up to four cores
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -k "not killed_at_random_moments"
 	$(BIN)/python -m pytest -q tests/scanning/test_scan.py -k killed_at_random_moments # by itself: when it kills is a matter of time
+	$(BIN)/python -m pytest -q --confcutdir=tests/hostile tests/hostile
+
+fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
+	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)
 
 check: $(READY) ## format, lint, types, the README's reference, the notebooks, the wheel
 	$(BIN)/ruff format --check .

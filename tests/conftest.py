@@ -29,6 +29,7 @@ from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tok
 from tests.scanning.texts import tiny_texts
 from tests.semantics.gated import GATED, made, scanned, turn
 
+collect_ignore = ["hostile"]  # which runs by itself, without these checks: see its conftest
 torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("suite")
