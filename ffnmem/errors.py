@@ -2,6 +2,7 @@
 
 FfnmemError
 ├── InputError           (ValueError)    a prompt, target, position or option that cannot be used
+│   └── InputTypeError      (TypeError)           an argument of another type than the one that is due
 ├── OutOfRangeError      (IndexError)    a layer, neuron or position that the model or the capture does not have
 ├── ModelError           (ValueError)    a model that cannot be used
 │   ├── ModelNotFoundError  (FileNotFoundError)   no such embedded model, folder or hub id
@@ -14,22 +15,39 @@ FfnmemError
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Collection, Sequence
 from math import isnan
 from numbers import Real
 from operator import index as whole
 from typing import Any, SupportsIndex
 
+LONGEST = 1000  # characters of a message
+SHOWN = 80  # characters of a value in a message
+SEEDS = 1 << 62  # above, two seeds could give the same sample
+
 
 class FfnmemError(Exception):
-    """Base of all errors of ffnmem; the message is one line that says what is wrong and what would be right."""
+    """Base of all errors of ffnmem; the message is one line that says what is wrong and what would be right.
+
+    Whatever a message was made of, what is read of it has no line break, nothing that a terminal would obey, and at
+    most LONGEST characters: a longer one loses its middle.
+    """
 
     def __str__(self) -> str:  # KeyError and OSError would quote or number their message
-        return str(self.args[0]) if self.args else ""
+        line = one_line(str(self.args[0])) if self.args else ""
+        if len(line) <= LONGEST:
+            return line
+        head = LONGEST * 2 // 3
+        return f"{line[:head]} … {line[head + 3 - LONGEST :]}"
 
 
 class InputError(FfnmemError, ValueError):
     """A prompt, target, position or option that cannot be used."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An argument of another type than the one that is due."""
 
 
 class OutOfRangeError(FfnmemError, IndexError):
@@ -64,48 +82,104 @@ class MissingExtraError(FfnmemError, ImportError):
     """An optional dependency is not installed."""
 
 
+def one_line(text: str) -> str:
+    """A text without line breaks, and with Python's escapes for what would move a cursor, recolour a terminal, turn
+    the direction of writing, or not show at all."""
+    flat = " ".join(part for line in text.splitlines() if (part := line.strip()))
+    return flat if flat.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in flat)
+
+
+def escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def quoted(value: object) -> str:
+    """A user's value for a message: its ``repr`` in one line, of a text and of anything else the first SHOWN
+    characters."""
+    if isinstance(value, str | bytes):
+        return repr(value[:SHOWN]) + "…" * (len(value) > SHOWN)
+    if isinstance(value, int) and value.bit_length() > 4 * SHOWN:  # Python refuses to write the largest ones
+        return f"a whole number of some {value.bit_length() * 3 // 10} digits"
+    brief = reprlib.Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = SHOWN
+    text = one_line(brief.repr(value))
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], due: str) -> None:
+    """Raise InputTypeError, which says what is ``due``, for a value of another kind."""
+    if not isinstance(value, kind):
+        raise InputTypeError(f"{name} must be {due}, not {quoted(value)}")
+
+
+def check_text(name: str, text: str) -> str:
+    """``text`` if it is whole Unicode; raises InputError for half a character, which no tokenizer and no file takes."""
+    check_kind(name, text, str, "a text")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InputError(f"{name} {quoted(text)} has half a character (a lone surrogate)")
+    return text
+
+
 def check_whole(name: str, value: Any) -> int:
-    """``value`` as an int; raises InputError if it is no whole number, as True and False are none."""
+    """``value`` as an int; raises InputTypeError if it is no whole number, as True and False are none."""
     try:
         if isinstance(value, bool):
             raise TypeError
         return whole(value)
     except TypeError:
-        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+        raise InputTypeError(f"{name} must be a whole number, not {quoted(value)}") from None
 
 
 def check_number(name: str, value: Any) -> float:
-    """``value`` as a float, infinities too; raises InputError if it is no number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value):
-        raise InputError(f"{name} must be a number, not {value!r}")
-    return float(value)
+    """``value`` as a float, infinities too; raises InputError if it is no number, or one beyond all floats."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{name} must be a number, not {quoted(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("nan")
+    if isnan(number):
+        raise InputError(f"{name} must be a number, not {quoted(value)}")
+    return number
 
 
 def check_index(name: str, value: SupportsIndex, size: int, of: str) -> int:
     """``value`` (an int, or NumPy's from a table) as a non-negative index below ``size``; negatives count from the end.
 
-    Raises OutOfRangeError, naming the thing, its value and the values it takes; InputError if it is no whole number.
+    Raises OutOfRangeError, naming the thing, its value and the values it takes; InputTypeError if it is no whole
+    number.
     """
-    index = check_whole(name, value)
+    index = given = check_whole(name, value)
     index += size if index < 0 else 0
     if not 0 <= index < size:
-        raise OutOfRangeError(f"{name} {value} is out of range: {of} has {name}s 0 to {size - 1}")
+        raise OutOfRangeError(f"{name} {quoted(given)} is out of range: {of} has {name}s 0 to {size - 1}")
     return index
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> str:
     """``value`` if it is one of ``choices``; raises InputError otherwise."""
-    if value not in choices:
-        raise InputError(f"{name} {value!r} is unknown: choose {' or '.join(repr(c) for c in choices)}")
+    if not isinstance(value, str) or value not in choices:
+        kind = InputError if isinstance(value, str) else InputTypeError
+        raise kind(f"{name} {quoted(value)} is unknown: choose {' or '.join(repr(c) for c in choices)}")
     return value
 
 
-def check_count(name: str, value: int, least: int = 1) -> int:
-    """``value`` if it is at least ``least``; raises InputError otherwise."""
+def check_count(name: str, value: int, least: int = 1, most: int = (1 << 31) - 1) -> int:
+    """``value`` if it is at least ``least`` and at most ``most``; raises InputError otherwise."""
     count = check_whole(name, value)
     if count < least:
-        raise InputError(f"{name} must be at least {least}, not {count}")
+        raise InputError(f"{name} must be at least {least}, not {quoted(count)}")
+    if count > most:
+        raise InputError(f"{name} must be at most {most:,}, not {quoted(count)}")
     return count
+
+
+def check_seed(value: SupportsIndex, name: str = "seed") -> int:
+    """``value`` if it is a seed, which is a whole number from 0 to 2⁶² − 1; raises InputError otherwise."""
+    seed = check_whole(name, value)
+    if not 0 <= seed < SEEDS:
+        raise InputError(f"{name} {quoted(seed)} is out of range: seeds are 0 to {SEEDS - 1}")
+    return seed
 
 
 def listed(items: Sequence[object], limit: int = 8) -> str:

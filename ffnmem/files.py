@@ -5,17 +5,71 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
-from .errors import FfnmemError, FileError
+from .errors import FfnmemError, FileError, InputTypeError, quoted
+
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def user_path(given: str | Path) -> Path:
+    """A path as its user gave it, ``~`` resolved; whether anything is there is another question.
+
+    Raises FileError for one that no file can have: empty, too long, with a NUL or half a character in it, below the
+    home of a user who is none, or in a folder that may not be entered. InputTypeError for what is no path.
+    """
+    if not isinstance(given, str | os.PathLike) or isinstance(os.fspath(given), bytes):
+        raise InputTypeError(f"a path must be a text or a Path, not {quoted(given)}")
+    text = os.fspath(given)
+    if not text.strip():
+        raise FileError(f"{quoted(text)} is no path: name a file or a folder")
+    if "\0" in text:
+        raise FileError(f"{quoted(text)} is no path: it has a NUL character in it")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise FileError(f"{quoted(text)} is no path in UTF-8: rename the file or folder") from None
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise FileError(f"{quoted(text)} cannot be resolved: there is no such user here") from None
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # what is to be written is not there yet
+    except OSError as error:  # too long, a circle of links, a folder that may not be entered
+        raise FileError(f"{quoted(text)} cannot be looked at: {error.strerror or error}") from None
+    return path
+
+
+def check_ordinary(path: Path, shown: str | Path | None = None) -> Path:
+    """``path`` if an ordinary file lies there, through links or not: others, such as pipes and devices, may never end.
+
+    Raises FileError with the path, or the name in ``shown``.
+    """
+    name = path if shown is None else shown
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except OSError as error:
+        raise FileError(f"{name} cannot be read: {error.strerror or error}") from None
+    if kind != stat.S_IFREG:
+        raise FileError(f"{name} is {KINDS.get(kind, 'something else')}, and no ordinary file")
+    return path
 
 
 def check_destination(out: str | Path) -> Path:
     """The path that a file will be written to; raises FileError before any work is done for nothing."""
-    path = Path(out).expanduser()
+    path = user_path(out)
     if path.is_dir():
         raise FileError(f"{out} is a folder: name a file in it, such as {path / 'report.html'}")
     if not path.parent.is_dir():
@@ -53,7 +107,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def check_new_folder(folder: str | Path) -> Path:
     """The path of a folder to make; raises FileError where something lies there already or nothing can be made."""
-    path = Path(folder).expanduser()
+    path = user_path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileError(f"{folder} is there already and not empty: name a new folder")
     if not path.parent.is_dir():

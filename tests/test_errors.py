@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from ffnmem import errors
-from ffnmem.errors import InputError, check_count
+from ffnmem.errors import FileError, InputError, check_count
 from tests.helpers import refuses
 
 TREE = {
     errors.InputError: ValueError,
+    errors.InputTypeError: TypeError,
     errors.OutOfRangeError: IndexError,
     errors.ModelError: ValueError,
     errors.ModelNotFoundError: FileNotFoundError,
@@ -95,3 +96,79 @@ def test_a_count_is_a_whole_number(value: Any) -> None:
     """A table would be cut at two and a half rows."""
     with pytest.raises(InputError, match="whole number"):
         inspect.unwrap(check_count)("top", value)
+
+
+HOSTILE = "a \r\n b\x1b[31mc\u202ed\u200be\n"
+
+
+def test_a_message_is_one_line_that_no_terminal_obeys() -> None:
+    """A token or the name of a folder could move the cursor, recolour the screen or turn the writing round."""
+    plain = r"a b\x1b[31mc\u202ed\u200be"
+    assert errors.one_line(HOSTILE) == plain
+    assert str(FileError(HOSTILE)) == plain
+    assert str(InputError("über 日本 ✓")) == "über 日本 ✓"
+    assert errors.one_line(" " * 100_000 + "x") == "x"
+
+
+def test_a_message_is_bounded_and_keeps_both_ends() -> None:
+    """A text of a megabyte given for a name would fill the screen, or hide what would be right."""
+    message = str(InputError(f"{'x' * 100_000} is no name: give another"))
+    assert len(message) == errors.LONGEST
+    assert message.startswith("xxx")
+    assert message.endswith("xxx is no name: give another")
+
+
+def test_quoted() -> None:
+    """A value would be shown whole, over several lines, or break the message that was to show it."""
+    assert errors.quoted("Paris") == "'Paris'"
+    assert errors.quoted("x" * 100_000) == repr("x" * 80) + "…"
+    assert errors.quoted(b"x" * 100) == repr(b"x" * 80) + "…"
+    assert errors.quoted(17) == "17"
+    assert errors.quoted(10**5000) == "a whole number of some 4983 digits"
+    for value in (torch.zeros(50, 50), [["x" * 1000] * 1000] * 10, Broken(), {1: {2: {3: {4: {5: {6: {7: 8}}}}}}}):
+        assert len(errors.quoted(value)) <= 81
+        assert "\n" not in errors.quoted(value)
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_check_kind_and_text() -> None:
+    """`'NoneType' object has no attribute 'model'` would be all that a user hears."""
+    errors.check_kind("model", 5, int, "a Model")
+    with refuses(errors.InputTypeError, TypeError, "model must be a Model (from fm.load)", "None"):
+        errors.check_kind("model", None, int, "a Model (from fm.load)")
+    assert errors.check_text("prompt", "日本") == "日本"
+    with refuses(InputError, ValueError, "prompt", r"'a\ud800'", "surrogate"):
+        errors.check_text("prompt", "a\ud800")
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 62, 10**30])
+def test_a_seed_has_a_range(value: int) -> None:
+    """NumPy takes it and torch does not, or it comes back as another one."""
+    assert [errors.check_seed(seed) for seed in (0, np.int64(7), (1 << 62) - 1)] == [0, 7, (1 << 62) - 1]
+    with refuses(InputError, ValueError, "seed", str(value), "0 to 4611686018427387903"):
+        errors.check_seed(value)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "a", None])
+def test_a_seed_is_a_whole_number(value: Any) -> None:
+    """`seed="a"` would be taken where nothing is drawn, and end in a message of NumPy's where something is."""
+    with refuses(errors.InputTypeError, TypeError, "seed", "whole number"):
+        inspect.unwrap(errors.check_seed)(value)
+
+
+def test_a_count_has_an_end() -> None:
+    """A number that no memory holds would end in a MemoryError, or in one of NumPy's."""
+    with refuses(InputError, ValueError, "k must be at most 2,147,483,647", "99999999999"):
+        check_count("k", 99999999999)
+    with refuses(InputError, ValueError, "k must be at most 100"):
+        check_count("k", 101, most=100)
+
+
+def test_numbers_beyond_all_floats_are_none() -> None:
+    """10**400 would end in an OverflowError."""
+    with refuses(InputError, ValueError, "weight must be a number", "400 digits"):
+        errors.check_number("weight", 10**402)

@@ -1,16 +1,20 @@
+import inspect
+import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ffnmem.errors import FileError, InputError
+from ffnmem.errors import FileError, InputError, InputTypeError
 from ffnmem.files import (
     appearing,
     check_destination,
     check_new_folder,
+    check_ordinary,
     current_umask,
     replacing,
+    user_path,
     write_whole,
 )
 from tests.helpers import refuses
@@ -123,3 +127,53 @@ def test_the_umask_is_read_and_left(tmp_path: Path) -> None:
     assert current_umask() == before
     (tmp_path / "file").write_text("x")
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~before
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("", "no path"),
+        ("  ", "no path"),
+        ("a\0b", "NUL"),
+        ("a" * 5000, "too long"),
+        ("a/" * 5000, "too long"),
+        ("a\udcff", "UTF-8"),
+        ("~nosuchuser/x", "no such user"),
+        ("loop/x", "symbolic links"),
+    ],
+)
+def test_a_path_that_no_file_can_have(given: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message would be one of the operating system's, in a traceback."""
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    for path in (given, Path(given)):
+        if str(path) == ".":  # of an empty text, Path makes the folder that one is in
+            continue
+        with refuses(FileError, OSError, named):
+            user_path(path)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"corpus.txt", ["corpus.txt"]])
+def test_what_is_no_path(given: Any) -> None:
+    """`expected str, bytes or os.PathLike object` says what Python takes, not what is due here."""
+    with refuses(InputTypeError, TypeError, "path", "text"):
+        inspect.unwrap(user_path)(given)
+
+
+def test_a_path_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home would not be resolved, or a file that is to be written refused because it is not there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path("~/new/file") == tmp_path / "new" / "file"
+    assert user_path(tmp_path) == tmp_path
+
+
+def test_only_ordinary_files_are_read(tmp_path: Path) -> None:
+    """A pipe that nobody writes to and a link to /dev/zero would be read for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to("file")
+    assert check_ordinary(tmp_path / "link") == tmp_path / "link"
+    for name, kind in (("pipe", "a pipe"), ("zero", "a device"), (".", "a folder"), ("none", "No such file")):
+        with refuses(FileError, OSError, name, kind):
+            check_ordinary(tmp_path / name, name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
-from ..errors import FfnmemError
+from ..errors import FfnmemError, one_line
 
 MISTAKE = 2
 INTERRUPTED = 130
@@ -82,12 +81,6 @@ def explained(error: click.UsageError) -> str:
 def note(message: str) -> None:
     """Tell the user something beside the result, on standard error."""
     click.echo(f"ffnmem: {one_line(message)}", err=True)
-
-
-def one_line(message: str) -> str:
-    """A message without line breaks, and without characters that would move the cursor or recolour the terminal."""
-    flat = re.sub(r"\s*[\r\n]\s*", " ", message.strip())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in flat)
 
 
 def write_what_the_stream_can() -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ffnmem.cli import cli
-from ffnmem.cli.guard import Group, one_line
+from ffnmem.cli.guard import Group
 from ffnmem.errors import FileError, InputError
 from ffnmem.facts import Fact, write_facts
 from tests.cli.running import mistake, process, run
@@ -64,12 +64,6 @@ def test_other_errors_keep_their_traceback() -> None:
 def test_usage_errors_are_one_line(args: list[str], named: list[str]) -> None:
     """click by itself prints three lines and a usage."""
     mistake(*args, named=tuple(named))
-
-
-def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
-    """A file's or a token's text could recolour the terminal or forge a second line."""
-    assert one_line("a \r\n b\x1b[31mc\u202ed\n") == "a b\\x1b[31mc\\u202ed"
-    assert "\x1b" not in mistake("facts", "no\x1b[31m\nfile", named=("no\\x1b[31m\\nfile",))
 
 
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,3 +133,8 @@ def test_can_be_called_from_python() -> None:
         cli.main(["facts", "--json", "--csv"], standalone_mode=False)
     with pytest.raises(click.UsageError):
         cli.main(["facts", "--nothing"], standalone_mode=False)
+
+
+def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
+    """A file's or a token's text could recolour the terminal or forge a second line."""
+    assert "\x1b" not in mistake("facts", "no\x1b[31m\nfile", named=("no\\x1b[31m\\nfile",))
