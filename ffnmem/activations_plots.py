@@ -9,6 +9,7 @@ import torch
 from matplotlib.axes import Axes
 
 from .activation_curves import BETA, curves, look
+from .arguments import public
 from .errors import InputError, check_number
 from .ffn.activations import Activation
 from .plots import ink, titled
@@ -18,6 +19,7 @@ LOWEST_VALUE, LOWEST_SLOPE, HIGHEST_SLOPE = -0.5, -0.25, 1.5
 """Ends of the vertical axes. ReLU², its gradient and the negative half of the identity leave the frame."""
 
 
+@public
 def plot_activations(
     names: Iterable[str] | None = None,
     beta: float = BETA,

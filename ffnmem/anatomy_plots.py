@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
+from .arguments import public
 from .errors import InputError
 from .geometry_plots import COLOURS
 from .models.anatomy import Anatomy, Matrix
@@ -28,6 +29,7 @@ NARROW = 0.11
 SIZE, HEIGHTS = (9.5, 6.8), (1, 4)
 
 
+@public
 def plot_anatomy(anatomy: Anatomy, axes: Iterable[Axes] | None = None) -> tuple[Axes, Axes]:
     """Where the parameters of a model are: all as one stacked bar, and the matrices of one layer to scale.
 

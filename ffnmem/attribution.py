@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
+from .arguments import public
 from .errors import InputError, check_count
 from .provenance import Provenance
 
@@ -24,6 +25,7 @@ class ComponentLogits:
     logits: Float[Tensor, " n"]
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Attribution:
     """Direct logit attribution at one position, or at many. Made by :func:`ffnmem.attribute`.

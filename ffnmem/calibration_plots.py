@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from .arguments import public
 from .calibration import Calibration
 from .errors import InputError, check_choice
 from .meanings_plots import COLOURS as VERDICT_COLOURS
@@ -36,6 +37,7 @@ TITLES = {
 CHANCE = {"auroc": 0.5, "spearman": 0.0}
 
 
+@public
 def plot_calibration(calibration: Calibration, what: str = "auroc", ax: Axes | None = None) -> Axes:
     """How well measures recover what was planted.
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from .arguments import public
 from .errors import HookError, InputError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
@@ -36,6 +37,7 @@ class Residual:
     final_out: Float[Tensor, "batch pos d_model"]
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Capture:
     """The FFNs of a model on some prompts. Made by :func:`capture`; tensors of pads are zero.
@@ -141,6 +143,7 @@ class Capture:
         return capture_html(self)
 
 
+@public
 def capture(
     model: Model,
     prompt: Prompt,

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .arguments import public
 from .attribution import Attribution, ComponentLogits
 from .captures import Capture
 from .errors import InputError, check_count
@@ -33,6 +34,7 @@ NEXT = Next.NEXT
 Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 
 
+@public
 def decompose(
     capture: Capture,
     layer: SupportsIndex,
@@ -89,6 +91,7 @@ def decompose(
     return frame
 
 
+@public
 def attribute(
     capture: Capture,
     target: Target = None,

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from .arguments import public
 from .errors import InputError, check_choice
 from .evaluation import Decay, Scores, Sweep
 from .evaluation.display import NAMES
@@ -28,6 +29,7 @@ TRACE = ("state", "ffn")
 GROUP = "last subject"
 
 
+@public
 def plot_scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """Scores of editors with 95% intervals: a row an editor, a dot a metric.
 
@@ -57,6 +59,7 @@ def plot_scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes |
     return titled(ax, f"Edits of {len(scores):,} facts of {scores.provenance.model}")
 
 
+@public
 def plot_sweep(
     sweep: Sweep,
     trace: Traces | pd.DataFrame | None = None,
@@ -110,6 +113,7 @@ def draw_trace(ax: Axes, trace: Traces | pd.DataFrame) -> None:
     right.spines["top"].set_visible(False)
 
 
+@public
 def plot_decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = None) -> Axes:
     """Scores of all edits so far by how many were made, one after another.
 

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from .arguments import public
 from .errors import check_choice
 from .plots import ATTENTION, FFN, MOST_TICKS, axes_for, ink, titled
 from .semantics.geometry import Geometry
@@ -25,6 +26,7 @@ PAIRS = {"io": COLOURS["key"], "gate_io": "#CC79A7", "gate_key": "#E69F00"}
 PAIR_NAMES = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
 
 
+@public
 def plot_geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = None) -> Axes:
     """One aspect of the geometry of keys, values and gates, by layer, beside what random vectors give.
 

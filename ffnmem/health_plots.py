@@ -14,6 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from .arguments import public
 from .errors import InputError, check_choice
 from .ffn.activations import activation
 from .health import Dying, NeuronHealth
@@ -25,6 +26,7 @@ LINES = (("#D55E00", "-", "o"), ("#0072B2", "--", "s"), ("#009E73", ":", "^"), (
 MAP = "viridis"
 
 
+@public
 def plot_health(health: NeuronHealth, what: str = "shares", ax: Axes | None = None) -> Axes:
     """Unhealthy neurons by layer, or how much gradient the neurons of each layer carry.
 
@@ -92,6 +94,7 @@ def draw_flow(health: NeuronHealth, ax: Axes) -> str:
 DRAWS: dict[str, Callable[[NeuronHealth, Axes], str]] = {"shares": draw_shares, "flow": draw_flow}
 
 
+@public
 def plot_dying(dying: Dying, what: str = "pushed_dead", ax: Axes | None = None) -> Axes:
     """What became of neurons pushed into the dead zone, by step of training, a line an activation.
 

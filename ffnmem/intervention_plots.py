@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from .arguments import public
 from .interventions.ablation import Ablation
 from .plots import ADDS, ATTENTION, TAKES, axes_for, ink, titled
 
@@ -15,6 +16,7 @@ NAMED = 8  # the neurons with the largest total effect carry their names
 ROOM = (0.1, 0.045)  # width and height of a name, as shares of the axes
 
 
+@public
 def plot_ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
     """The total effect of each neuron on the logit against its direct one.
 

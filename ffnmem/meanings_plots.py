@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import PercentFormatter
 
+from .arguments import public
 from .errors import InputError
 from .plots import ADDS, MOST_TICKS, TAKES, axes_for, titled
 from .semantics.meanings import Meanings
@@ -24,6 +25,7 @@ TOKENS = 4
 LABEL = 34  # characters of trigger tokens
 
 
+@public
 def plot_meanings(meanings: Meanings, ax: Axes | None = None) -> Axes:
     """How alike the examples of one neuron are, meaning by meaning.
 
@@ -99,6 +101,7 @@ def summary(meanings: Meanings) -> str:
     return f"{meanings.verdict}{number}"
 
 
+@public
 def plot_verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How many neurons of each layer are monosemantic, polysemantic, unclear and dead, as stacked shares.
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .arguments import public
 from .attribution import plain_records
 from .captures import Capture
 from .errors import InputError, check_count
@@ -21,6 +22,7 @@ from .models.writes import pulled_through
 from .provenance import Provenance
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class PathAttribution:
     """The logit at one position as a sum over memories at all positions. Made by :func:`ffnmem.attribute_paths`.
@@ -110,6 +112,7 @@ class PathAttribution:
         return paths_html(self)
 
 
+@public
 def attribute_paths(
     capture: Capture,
     target: str | int | None = None,

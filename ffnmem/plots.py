@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
+from .arguments import public
 from .attribution import Attribution
 from .paths import PathAttribution
 from .token_text import visible
@@ -22,6 +23,7 @@ FFN, ATTENTION = "#0072B2", "#B8BEC6"
 MOST_TICKS = 26
 
 
+@public
 def plot_layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     """What attention and the FFN of each layer write towards the target, and the sum so far.
 
@@ -64,6 +66,7 @@ def plot_layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return titled(ax, f"The logit of {answer(attribution)}, layer by layer")
 
 
+@public
 def plot_neurons(attribution: Attribution | PathAttribution, ax: Axes | None = None, top: int = 20) -> Axes:
     """The neurons that write most towards (blue) or against (orange) the target, largest first.
 
@@ -95,6 +98,7 @@ def plot_neurons(attribution: Attribution | PathAttribution, ax: Axes | None = N
     return titled(ax, f"The memories behind {answer(attribution)}")
 
 
+@public
 def plot_components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     """The ledger as a waterfall: each component, in the order of the residual stream, starts where the last one ends.
 
@@ -134,6 +138,7 @@ def plot_components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return titled(ax, f"All that adds up to the logit of {answer(attribution)}")
 
 
+@public
 def plot_map(paths: PathAttribution, ax: Axes | None = None) -> Axes:
     """What the memories of each layer, firing at each position, add to the answer: a heat map centred at zero.
 

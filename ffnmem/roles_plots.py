@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from .arguments import public
 from .errors import InputError
 from .plots import MOST_TICKS, axes_for, titled
 from .semantics.role_rules import NONE
@@ -27,6 +28,7 @@ COLOURS = {
 """From Okabe and Ito's palette as far as it goes."""
 
 
+@public
 def plot_roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """What part the neurons of each layer play: the shares of their primary roles, stacked.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from .arguments import public
 from .plots import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, axes_for, ink, titled
 from .reports.histogram import DRAWN, bins
 from .reports.summary import RATES, layer_summary
@@ -15,6 +16,7 @@ from .scanning.neuron import Neuron
 from .scanning.store import Store
 
 
+@public
 def plot_histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     """How a neuron's coefficient is distributed over the tokens of the corpus.
 
@@ -52,6 +54,7 @@ def plot_histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     )
 
 
+@public
 def plot_firing_rates(store: Store, ax: Axes | None = None) -> Axes:
     """How often the neurons of each layer fire: the distribution over neurons, not the mean.
 
@@ -78,6 +81,7 @@ def plot_firing_rates(store: Store, ax: Axes | None = None) -> Axes:
     return titled(ax, f"How often neurons of {store.model} fire, by layer")
 
 
+@public
 def plot_dead(store: Store, ax: Axes | None = None) -> Axes:
     """How many neurons of each layer never fired (pre-activation never above 0; of a gated neuron its gate's).
 

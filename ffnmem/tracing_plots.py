@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
+from .arguments import public
 from .errors import InputError, check_choice
 from .plots import ADDS, MOST_TICKS, TAKES, ink
 from .token_text import visible
@@ -23,6 +24,7 @@ GROUP_COLOURS = dict(zip(GROUPS, ("#56B4E9", "#009E73", "#0072B2", "#CC79A7", "#
 LABEL = 14  # characters of a token
 
 
+@public
 def plot_trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """The indirect effects of a fact as heat maps: layers across, tokens down, the subject's marked with a star.
 
@@ -63,6 +65,7 @@ def plot_trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | Non
     return panels
 
 
+@public
 def plot_traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """Indirect effects averaged over facts, by layer, a line for each group of positions.
 

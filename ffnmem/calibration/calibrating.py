@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from .._version import __version__
-from ..errors import InputError, check_choice, check_count
+from ..arguments import public
+from ..errors import InputError, check_choice, check_count, check_seed
 from ..planted import Planted, plant
 from ..planted.planting import defaults
 from ..scanning import Store, scan
@@ -54,6 +55,7 @@ class Steps:
             self.progress("calibrate", self.done, self.total)
 
 
+@public
 def calibrate(
     kinds: str | Sequence[str] = KINDS,
     *,
@@ -83,7 +85,7 @@ def calibrate(
     Raises: InputError.
     """
     asked = list(dict.fromkeys([kinds] if isinstance(kinds, str) else kinds))
-    seeds = list(dict.fromkeys(check_count("seed", seed, least=0) for seed in seeds))
+    seeds = list(dict.fromkeys(check_seed(seed) for seed in seeds))
     levels = sorted({float(level) for level in superposition})
     draws = check_count("draws", draws, least=20)
     check_asked(asked, seeds, levels, parameters)

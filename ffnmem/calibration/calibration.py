@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from ..arguments import public
 from ..errors import check_choice
 
 TABLES = ("measures", "verdicts", "random_keys", "nulls", "curves", "roles", "facts")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Made by :func:`ffnmem.calibrate`; a table is None where its kind was not asked for.

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..arguments import public
 from ..errors import FileError
 from ..files import write_whole
 from .chunked import ChunkedWriter
@@ -26,6 +27,7 @@ Progress = Callable[[int, int], None]
 ABANDONED = 3600  # seconds after which a temporary file's writer is taken for dead
 
 
+@public
 def pack(
     source: Any,
     model: Any,

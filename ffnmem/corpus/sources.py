@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..arguments import public
 from ..errors import FileError, InputError, check_choice
 from ..resources import EMBEDDED, embedded_corpus
 from .hub import HUB, open_hub
@@ -73,6 +74,7 @@ class Corpus:
         return f"Corpus({self.name!r}" + (f", {len(self.files)} files)" if self.files else ")")
 
 
+@public
 def open_corpus(source: Any, *, text: str = "text", documents: str | None = None) -> Corpus | Packed:
     """Open a source of documents. Nothing is read yet, and never more than one document is held.
 

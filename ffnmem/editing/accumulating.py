@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..corpus import Batch, Packed, Sequences, Unit, open_corpus, open_packed, pack, tokenizer_hash
 from ..errors import FfnmemError, FileError, InputError, check_number
 from ..files import check_destination
@@ -37,6 +38,7 @@ Progress = Callable[[int, int], None]
 STATE, CORPUS, LOCK = "state.safetensors", "corpus", ".lock"
 
 
+@public
 def second_moment(
     model: Model,
     corpus: Any,

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 from jaxtyping import Float64
 from torch import Tensor
 
+from ..arguments import public
 from ..errors import InputError
 from ..facts import Fact
 from ..facts.fact import as_facts
@@ -24,6 +25,7 @@ from .spreading import alphaedit_left
 PENALTY = 10.0  # the published program's
 
 
+@public
 def alphaedit(
     model: Model,
     facts: Fact | Iterable[Fact],

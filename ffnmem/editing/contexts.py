@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import InputError, check_count
+from ..arguments import public
+from ..errors import InputError, check_count, check_seed
 from ..models import Model
 
 PLAIN = "{}"
@@ -16,6 +17,7 @@ TOP = 5  # likeliest tokens to sample from
 LENGTHS = (5, 10)
 
 
+@public
 def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGTHS, seed: int = 0) -> tuple[str, ...]:
     """``"{}"`` and ``n`` beginnings of text that the model itself writes, each as ``"TEXT. {}"``.
 
@@ -37,7 +39,7 @@ def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGT
         and ten of 10 tokens.
     """
     check_count("n", n, least=0)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     sizes = [check_count("length", length, least=2) for length in lengths]
     if not sizes:
         raise InputError("lengths is empty: give at least one, such as 10")

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from ..arguments import public
 from ..corpus import Batch
 from ..corpus.batching import PAD, grouped
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..scanning.settings import BATCH_TOKENS
 from .accumulating import CORPUS, Pass, Reader, packed_corpus
@@ -29,6 +30,7 @@ Quality = Callable[[SecondMoment], float]
 MULTIPLES = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of d_mlp, the default counts
 
 
+@public
 def convergence(
     model: Model,
     corpus: Any,
@@ -69,7 +71,7 @@ def convergence(
         :func:`second_moment`.
     """
     settings = Settings.checked(model, [layer], None, context, prepend_bos, batch_tokens, (0, 1))
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     (index,) = settings.layers
     if keys.ndim != 2 or not len(keys) or not bool((keys != 0).any(dim=1).all()):
         raise InputError("keys must be at least one row of coefficients, none of them zero")

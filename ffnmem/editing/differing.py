@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..attribution import Attribution, plain_records
 from ..captures import Capture, capture
 from ..contributions import attribute
@@ -26,6 +27,7 @@ from .edit import Edit
 from .showing import table
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class EditDiff:
     """A prompt before and after an edit, memory by memory. Made by :func:`diff`.

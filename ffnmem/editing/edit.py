@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..errors import InputError, check_count, listed
 from ..facts import Fact
@@ -75,6 +76,7 @@ class LayerChange:
         return f"LayerChange(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Edit:
     """A rewrite of facts. Made by an editor such as ``fm.rome``, or :meth:`load`; nothing of it changes.

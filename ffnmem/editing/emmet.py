@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
+from ..arguments import public
 from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
@@ -16,6 +17,7 @@ from .settings import Settings
 from .spreading import emmet_left
 
 
+@public
 def emmet(
     model: Model,
     facts: Fact | Iterable[Fact],

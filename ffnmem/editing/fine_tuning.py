@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models import Model
@@ -23,6 +24,7 @@ STEPS, STOP = 25, 1e-2  # the ROME authors' program
 RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
 
 
+@public
 def ft_l(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
+from ..arguments import public
 from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
@@ -19,6 +20,7 @@ WEIGHTS = {"gpt2-xl": 20_000.0}  # λ of the published program
 SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
 
 
+@public
 def memit(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from ..arguments import public
 from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed
 from ..models import Model
 from ..resources import EMBEDDED, embedded_folder
@@ -47,6 +48,7 @@ class Part:
         )
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class SecondMoment:
     """C_l = E[m mᵀ], m the coefficients of layer l, over the tokens of a text. Made by :func:`second_moment`.

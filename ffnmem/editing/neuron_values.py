@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from ..arguments import public
 from ..captures import capture
 from ..errors import InputError, check_count
 from ..facts import Fact
@@ -19,6 +20,7 @@ from .requests import Request
 NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
 
 
+@public
 def knowledge_neuron(
     model: Model,
     facts: Fact | Iterable[Fact],

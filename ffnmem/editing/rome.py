@@ -7,6 +7,7 @@ from typing import Any, SupportsIndex
 
 from torch import Tensor
 
+from ..arguments import public
 from ..errors import check_choice
 from ..facts import Fact
 from ..models import Model
@@ -31,6 +32,7 @@ from .values import Found
 KEYS = ("consistent", "original")
 
 
+@public
 def rome(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import pandas as pd
 
+from ..arguments import public
 from ..editing.moments import RIDGE, SecondMoment
 from ..editing.preparing import find_values, make_plan
 from ..editing.rome import rank_one
@@ -24,6 +25,7 @@ from .metrics import METRICS, check_metrics
 NOT_HERE = ("texts", "generation")
 
 
+@public
 def edit_quality(
     model: Model,
     facts: Fact | Iterable[Fact],

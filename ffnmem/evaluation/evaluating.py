@@ -12,10 +12,11 @@ from typing import Any, SupportsIndex
 
 import pandas as pd
 
+from ..arguments import public
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
 from ..editing.showing import plain
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
@@ -34,6 +35,7 @@ CHUNK = 8  # facts whose v* are found together, and that are kept together
 Progress = Callable[[int, int], None]
 
 
+@public
 def evaluate(
     model: Model,
     facts: Fact | Iterable[Fact],
@@ -91,7 +93,7 @@ def evaluate(
         raise InputError("RS compares with reference texts: give references={target: [text, …]}")
     if not references:
         wanted = tuple(name for name in wanted if name != "RS")
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     check_count("draws", draws)
     texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
     if metrics is None and not texts:

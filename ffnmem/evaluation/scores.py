@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..errors import check_choice
 from ..provenance import Provenance
@@ -23,6 +24,7 @@ ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")
 DRAWS = 1000
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Scores:
     """Edits of many facts, each made and measured by itself. Made by :func:`ffnmem.evaluate`.

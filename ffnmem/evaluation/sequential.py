@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import pandas as pd
 import torch
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..editing.applying import ledger_of
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
 from ..editing.showing import plain
-from ..errors import InputError, check_count, listed
+from ..errors import InputError, check_count, check_seed, listed
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
@@ -38,6 +39,7 @@ AT = (1, 10, 100, 1000)
 Progress = Callable[[int, int], None]
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Decay:
     """What becomes of edits as more of them are made. Made by :func:`ffnmem.sequential`.
@@ -96,6 +98,7 @@ class Decay:
         return curve_html(title, self.frame, "edits", self.provenance.as_dict())
 
 
+@public
 def sequential(
     model: Model,
     facts: Iterable[Fact],
@@ -137,7 +140,7 @@ def sequential(
     if written:
         raise InputError(f"sequential measures no {listed(written)}: let evaluate write texts, for single edits")
     check_count("draws", draws)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
     answers = tuple(name for name in wanted if METRICS[name].asks != "texts")
     setup = set_up(PlainLayers(model), (chosen,), target, layer=layer, seed=seed, **options)

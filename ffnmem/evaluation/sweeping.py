@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import pandas as pd
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..errors import InputError, check_choice
 from ..facts import Fact
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """Edits of the same facts in several layers. Made by :func:`ffnmem.layer_sweep`.
@@ -95,6 +97,7 @@ class Sweep:
         return curve_html(title, self.frame, "layer", self.provenance.as_dict())
 
 
+@public
 def layer_sweep(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
 
+from ..arguments import public
 from ..errors import InputError, check_choice
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
@@ -36,6 +37,7 @@ def check_unicode(record: Probe | Fact) -> None:
                 raise InputError(f"{name} {text!r} has half a character (a lone surrogate)")
 
 
+@public
 @dataclass(frozen=True)
 class Probe:
     """One more question about an edit, with the answer that it should have.
@@ -61,6 +63,7 @@ class Probe:
         check_choice("kind of probe", self.kind, KINDS)
 
 
+@public
 @dataclass(frozen=True)
 class Fact:
     """One fact. Templates hold ``{}`` for the subject; targets are plain words, the space before them is ours to add.

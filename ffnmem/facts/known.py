@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ..arguments import public
 from ..errors import InputError, check_choice
 from ..models import Model
 from ..models.plain_layers import PlainLayers
@@ -24,6 +25,7 @@ SHOWN = 10
 COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank", "known", "reason")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Known:
     """Which of some facts a model knows. Made by :func:`ffnmem.filter_known`.
@@ -63,6 +65,7 @@ class Known:
         return f"<div><p>{said}</p>{table}{more}</div>"
 
 
+@public
 def filter_known(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..arguments import public
 from .fact import Fact, Probe
 
 SUBJECTS, AGREE = 10, 0.95
@@ -27,6 +28,7 @@ class Rule:
     whole: str
 
 
+@public
 def with_portability(facts: Iterable[Fact]) -> list[Fact]:
     """The facts, each with the one-hop questions that its new target answers anew.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..arguments import public
 from ..errors import FileError, InputError, check_choice, listed
 from ..files import check_destination, write_whole
 from ..resources import EMBEDDED, embedded_folder
@@ -20,6 +21,7 @@ FORMATS = (*READERS, "pararel")
 OPTIONAL = ("neighbour_prompts", "probes", "notes")  # written only where a fact has them
 
 
+@public
 def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed: int = 0) -> list[Fact]:
     """Read facts of any of the known formats.
 

@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import InputError, check_count, check_index, check_whole
+from ..errors import InputError, check_count, check_index, check_seed
 from .activations import Activation, widened
 from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written
 
@@ -214,7 +214,7 @@ def position_leak(
     if n < 2:
         raise InputError(f"x {list(x.shape)} has {n} positions: position_leak compares at least 2")
     places = range(n) if position is None else [check_index("position", position, n, "x")]
-    generator = torch.Generator().manual_seed(check_whole("seed", seed))
+    generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.no_grad():
         before = f(x)
         if before.shape != x.shape:

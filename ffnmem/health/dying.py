@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from .._version import __version__
+from ..arguments import public
 from ..attribution import plain_records
-from ..errors import InputError, check_choice, check_count, check_number
+from ..errors import InputError, check_choice, check_count, check_number, check_seed
 from ..ffn.activations import Activation, activation
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ Progress = Callable[[int, int], None]
 """Told how many steps are done, of all activations together, and of how many."""
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Dying:
     """What became of the pushed neurons. Made by :func:`dying_relu`.
@@ -98,6 +100,7 @@ class Dying:
         return dying_html(self)
 
 
+@public
 def dying_relu(
     *,
     seed: int = 0,
@@ -138,7 +141,7 @@ def dying_relu(
 
     Source: Lu et al. 2019 (1903.06733); Maas et al. 2013; Hendrycks and Gimpel 2016 (1606.08415).
     """
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     check_count("steps", steps)
     check_choice("optimiser", optimiser, OPTIMISERS)
     rate = RATES[optimiser] if rate is None else check_number("rate", rate)

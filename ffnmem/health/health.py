@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..errors import check_count
 from ..provenance import Provenance
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 FLAGS = ("dead", "stuck", "saturated")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class NeuronHealth:
     """The health of every neuron over a corpus. Made by :func:`neuron_health`, which says what the columns mean.

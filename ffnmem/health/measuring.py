@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..corpus import Sequences
 from ..editing.accumulating import CORPUS, packed_corpus
 from ..editing.moments_settings import Settings
-from ..errors import InputError, check_count
+from ..errors import InputError, check_seed
 from ..ffn.activations import activation
 from ..models import Model
 from ..models.norms import at_least_float32
@@ -32,6 +33,7 @@ Progress = Callable[[int, int], None]
 TOKENS = 20_000
 
 
+@public
 def neuron_health(
     model: Model,
     texts: Any,
@@ -91,7 +93,7 @@ def neuron_health(
         (1903.06733); saturation as one regime: Glorot and Bengio 2010, §3; thresholds are ours.
     """
     settings = Settings.checked(model, None, tokens, context, prepend_bos, batch_tokens, (0, 1))
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     with TemporaryDirectory(prefix="ffnmem-") as folder:
         packed = packed_corpus(model, texts, Path(folder) / CORPUS, text, documents)
         sequences = Sequences(packed, settings.context, settings.bos)

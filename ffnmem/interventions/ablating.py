@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..captures import Capture
 from ..contributions import Target, attribute
 from ..errors import InputError, check_choice, check_count
@@ -26,6 +27,7 @@ BATCH = 64
 CHOSEN_BY = ("direct", "paths")
 
 
+@public
 def ablate(
     capture: Capture,
     target: Target = None,

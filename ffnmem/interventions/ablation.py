@@ -7,12 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..provenance import Provenance
 
 COLUMNS = ("layer", "neuron", "coefficient", "direct", "logit", "probability", "loss")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Ablation:
     """Direct and total effects of single neurons on one answer. Made by :func:`ffnmem.ablate`.

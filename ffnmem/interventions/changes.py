@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..captures import Capture
-from ..errors import InputError, check_count
+from ..errors import InputError, check_seed
 from ..models import Model
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Source = Any  # a Store or a Capture; rooms above may not import the store's
 
 
+@public
 @dataclass(frozen=True)
 class Set:
     """The coefficient becomes ``value``."""
@@ -34,6 +36,7 @@ class Set:
         return f"= {self.value:g}"
 
 
+@public
 @dataclass(frozen=True)
 class Scale:
     """The coefficient is multiplied by ``factor``."""
@@ -47,6 +50,7 @@ class Scale:
         return f"× {self.factor:g}"
 
 
+@public
 @dataclass(frozen=True)
 class Add:
     """``value`` is added to the coefficient."""
@@ -60,6 +64,7 @@ class Add:
         return f"+ {self.value:g}"
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Mean:
     """The coefficient becomes its mean over a ``Store``'s corpus or a ``Capture``'s content positions.
@@ -76,6 +81,7 @@ class Mean:
         return f"= mean of {source_name(self.source)}"
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Resample:
     """The coefficient becomes one that it had elsewhere: at a random position of a ``Store``'s, or a ``Capture``'s
@@ -91,7 +97,7 @@ class Resample:
 
     def __post_init__(self) -> None:
         check_source("Resample", self.source)
-        check_count("seed", self.seed, least=0)
+        check_seed(self.seed)
 
     def __str__(self) -> str:
         return f"resampled from {source_name(self.source)} (seed {self.seed})"

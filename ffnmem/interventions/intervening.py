@@ -11,12 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ..arguments import public
 from ..errors import HookError, InputError, OutOfRangeError, check_whole, listed
 from ..models import Model
 from ..models.reading import Reader, Reading
 from .plan import Asked, LayerChange, Plan, make_plan
 
 
+@public
 def intervene(
     model: Model,
     interventions: Asked | Sequence[Asked],

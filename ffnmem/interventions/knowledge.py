@@ -14,6 +14,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..captures import Capture, capture
 from ..contributions import Target
@@ -27,6 +28,7 @@ STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class KnowledgeNeurons:
     """Which neurons an answer's probability is owed to, layer by layer. Made by :func:`ffnmem.knowledge_neurons`.
@@ -177,6 +179,7 @@ class KnowledgeNeurons:
         return knowledge_html(self)
 
 
+@public
 def knowledge_neurons(
     capture: Capture,
     target: Target = None,

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from .._version import __version__
+from ..arguments import public
 from ..ffn.ledgers import Ledger, Parity, parity, parity_width
 from ..provenance import Provenance
 
@@ -31,6 +32,7 @@ class Matrix:
         return self.rows * self.d_model
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Anatomy:
     """Where a model's parameters are, and its FFNs as memories. Made by :func:`ffnmem.anatomy`.

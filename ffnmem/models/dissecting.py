@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from ..arguments import public
 from ..errors import InputError, UnsupportedModelError, check_count
 from ..ffn.families import N_CTX, N_HEADS, Reading
 from ..ffn.ledgers import CONTEXT, Ledger, ledger
@@ -17,6 +18,7 @@ from .counting import Counted, build_empty, count_loaded, count_module
 from .model import Model
 
 
+@public
 def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     """Where the parameters and the arithmetic of a model are, and what its FFNs are as memories.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from .model import Model
 
 
@@ -27,7 +27,7 @@ def generate(
         InputError: more than the model reads, an empty prompt, or a temperature that is not above 0.
     """
     check_count("new", new)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     if not tokens:
         raise InputError("the prompt is empty: give at least one token")
     if len(tokens) + new > model.n_ctx:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..arguments import public
 from ..errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice
 from ..resources import EMBEDDED, embedded_folder
 from .bare_body import bound_masks
@@ -24,6 +25,7 @@ from .norms import widen
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+@public
 def load(
     source: Any,
     *,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from ..arguments import public
 from ..errors import InputError, check_index
 from ..provenance import Provenance
 from .ffn_view import FFN
@@ -27,6 +28,7 @@ RUNS_BY = (
 """Settings that change what the same weights compute."""
 
 
+@public
 class Model:
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
 

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from .._version import __version__
+from ..arguments import public
 from ..errors import FileError
 from ..facts import Fact, load_facts, write_facts
 from ..files import appearing, check_new_folder, write_whole
@@ -24,6 +25,7 @@ TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}
 """What a column of the truth holds, by the letter of its NumPy kind; a file of text would not say so."""
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Planted:
     """A planted model. Made by :func:`ffnmem.plant` or, from its folder, by :func:`ffnmem.load_planted`.
@@ -101,6 +103,7 @@ def behind_bridge(hf: Any, tokenizer: Any, name: str) -> Model:
     return load(hf, tokenizer=tokenizer)
 
 
+@public
 def load_planted(folder: str | Path) -> Planted:
     """A planted model with its truth, its corpus and its facts, from the folder that :meth:`Planted.save` wrote.
 

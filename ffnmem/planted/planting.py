@@ -9,7 +9,8 @@ from math import isfinite
 from numbers import Real
 from typing import Any
 
-from ..errors import InputError, check_choice, check_count
+from ..arguments import public
+from ..errors import InputError, check_choice, check_seed
 from .planted import Planted
 
 KINDS = {"meanings": "meanings:plant_meanings", "roles": "roles:plant_roles", "facts": "recall:plant_facts"}
@@ -28,6 +29,7 @@ def defaults(kind: str) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in signature(builder(kind)).parameters.items()}
 
 
+@public
 def plant(kind: str = "meanings", *, seed: int = 0, **parameters: Any) -> Planted:
     """A GPT-2 whose memories are written by hand, so that the truth about them is known.
 
@@ -53,4 +55,4 @@ def plant(kind: str = "meanings", *, seed: int = 0, **parameters: Any) -> Plante
             raise InputError(f"{name} must be {wanted}, not {value!r}")
         if isinstance(value, Real) and not isfinite(value):
             raise InputError(f"{name} must be a finite number, not {value}")
-    return builder(kind)(seed=check_count("seed", seed, least=0), **parameters)
+    return builder(kind)(seed=check_seed(seed), **parameters)

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, check_seed
 from .circuits import (
     ARC,
     CONTEXT,
@@ -97,7 +97,7 @@ def plant_facts(
     (2304.14767).
     """
     check_choice("site", site, SITES)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     check_count("n_none", n_none, least=0)
     check_count("n_relations", n_relations, least=2 if site == "both" else 1)
     if not 0 <= noise < inf:

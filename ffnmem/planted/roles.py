@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from .lexicon import WAVES, Lexicon, draw_lexicon, even_rows
 from .planted import Planted, behind_bridge
 from .role_plan import CONTEXT, ROLES, Neuron, plan_layer, truth
@@ -75,7 +75,7 @@ def plant_roles(
 
     Raises: InputError.
     """
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     for name, value in (("n_layers", n_layers), ("neurons", neurons), ("per_role", per_role)):
         check_count(name, value)
     if not FEWEST <= check_count("n_words", n_words) <= MOST:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from .._version import __version__
 from ..activation_curves import BETA, POINTS, SWISH, Look, curves, look
+from ..arguments import public
 from ..errors import InputError
 from ..ffn.activations import Activation
 from ..files import check_destination, write_whole
@@ -93,6 +94,7 @@ class Panel:
         return [Tick(self.y(i * step), plain(i * step, 0 if step == 1 else 1), i == 0) for i in places]
 
 
+@public
 def activations_report(out: str | Path = "activations.html", *, beta: float = BETA) -> Path:
     """Write the explorer of activation functions as one HTML file that needs nothing but a browser.
 

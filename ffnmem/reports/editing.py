@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..arguments import public
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..errors import InputError, check_count
@@ -45,6 +46,7 @@ class Moved:
         return f"{self.memory.layer}.{self.memory.neuron}"
 
 
+@public
 def edit_report(
     edit: Edit,
     model: Model,

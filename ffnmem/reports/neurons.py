@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..arguments import public
 from ..errors import InputError, check_count
 from ..files import check_destination, replacing, write_whole
 from ..scanning.store import Store
@@ -44,6 +45,7 @@ Item = TypeVar("Item")
 Report = Callable[[int, int], None]
 
 
+@public
 def neuron_report(
     store: Store,
     neurons: pd.DataFrame | Iterable[Sequence[int]],

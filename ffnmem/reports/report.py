@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..arguments import public
 from ..attribution import Attribution
 from ..captures import Capture, Prompt, capture
 from ..contributions import attribute
@@ -19,6 +20,7 @@ from .tables import BASIS, firings, ledger, memories, predictions, prompt_chips,
 FIRINGS = 10  # rows of the table of single firings
 
 
+@public
 def report(
     model: Model,
     prompt: Prompt,

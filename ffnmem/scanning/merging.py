@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arguments import public
 from ..errors import FileError, InputError
 from .finishing import write_store
 from .jobs import held, link_corpus, prepare, same_folder
@@ -20,6 +21,7 @@ from .writing import CORPUS, STATE, TOKENIZER, VALUES
 FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
 
 
+@public
 def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     """Join stores that hold different shards of one scan.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..arguments import public
 from ..errors import check_choice, check_count
 from ..models import Model
 from .finishing import fast_tokenizer, finish
@@ -19,6 +20,7 @@ from .writing import CORPUS
 FREQUENT = 128  # tokens whose mean coefficients are kept
 
 
+@public
 def scan(
     model: Model,
     source: Any,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model
 
 DTYPES = ("float32", "bfloat16")
 CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
-SEEDS = 1 << 62  # above, two seeds could give the same sample
 BATCH_TOKENS = 2048  # what two cores run fastest; larger for a GPU
 
 
@@ -97,8 +96,7 @@ def make_settings(
     if length > model.n_ctx:
         raise InputError(f"context {length} is too long: {model.name} reads at most {model.n_ctx} tokens")
     check_choice("dtype", dtype, DTYPES)
-    if check_count("seed", seed, least=0) >= SEEDS:
-        raise InputError(f"seed {seed} is too large: seeds are 0 to {SEEDS - 1}")
+    check_seed(seed)
     k = check_count("k", k)
     return ScanSettings(
         context=length,

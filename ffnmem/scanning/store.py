@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import pandas as pd
 
+from ..arguments import public
 from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
 from ..models import Model
@@ -32,6 +33,7 @@ EXAMPLE_KINDS = KINDS
 """Of every store; :attr:`Store.kinds` has those of one."""
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Store:
     """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
@@ -323,6 +325,7 @@ class Store:
         self.corpus.verify()
 
 
+@public
 def open_store(folder: str | Path, model: Model | None = None) -> Store:
     """Open what a scan wrote.
 

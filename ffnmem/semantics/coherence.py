@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64, Real
 from torch import Tensor
 
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..models.final_norm import at_least_float32
 from ..vocabulary.nulls import gaussian
@@ -90,7 +90,7 @@ def value_coherence(
     """
     index = model.layer(layer)
     check_count("draws", draws)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     tokens = side_tokens(model, "value")
     if len(counts) != len(tokens):
         raise InputError(f"counts must name each of the {len(tokens)} tokens of {model.name}, not {len(counts)}")

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from ..arguments import public
 from ..captures import choose_layers
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..provenance import Provenance
 from ..scanning.passes import Report
@@ -27,6 +28,7 @@ THRESHOLD = 0.9
 LIMIT = 100
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Geometry:
     """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
@@ -88,6 +90,7 @@ class Geometry:
         return geometry_html(self)
 
 
+@public
 def geometry(
     model: Model,
     *,
@@ -150,7 +153,7 @@ def geometry(
     if threshold is not None:
         check_cosine("threshold", threshold, 0.0)
     check_count("limit", limit)
-    check_count("seed", seed, 0)
+    check_seed(seed)
     rows, neurons = [], []
     for done, layer in enumerate(chosen, start=1):
         row, frame = measure_layer(model, layer, seed, strengthening, weakening)

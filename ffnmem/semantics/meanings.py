@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Int64
 
-from ..errors import check_choice, check_count
+from ..arguments import public
+from ..errors import check_choice, check_count, check_seed
 from ..models import Model, load
 from ..scanning import Store
 from ..scanning.contexts import Window
@@ -33,6 +34,7 @@ CONTEXT = 8
 TOKENS = 6  # trigger tokens of a meaning, joined for display
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Meanings:
     """The meanings of one neuron, the one with the largest share of the activation first.
@@ -125,6 +127,7 @@ class Found:
     similarity: Float32[np.ndarray, "n n"] | None = None
 
 
+@public
 def meanings(
     store: Store,
     layer: SupportsIndex,
@@ -179,7 +182,7 @@ def asked_settings(store: Store, seed: int | None, draws: int | None, rule: Rule
     """Those of :func:`ffnmem.semantics.saved.settings_key` that are given; raises InputError."""
     wanted: dict[str, Any] = {}
     if seed is not None:
-        wanted["seed"] = check_count("seed", seed, least=0)
+        wanted["seed"] = check_seed(seed)
     if draws is not None:
         wanted["draws"] = check_count("draws", draws, least=20)
     if rule is not None:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 
-from ..errors import InputError, check_choice, check_count
+from ..arguments import public
+from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model, load
 from ..scanning import Store
 from ..scanning.passes import Report
@@ -49,6 +50,7 @@ class Survey:
     counts: Int64[np.ndarray, " vocab"]
 
 
+@public
 def polysemanticity(
     store: Store,
     model: Model | None = None,
@@ -124,7 +126,7 @@ def polysemanticity(
         settings = {**provenance["polysemanticity"], "sign": sign}
         joined.attrs = {"provenance": {**provenance, "polysemanticity": settings}}
         return joined
-    draws, seed = check_count("draws", draws, least=20), check_count("seed", seed, least=0)
+    draws, seed = check_count("draws", draws, least=20), check_seed(seed)
     budget = None if budget is None else check_count("budget", budget, least=1000)
     if model is not None:
         store.check_model(model)  # what is kept would be read back without it

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ..corpus.batching import PAD, Batch, grouped
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..models.bare_body import BareBody, check_same
 from ..scanning.passes import Report
@@ -136,7 +136,7 @@ def choose(store: Store, n_sequences: int | None = SEQUENCES, seed: int = 0) -> 
         InputError: not a positive number.
     """
     total = store.sequences.n_sequences
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     if n_sequences is None or check_count("n_sequences", n_sequences) >= total:
         return Reading(store, np.arange(total, dtype=np.int64), seed)
     chosen = np.random.default_rng([seed, total]).choice(total, n_sequences, replace=False)

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
+from ..arguments import public
 from ..errors import InputError, check_count
 from ..models import Model
 from ..scanning.passes import Report
@@ -20,6 +21,7 @@ from .role_rules import NONE, ROLES, Role, Thresholds, assign
 from .unembedding import frequency_direction, null_space, read_unembedding, variance_null, written
 
 
+@public
 def roles(
     model: Model,
     store: Store | None = None,

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int, Int64
 from torch import Tensor
 
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model
 from ..models.plain_layers import activation
 from ..scanning import Store
@@ -133,7 +133,7 @@ def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sam
         InputError: no positions.
     """
     check_count("positions", positions)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     lead, special = store.sequences.lead, list(store.settings.special)
     drawn = np.random.default_rng([seed, 3]).permutation(store.view(0).sample_sequences)
     found, total = [], 0
@@ -192,7 +192,7 @@ def sample_measures(
     """
     index, factor = model.layer(layer), 1.0 if check_choice("sign", sign, SIGNS) == "positive" else -1.0
     check_count("draws", draws)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     if not len(sample) or len(sample) != len(inputs):
         raise InputError(f"sample and inputs must have positions, as many each, not {len(sample)} and {len(inputs)}")
     asked = [model.neuron(index, n) for n in (range(model.ffn[index].d_mlp) if neurons is None else neurons)]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, Int64, Real
 from numba import njit
 
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, check_seed
 from ..vocabulary.scoring import in_threads
 from .estimates import Estimate, interval, p_values
 
@@ -51,7 +51,7 @@ def trigger_tokens(
     Source: Hill 1973 for exp(H) as an effective number; Phipson and Smyth 2010 for p.
     """
     check_count("draws", draws)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     types, mass, counts = prepared(tokens, weights, len(unigram))
     random = np.random.default_rng([seed, 0])
     places = random.random((draws, tokens.shape[1]))

@@ -8,12 +8,14 @@ from math import inf
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
+from ..arguments import public
 from ..errors import InputError, check_count
 from .estimates import Estimate
 
 VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
 
 
+@public
 @dataclass(frozen=True)
 class Rule:
     """When a neuron counts as what.

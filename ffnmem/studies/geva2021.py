@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model
 from ..scanning import Store
 from ..scanning.passes import Report
@@ -87,7 +87,7 @@ def study(
     check_choice("basis", basis, BASES)
     for name, value in (("keys", keys), ("prefixes", prefixes), ("n_sequences", n_sequences), ("updates", updates)):
         check_count(name, value)
-    check_count("seed", seed, least=0)
+    check_seed(seed)
     store.check_model(model)
     places = random_places(store, n_sequences, seed)
     check_text(store, places, n_sequences)

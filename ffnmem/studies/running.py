@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..arguments import public
 from ..errors import FileError, InputError, listed
 from ..models import Model
 from ..scanning import Store, scan
@@ -17,6 +18,7 @@ STORE = "store"
 EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
 
 
+@public
 def study(
     name: str,
     model: Model,

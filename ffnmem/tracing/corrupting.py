@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..arguments import public
 from ..errors import InputError
 from ..facts.asking import Asked, ask_about
 from ..facts.fact import Fact
@@ -18,6 +19,7 @@ from ..models.layout import inner
 from .settings import FACTOR
 
 
+@public
 def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, prepend_bos: bool | None = None) -> float:
     """The standard deviation of the noise that hides the subjects of some facts.
 

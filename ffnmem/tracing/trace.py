@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..arguments import public
 from ..errors import check_choice
 from ..provenance import Provenance
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Causal tracing of one fact. Made by :func:`ffnmem.trace_fact`.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..arguments import public
 from ..attribution import plain_records
 from ..provenance import Provenance
 from .trace import Trace
@@ -22,6 +23,7 @@ WIDTH = 1.96  # of a 95% interval, in standard errors
 GROUP_COLUMNS = ("kind", "group", "layer", "mean", "low", "high", "n")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Traces:
     """Causal tracing of many facts. Made by :func:`ffnmem.trace_facts`.

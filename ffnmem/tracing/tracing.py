@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, check_count
+from ..arguments import public
+from ..errors import InputError, check_count, check_seed
 from ..facts.asking import Asked, ask_about, find_subject, target_ids
 from ..facts.fact import Fact, as_facts
 from ..models import Model
@@ -27,6 +28,7 @@ BATCH_TOKENS = 4096
 Progress = Callable[[int, int], None]
 
 
+@public
 def trace_fact(
     model: Model,
     fact: Fact | str,
@@ -80,6 +82,7 @@ def trace_fact(
     return traced(PlainLayers(model), asked, name, known, settings, tokens, progress)
 
 
+@public
 def trace_facts(
     model: Model,
     facts: Fact | Iterable[Fact],
@@ -156,7 +159,7 @@ def checked(
         window=check_window(window, model.n_layers),
         noise=noise,
         samples=check_count("samples", samples),
-        seed=check_count("seed", seed, 0),
+        seed=check_seed(seed),
         prepend_bos=model.prepend_bos if prepend_bos is None else prepend_bos,
     )
 

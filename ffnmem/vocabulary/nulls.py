@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..errors import check_choice, check_count
+from ..arguments import public
+from ..errors import check_choice, check_count, check_seed
 from ..models import Model
 from .products import row_norms
 from .projection import choose_neurons
@@ -22,6 +23,7 @@ KINDS = ("random", "shuffled")
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
 
 
+@public
 def projection_null(
     model: Model,
     layer: SupportsIndex,
@@ -65,7 +67,7 @@ def projection_null(
     check_choice("basis", basis, BASES)
     sides = check_sides(side, model)
     check_count("draws", draws, 2)
-    check_count("seed", seed, 0)
+    check_seed(seed)
     k = min(check_count("k", k), model.d_vocab)
     ((index, neurons),) = choose_neurons(model, model.layer(layer), neuron).items()
     frames = []

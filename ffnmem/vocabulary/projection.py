@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ..arguments import public
 from ..errors import InputError, check_choice, check_count
 from ..files import check_destination
 from ..models import Model
@@ -52,6 +53,7 @@ def project(
 ) -> Path: ...
 
 
+@public
 def project(
     model: Model,
     layer: SupportsIndex | None = None,

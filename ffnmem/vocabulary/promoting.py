@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from ..arguments import public
 from ..errors import InputError, check_choice, check_count
 from ..models import Model
 from ..models.final_norm import at_least_float32
@@ -19,6 +20,7 @@ from .vectors import BASES, SIGNS, check_sides, everything, side_tokens, side_ve
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
+@public
 def promoters(
     model: Model,
     tokens: Tokens,

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arguments import public
 from ..errors import InputError, check_choice, check_count, listed
 from .storing import COLUMNS, plain_frame, stored
 from .vectors import SIDES, SIGNS
@@ -16,6 +17,7 @@ from .vectors import SIDES, SIGNS
 ORDER = ["rank", "_strength", "layer", "neuron", "side", "sign"]
 
 
+@public
 def search_projection(
     source: str | Path | pd.DataFrame,
     text: str,
