@@ -67,6 +67,23 @@ def check_ordinary(path: Path, shown: str | Path | None = None) -> Path:
     return path
 
 
+def user_folder(given: str | Path) -> Path:
+    """A path as :func:`user_path` has it, of a folder to read from if there is one.
+
+    Raises FileError besides where a pipe or a device lies directly in it, which would be waited for.
+    """
+    path = user_path(given)
+    if path.is_dir():
+        try:
+            with os.scandir(path) as entries:
+                strange = [e.path for e in entries if not e.is_file() and not e.is_dir() and Path(e.path).exists()]
+        except OSError as error:
+            raise FileError(f"{given} cannot be read: {error.strerror or error}") from None
+        if strange:
+            check_ordinary(Path(strange[0]))
+    return path
+
+
 def check_destination(out: str | Path) -> Path:
     """The path that a file will be written to; raises FileError before any work is done for nothing."""
     path = user_path(out)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..files import check_destination, write_whole
+from ..files import check_destination, user_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 def check_figure(file: str) -> Path:
     """The path of a figure to write; raises InputError or FileError before any work is done for nothing."""
-    path = Path(file).expanduser()
+    path = user_path(file)
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"--plot {file}: a figure's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return check_destination(path)

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from ..errors import FileError, check_index
+from ..files import user_folder
 from .chunked import ChunkedFile
 from .problems import Problem, problems_from
 
@@ -100,7 +101,7 @@ def open_packed(folder: str | Path, tokenizer_hash: str | None = None) -> Packed
     Raises:
         FileError: no packed corpus, an unfinished or damaged one, of a newer version, or of another tokenizer.
     """
-    path = Path(folder).expanduser()
+    path = user_folder(folder)
     state = read_manifest(path)
     try:
         files = {name: ChunkedFile(path / name, state["files"][name]) for name in (TOKENS, DOCUMENTS, COUNTS)}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arguments import public
 from ..errors import FileError
-from ..files import write_whole
+from ..files import user_path, write_whole
 from .chunked import ChunkedWriter
 from .packed import COUNTS, DOCUMENTS, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
 from .problems import Document, Problem, Problems
@@ -107,7 +107,7 @@ class TextDigest:
 
 def destination(folder: str | Path) -> Path:
     """The folder to write to, made if need be; raises FileError."""
-    path = Path(folder).expanduser()
+    path = user_path(folder)
     if path.exists() and not path.is_dir():
         raise FileError(f"{folder} is a file: name a folder for the packed corpus")
     if not path.parent.is_dir():

@@ -10,10 +10,10 @@ MEANINGS = {
     "invalid_utf8": "bytes that are no UTF-8 (or half a surrogate pair), replaced by \N{REPLACEMENT CHARACTER}",
     "nul": "NUL characters, kept as they are",
     "empty": "no text but whitespace, skipped",
-    "broken_record": "no JSON object, or no CSV row, skipped",
+    "broken_record": "no JSON object, or no CSV row (a quote that is not closed, or stands inside a field), skipped",
     "missing_text": "a record without the text column, or with nothing in it, skipped",
     "not_text": "a text that is no string, skipped",
-    "skipped_file": "a file of another type in a folder, skipped",
+    "skipped_file": "a file of another type in a folder, or a pipe or device, skipped",
     "special_text": "the name of a special token in the text, tokenised as ordinary text",
     "no_tokens": "a document of which the tokenizer left nothing, kept with no tokens",
 }

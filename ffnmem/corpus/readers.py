@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FfnmemError, FileError, InputError, listed
+from ..files import check_ordinary
 from .problems import Document, Problems, clean, decoded
 from .streams import BLOCK, COMPRESSIONS, LONGEST, lines, opened, without_end
 
@@ -114,18 +116,9 @@ def read_csv(file: CorpusFile, problems: Problems) -> Iterator[Document]:
 def csv_records(
     stream: BufferedIOBase, file: CorpusFile, problems: Problems
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    damaged = False  # in the lines of this row
-
-    def texts() -> Iterator[str]:
-        nonlocal damaged
-        for line in lines(stream, file.path):
-            text, valid = decoded(line)
-            damaged = damaged or not valid
-            yield text
-
     header: Sequence[str] | None = None
     number = 0
-    for row in csv_rows(texts()):
+    for row, valid in csv_rows(Rewindable(decoded(line) for line in lines(stream, file.path))):
         if row == []:  # a blank line
             continue
         if header is None and row is not None:
@@ -137,16 +130,44 @@ def csv_records(
         if row is None:
             problems.add("broken_record", file.name, number)
         else:
-            if damaged:
+            if not valid:
                 problems.add("invalid_utf8", file.name, number)
             yield number, dict(zip(header or (), row, strict=False))
-        damaged = False
 
 
-def csv_rows(texts: Iterator[str]) -> Iterator[list[str] | None]:
-    """Rows, None for one that is no CSV. The limit on fields is the csv module's, so it is lent and given back."""
-    reader = csv.reader(texts)
+class Rewindable:
+    """Lines, each with whether it was valid, that can be given again from the second line of a row on."""
+
+    def __init__(self, source: Iterable[tuple[str, bool]]) -> None:
+        self.source = iter(source)
+        self.row: list[tuple[str, bool]] = []  # what was given of this row
+        self.again: deque[tuple[str, bool]] = deque()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self.again.popleft() if self.again else next(self.source)
+        self.row.append(line)
+        return line[0]
+
+    def rewind(self) -> None:
+        self.again.extendleft(reversed(self.row[1:]))
+        del self.row[1:]
+
+
+def csv_rows(texts: Rewindable) -> Iterator[tuple[list[str] | None, bool]]:
+    """Rows, None for one that is no CSV, each with whether its bytes were valid.
+
+    A quote that is not closed takes everything up to the next one, or to the end, into its field. That is seen where
+    the next quote stands in the middle of a field, the file ends, or a row of several lines has another number of
+    fields than the first; only the line where the row begins is given up then. The limit on fields is the csv
+    module's, so it is lent and given back.
+    """
+    reader = csv.reader(texts, strict=True)
+    columns: int | None = None
     while True:
+        texts.row.clear()
         limit = csv.field_size_limit(LONGEST)
         try:
             row: list[str] | None = next(reader)
@@ -156,7 +177,13 @@ def csv_rows(texts: Iterator[str]) -> Iterator[list[str] | None]:
             row = None
         finally:
             csv.field_size_limit(limit)
-        yield row
+        if row:
+            columns = columns or len(row)
+        if row is None or (len(texts.row) > 1 and len(row) != columns):
+            row = None
+            texts.rewind()
+            reader = csv.reader(texts, strict=True)
+        yield row, all(valid for _, valid in texts.row)
 
 
 def read_parquet(file: CorpusFile, problems: Problems) -> Iterator[Document]:
@@ -165,7 +192,7 @@ def read_parquet(file: CorpusFile, problems: Problems) -> Iterator[Document]:
     import pyarrow.parquet as pq
 
     with tempfile.TemporaryFile() as spool:
-        source: Any = file.path
+        source: Any = check_ordinary(file.path)
         if file.path.suffix.lower() in COMPRESSIONS:
             with opened(file.path) as stream:
                 shutil.copyfileobj(stream, spool, BLOCK)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
-from ..errors import FileError, InputError, check_choice
+from ..errors import FileError, InputError, check_choice, quoted
+from ..files import check_ordinary, user_path
 from ..resources import EMBEDDED, embedded_corpus
 from .hub import HUB, open_hub
 from .packed import Packed, is_packed, open_packed
@@ -20,6 +21,10 @@ from .streams import COMPRESSIONS
 
 READING = 1  # goes up when the same bytes become other documents
 GLOB = "*?["
+SOURCES = (
+    f"give a file, a folder, a pattern, {' or '.join(map(repr, EMBEDDED))} or 'hf:name'; "
+    "texts themselves go into a list"
+)
 
 
 class Corpus:
@@ -64,7 +69,7 @@ class Corpus:
             how = [READING, file.format, compression, file.division if file.format == ".txt" else file.column]
             digest.update(json.dumps(how).encode())
             try:
-                with file.path.open("rb") as stream:
+                with check_ordinary(file.path).open("rb") as stream:
                     digest.update(hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).digest())
             except OSError as error:
                 raise FileError(f"{file.path} cannot be read: {error.strerror or error}") from None
@@ -125,10 +130,10 @@ def refuse_options(what: str, text: str, documents: str | None) -> None:
     """Raise InputError for options that would do nothing."""
     if documents is not None:
         raise InputError(
-            f"documents={documents!r} says what a document of a .txt file is; {what} has its own documents"
+            f"documents={quoted(documents)} says what a document of a .txt file is; {what} has its own documents"
         )
     if text != "text":
-        raise InputError(f"text={text!r} names a column; {what} has none to choose")
+        raise InputError(f"text={quoted(text)} names a column; {what} has none to choose")
 
 
 def open_files(source: str | Path, text: str, documents: str | None) -> Corpus | Packed:
@@ -137,15 +142,14 @@ def open_files(source: str | Path, text: str, documents: str | None) -> Corpus |
         path = embedded_corpus(source)
         refuse_options("the bundled corpus", text, documents)
         return of_files(source, [(path, path.name)], text, documents)
-    path = Path(source).expanduser()
-    if not is_there(path, str(source)):
+    try:
+        path = user_path(source)
+    except FileError as error:
+        raise FileError(f"no corpus: {error}; {SOURCES}") from None
+    if not path.exists():
         if any(character in str(path) for character in GLOB):
             return of_files(path.name, matching(str(path)), text, documents, searched=str(source))
-        shown = str(source) if len(str(source)) <= 120 else f"{str(source)[:120]}…"
-        raise FileError(
-            f"no corpus at {shown!r}: give a file, a folder, a pattern, {' or '.join(map(repr, EMBEDDED))} or "
-            "'hf:name'; texts themselves go into a list"
-        )
+        raise FileError(f"no corpus at {quoted(str(source))}: {SOURCES}")
     if path.is_dir() and is_packed(path):
         refuse_options("a packed corpus", text, documents)
         return open_packed(path)
@@ -153,23 +157,16 @@ def open_files(source: str | Path, text: str, documents: str | None) -> Corpus |
         return of_files(path.name or str(path), files_below(path), text, documents, searched=str(source))
     if format_of(path) is None:
         raise FileError(f"{source} is no corpus file: {known_formats()}")
-    return of_files(path.name, [(path, path.name)], text, documents)
-
-
-def is_there(path: Path, source: str) -> bool:
-    """Whether a path exists. A text that was given for a path may be too long for one, or empty."""
-    try:
-        return bool(source.strip()) and path.exists()
-    except OSError:
-        return False
+    return of_files(path.name, [(check_ordinary(path, str(source)), path.name)], text, documents)
 
 
 def of_files(
     name: str, paths: Sequence[tuple[Path, str]], text: str, documents: str | None, searched: str = ""
 ) -> Corpus:
-    """The corpus of those of the paths that have a known format; the others are counted."""
-    known = [(path, shown, kind) for path, shown in paths if (kind := format_of(path)) is not None]
-    others = [shown for path, shown in paths if format_of(path) is None]
+    """The corpus of the ordinary files of a known format among the paths; the others are counted."""
+    kinds_of = [(path, shown, format_of(path) if path.is_file() else None) for path, shown in paths]
+    known = [(path, shown, kind) for path, shown, kind in kinds_of if kind is not None]
+    others = [shown for _, shown, kind in kinds_of if kind is None]
     if not known:
         count = f"only {len(others)} files of other types" if others else "no file"
         raise FileError(f"{searched} has {count}: {known_formats()}")
@@ -191,7 +188,7 @@ def of_files(
 
 def files_below(folder: Path) -> list[tuple[Path, str]]:
     """Every file in a folder and below, with its path from there, by which they are ordered."""
-    found = ((path, path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file())
+    found = ((path, path.relative_to(folder).as_posix()) for path in folder.rglob("*") if not path.is_dir())
     return sorted(found, key=lambda pair: pair[1])
 
 

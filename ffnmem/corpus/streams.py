@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import FileError
+from ..files import check_ordinary
 
 COMPRESSIONS = (".gz", ".zst")
 BLOCK = 1 << 20
@@ -26,7 +27,7 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
     from zstandard import ZstdError
 
     try:
-        kind = path.suffix.lower()
+        kind = check_ordinary(path).suffix.lower()
         with io.BufferedReader(path.open("rb", buffering=0), BLOCK) as raw:
             if kind not in COMPRESSIONS:
                 yield raw

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..errors import FileError, check_choice
-from ..files import check_destination, readable, replacing
+from ..files import check_destination, check_ordinary, readable, replacing, user_path
 from ..scanning.state_file import checksum
 from .moments import Part, SecondMoment
 from .triangles import length_of
@@ -61,7 +61,7 @@ def write(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any])
 
 def load(path: str | Path) -> SecondMoment:
     """See :meth:`SecondMoment.load`."""
-    moment, header = read(Path(path).expanduser())
+    moment, header = read(user_path(path))
     if "progress" in header:
         raise FileError(f"{path} is the checkpoint of a second moment that is not finished: run the same call again")
     return moment
@@ -89,6 +89,8 @@ class FileSums(Mapping[int, Tensor]):
         from safetensors import SafetensorError, safe_open
 
         self.path = path
+        if path.exists():
+            check_ordinary(path)
         try:
             opened: Any = safe_open(path, framework="numpy")
             metadata = opened.metadata() or {}

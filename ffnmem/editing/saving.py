@@ -14,7 +14,7 @@ from torch import Tensor
 from .._version import __version__
 from ..errors import FfnmemError, FileError
 from ..facts import Fact
-from ..files import check_destination, write_whole
+from ..files import check_destination, user_path, write_whole
 from ..models.loading import first_line
 from ..provenance import Provenance
 from .edit import Edit, LayerChange
@@ -68,7 +68,7 @@ def load_edit(path: str | Path) -> Edit:
 
     Raises: FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
     """
-    place = Path(path).expanduser()
+    place = user_path(path)
     if not place.is_file():
         raise FileError(f"there is no file {path}: edit.save and ffnmem edit -o write one")
     header, tensors = read(place)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..attribution import plain_records
 from ..errors import FileError
-from ..files import replacing, write_whole
+from ..files import replacing, user_folder, write_whole
 from ..provenance import Provenance
 from .scores import ABOUT, Scores
 
@@ -25,7 +25,7 @@ OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 def save_scores(scores: Scores, folder: str | Path) -> Path:
     """Write scores into a folder, made if missing; raises FileError."""
-    target = Path(folder).expanduser()
+    target = user_folder(folder)
     make_folder(target)
     write_table(scores.cases, target / CASES)
     made = {
@@ -45,7 +45,7 @@ def save_scores(scores: Scores, folder: str | Path) -> Path:
 
 def load_scores(folder: str | Path) -> Scores:
     """The scores in a folder; intervals come out the same, for their draws are seeded. Raises FileError."""
-    source = Path(folder).expanduser()
+    source = user_folder(folder)
     made = read_json(source / SUMMARY)
     if made is None:
         unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
@@ -78,7 +78,7 @@ class Folder:
     """
 
     def __init__(self, out: str | Path, run: Mapping[str, Any]) -> None:
-        self.folder = Path(out).expanduser()
+        self.folder = user_folder(out)
         made_by = json.loads(json.dumps({"kind": PART, "schema": SCHEMA, **run}))
         make_folder(self.folder)
         # A name with a dot in front is a file that was being written when a run was stopped.

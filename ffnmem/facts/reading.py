@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arguments import public
 from ..errors import FileError, InputError, check_choice, listed
-from ..files import check_destination, write_whole
+from ..files import check_destination, user_path, write_whole
 from ..resources import EMBEDDED, embedded_folder
 from .fact import Fact
 from .formats import READERS, detect
@@ -41,7 +41,7 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
     if format is not None:
         check_choice("format", format, FORMATS)
     name = str(source)
-    path = embedded_folder(name) / "facts.jsonl" if name in EMBEDDED else Path(source).expanduser()
+    path = embedded_folder(name) / "facts.jsonl" if name in EMBEDDED else user_path(source)
     if not path.exists():
         raise FileError(
             f"no facts at {name!r}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl, .json or .parquet file"

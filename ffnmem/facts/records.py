@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, InputError
+from ..files import check_ordinary
 
 PARQUET = b"PAR1"
 
@@ -25,7 +26,9 @@ def read_records(path: Path, source: str) -> list[Record]:
     Raises: FileError: a file that cannot be read, no UTF-8 text, or something that is no record, by its place.
     """
     try:
-        content = path.read_bytes()
+        content = check_ordinary(path, source).read_bytes()
+    except FileError:
+        raise
     except OSError as error:
         raise FileError(f"{source}: cannot be read ({error.strerror or error})") from None
     if content.startswith(PARQUET):

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InputError, ModelError, UnsupportedModelError
 from ..resources import EMBEDDED
 from .architectures import DESCRIBED, Architecture
-from .loading import ask_hub, explain, locate, quiet
+from .loading import ask_hub, explain, locate, model_path, quiet
 
 
 def read_config(source: Any) -> tuple[str, Any]:
@@ -52,7 +52,7 @@ def read_config(source: Any) -> tuple[str, Any]:
 
 def place_of(source: str | Path) -> tuple[str, str, bool]:
     """As :func:`locate`, for a config alone: whatever weights lie beside it, even pickled ones, stay closed."""
-    path = Path(source).expanduser()
+    path = model_path(source)
     if str(source) not in EMBEDDED and (path / "config.json").is_file():
         return str(source), str(path), True
     name, where, local = locate(source)

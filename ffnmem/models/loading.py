@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ..arguments import public
-from ..errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice
+from ..errors import FileError, InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice
+from ..files import user_folder
 from ..resources import EMBEDDED, embedded_folder
 from .bare_body import bound_masks
 from .checking import check_undescribed
@@ -217,7 +218,7 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
         raise ModelNotFoundError(f"no model folder at {name!r}")
     if name in EMBEDDED:
         return name, str(embedded_folder(name)), True
-    path = Path(source).expanduser()
+    path = model_path(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFoundError(f"{name} is a folder without config.json, so it holds no Hugging Face model")
@@ -231,6 +232,14 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
     if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelNotFoundError(f"no model folder at {name!r}")
     return name, name, False
+
+
+def model_path(source: str | Path) -> Path:
+    """A source as a path, whether anything is there or not; raises ModelNotFoundError where nothing can be."""
+    try:
+        return user_folder(source)
+    except FileError as error:
+        raise ModelNotFoundError(str(error)) from None
 
 
 def is_cached(name: str) -> bool:

@@ -16,7 +16,7 @@ from .._version import __version__
 from ..arguments import public
 from ..errors import FileError
 from ..facts import Fact, load_facts, write_facts
-from ..files import appearing, check_new_folder, write_whole
+from ..files import appearing, check_new_folder, user_folder, write_whole
 from ..models import Model, load
 from ..models.loading import quiet
 
@@ -109,7 +109,7 @@ def load_planted(folder: str | Path) -> Planted:
 
     Raises FileError if a file of it is missing or broken; a ModelError where the model itself cannot be loaded.
     """
-    path = Path(folder).expanduser()
+    path = user_folder(folder)
     if not (path / CARD).is_file():
         raise FileError(f"{folder} holds no planted model: it has no {CARD}, which ffnmem plant writes")
     try:

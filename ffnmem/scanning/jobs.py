@@ -16,6 +16,7 @@ from .._version import __version__
 from ..corpus import Corpus, Packed, Sequences, open_corpus, open_packed, pack, tokenizer_hash
 from ..corpus.packing import reusable
 from ..errors import FileError, InputError, check_count, check_whole
+from ..files import user_folder
 from ..models import Model
 from ..models.bare_body import check_same
 from .manifest import MANIFEST
@@ -32,7 +33,7 @@ LEFT = (".*.tmp", ".tmp??????")  # names of ours, and of safetensors, for what i
 
 def prepare(out: str | Path) -> Path:
     """The store's folder, made if missing; raises FileError if it is a file or holds other things."""
-    folder = Path(out).expanduser()
+    folder = user_folder(out)
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{out} is a file: name a folder for the store")
     try:

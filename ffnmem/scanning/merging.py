@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arguments import public
 from ..errors import FileError, InputError
+from ..files import user_path
 from .finishing import write_store
 from .jobs import held, link_corpus, prepare, same_folder
 from .state_file import StateFile
@@ -62,7 +63,7 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
 
 def destination(out: str | Path, stores: Sequence[Store]) -> Path:
     """A folder that is new or empty: a merge replaces nothing. Raises FileError."""
-    target = Path(out).expanduser()
+    target = user_path(out)
     if any(same_folder(target, store.folder) for store in stores):
         raise FileError(f"{out} is one of the stores to merge: name another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

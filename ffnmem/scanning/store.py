@@ -13,6 +13,7 @@ import pandas as pd
 from ..arguments import public
 from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
+from ..files import user_folder
 from ..models import Model
 from .cases import CASES
 from .contexts import Contexts, Window
@@ -339,7 +340,7 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
     Raises:
         FileError: no store, an unfinished or damaged one, or one of a newer version. InputError: another model's.
     """
-    path = Path(folder).expanduser()
+    path = user_folder(folder)
     manifest = read_manifest(path)
     for name, record in manifest["files"].items():
         check_file(path / name, record, content=name != STATE)

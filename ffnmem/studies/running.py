@@ -8,6 +8,7 @@ from typing import Any
 
 from ..arguments import public
 from ..errors import FileError, InputError, listed
+from ..files import user_folder
 from ..models import Model
 from ..scanning import Store, scan
 from ..scanning.passes import Report
@@ -76,7 +77,7 @@ def made(out: str | Path, name: str) -> Path:
 
     Raises FileError for a folder with anything else, so that nothing of the user's is replaced.
     """
-    folder = Path(out).expanduser()
+    folder = user_folder(out)
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{out} is a file: name a folder for the study")
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FileError
 from ..facts.fact import Fact
-from ..files import write_whole
+from ..files import user_folder, write_whole
 from ..models import Model
 from .settings import Settings
 from .trace import Trace
@@ -22,7 +22,7 @@ FACTS = "facts"
 
 def kept_noise(out: str | Path) -> float | None:
     """The noise of the traces in a folder; None where there are none."""
-    there = read_json(Path(out).expanduser() / MANIFEST)
+    there = read_json(user_folder(out) / MANIFEST)
     noise = there.get("settings", {}).get("noise") if isinstance(there, dict) and there.get("kind") == KIND else None
     return float(noise) if isinstance(noise, int | float) else None
 
@@ -39,7 +39,7 @@ class TraceFolder:
     """
 
     def __init__(self, out: str | Path, model: Model, settings: Settings) -> None:
-        self.folder = Path(out).expanduser()
+        self.folder = user_folder(out)
         if self.folder.exists() and not self.folder.is_dir():
             raise FileError(f"{out} is a file: name a folder for the traces")
         made_by = {

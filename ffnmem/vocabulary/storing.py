@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float, Int
 
 from ..errors import FfnmemError, FileError, check_whole
-from ..files import check_destination, replacing
+from ..files import check_destination, replacing, user_path
 from ..models import Model
 from .vectors import SIGNS
 
@@ -124,7 +124,7 @@ def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: di
 @contextmanager
 def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     """An open projection and what it says about itself; raises FileError for any other file, and for a broken one."""
-    place = Path(path).expanduser()
+    place = user_path(path)
     if not place.is_file():
         raise FileError(f"there is no file {path}: write one with project(model, out=…) or ffnmem project --all --out")
     try:

@@ -294,3 +294,29 @@ def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: s
 
     peak(10)
     assert peak(1500) < 1.2 * peak(150) + 50_000  # all of it would be 330,000
+
+
+def unclosed(rows: int) -> str:
+    """A CSV of so many rows of which the second opens a quote and does not close it."""
+    return "text,n\n" + "".join(f'"row {n}{"" if n == 1 else chr(34)},{n}\n' for n in range(rows))
+
+
+@pytest.mark.parametrize(
+    ("content", "texts", "broken"),
+    [
+        (unclosed(500), [f"row {n}" for n in range(500) if n != 1], 1),
+        ('text\n"one\ntwo\nthree\n', ["two", "three"], 1),  # to the end of the file
+        ('text,n\n"one,1\ntwo,2\n5 inch"\n', ["two", '5 inch"'], 1),  # closed by a quote that is another's
+        ('text\n"he said "no" to me"\nyes\n', ["yes"], 1),  # quotes that are not doubled
+        ('text,n\n"a\nb\n\nc",1\n"say ""no""",2\n', ["a\nb\n\nc", 'say "no"'], 0),  # as it should be
+    ],
+)
+def test_a_quote_that_is_not_closed_costs_one_line_and_is_counted(
+    content: str, texts: list[str], broken: int, tmp_path: Path
+) -> None:
+    """One quote would swallow all rows up to the next into one document, and nobody would be told."""
+    path = tmp_path / "texts.csv"
+    path.write_text(content)
+    corpus = open_corpus(path)
+    assert [document.text for document in corpus] == texts
+    assert sum(problem.count for problem in corpus.problems if problem.kind == "broken_record") == broken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def test_nothing_found(tree: Path) -> None:
         (tree / "notes.pdf", ["no corpus file", ".jsonl"]),
         (tree / "none.txt", ["no corpus", "'atlas'"]),
         ("", ["no corpus"]),
-        ("A text itself. " * 100, ["no corpus", "…", "list"]),
+        ("A text itself. " * 100, ["no corpus", "…", "list", "too long"]),
     ):
         with refuses(FileError, OSError, *named):
             open_corpus(str(source))
@@ -191,3 +192,31 @@ def test_the_recipe_writes_the_bundled_corpus(tmp_path: Path) -> None:
     shipped = gzip.decompress(embedded_corpus("atlas").read_bytes())
     assert gzip.decompress(one.read_bytes()) == shipped
     assert set(json.loads(shipped.splitlines()[0])) == {"text"}
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".parquet", ".txt.gz", ".txt.zst"])
+def test_pipes_and_devices_are_refused_at_once(suffix: str, tmp_path: Path) -> None:
+    """A pipe that nobody writes to, or a link to /dev/zero, would be read for ever."""
+    pipe, zero = tmp_path / f"pipe{suffix}", tmp_path / f"zero{suffix}"
+    os.mkfifo(pipe)
+    zero.symlink_to("/dev/zero")
+    for path, kind in ((pipe, "a pipe"), (zero, "a device")):
+        with refuses(FileError, OSError, path.name, kind):
+            open_corpus(path)
+
+
+def test_pipes_in_a_folder_are_skipped_and_counted(tmp_path: Path) -> None:
+    """The folder could not be read, or nobody would be told of what was left out."""
+    os.mkfifo(tmp_path / "a.txt")
+    (tmp_path / "b.txt").write_text("text")
+    for source in (tmp_path, str(tmp_path / "*.txt")):
+        corpus = open_corpus(source)
+        assert [document.text for document in corpus] == ["text"]
+        assert [(problem.kind, problem.count) for problem in corpus.problems] == [("skipped_file", 1)]
+
+
+@pytest.mark.parametrize("source", ["", "a\0b", "x" * 5000, "~nosuchuser/texts.txt", "a\udcff"])
+def test_what_is_no_path_is_no_corpus(source: str) -> None:
+    """A text that was given for a path would end in a message of the operating system's."""
+    with refuses(FileError, OSError, "texts themselves go into a list"):
+        open_corpus(source)

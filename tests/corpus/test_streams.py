@@ -70,7 +70,7 @@ def test_damaged(tmp_path: Path, name: str) -> None:
 def test_no_such_file(tmp_path: Path) -> None:
     with refuses(FileError, OSError, "none.txt", "No such file"):
         read(tmp_path / "none.txt")
-    with refuses(FileError, OSError, str(tmp_path), "directory"):
+    with refuses(FileError, OSError, str(tmp_path), "a folder"):
         read(tmp_path)
 
 
