@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -31,12 +35,14 @@ class Guarded(click.Command):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run and exit: 0, 1 when the reader went away, 2 after a mistake, 130 after Ctrl-C."""
+        """Run and exit: 0, 1 when the reader went away, 2 after a mistake, 130 after Ctrl-C, 143 after SIGTERM."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         write_what_the_stream_can()
+        received: list[int] = []
         try:
-            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            with ended_by_signals(received):
+                status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as error:
             fail(explained(error), error.ctx)
         except click.ClickException as error:
@@ -46,7 +52,9 @@ class Guarded(click.Command):
         except OSError as error:  # a full disk; click itself deals with a reader that went away
             fail(f"cannot write the output: {error.strerror or error}")
         except click.Abort:  # click makes Ctrl-C this
-            sys.exit(INTERRUPTED)
+            sys.exit(128 + received[0] if received else INTERRUPTED)
+        except MemoryError:
+            fail("the memory of this machine does not suffice: ask for less at a time")
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -58,6 +66,28 @@ class Group(Guarded, click.Group):
     """The group of all commands."""
 
     command_class = Command
+
+
+@contextmanager
+def ended_by_signals(received: list[int]) -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP end the work as Ctrl-C does, so that all is left as it should be; a second one ends
+    it at once. Those received are appended to the list. What the parent has told us to ignore (nohup) stays so."""
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        received.append(number)
+        raise KeyboardInterrupt
+
+    mine = threading.current_thread() is threading.main_thread()
+    names = [name for name in ("SIGTERM", "SIGHUP") if mine and hasattr(signal, name)]
+    caught = [number for name in names if signal.getsignal(number := getattr(signal, name)) is signal.SIG_DFL]
+    for number in caught:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def fail(message: str, context: click.Context | None = None) -> NoReturn:

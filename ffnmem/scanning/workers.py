@@ -8,8 +8,6 @@ exact and the order of examples is fixed by a rule, so the result does not depen
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from typing import Any
 
 import torch
 
+from .. import children
 from ..corpus import open_packed, tokenizer_hash
 from ..errors import FfnmemError, FileError, InputError, WorkerError
 from ..models.loading import load
@@ -135,17 +134,12 @@ class Together:
 
 def run_locally(tasks: list[ShardTask], progress: Together) -> None:
     """All shards, each in a process; one that dies is started again, TRIES times in all."""
-    context = multiprocessing.get_context("spawn")
     tries = [0] * len(tasks)
     running: dict[int, tuple[Any, Any]] = {}
 
     def begin(index: int) -> None:
         tries[index] += 1
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=worker, args=(tasks[index], theirs), daemon=True)
-        process.start()
-        theirs.close()
-        running[index] = process, ours
+        running[index] = children.start(worker, tasks[index])
 
     try:
         for index in range(len(tasks)):
@@ -167,8 +161,9 @@ def run_locally(tasks: list[ShardTask], progress: Together) -> None:
                     )
                 begin(index)
     finally:
-        for process, pipe in running.values():
+        for process, _ in running.values():
             process.kill()
+        for process, pipe in running.values():
             process.join()
             pipe.close()
 
@@ -195,16 +190,9 @@ def mistake(kind: str, message: str) -> FfnmemError:
 
 
 def worker(task: ShardTask, pipe: Any) -> None:
-    """A worker process: a user's mistake is told to the parent; it ends by itself when the parent is gone."""
-    parent = os.getppid()
-
-    def tell(_phase: str, done: int, _total: int) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-        pipe.send(done)
-
+    """A worker process: how far it is, and a user's mistake, are told to the parent."""
     try:
-        run_shard(task, tell)
+        run_shard(task, lambda _phase, done, _total: children.tell(pipe, done))
     except FfnmemError as error:
-        pipe.send((type(error).__name__, str(error)))
+        children.tell(pipe, (type(error).__name__, str(error)))
         raise SystemExit(1) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -77,27 +76,40 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.output.strip() == ""
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_ctrl_c_of_a_real_process(tmp_path: Path) -> None:
-    """The same through the signal, while the command reads a pipe that never ends."""
-    fifo = tmp_path / "facts.jsonl"
-    os.mkfifo(fifo)
-    running = process("facts", fifo)
-    end = None
-    deadline = time.monotonic() + 60
-    while end is None and time.monotonic() < deadline:
-        try:
-            end = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)  # succeeds once the command has opened it
-        except OSError:  # ENXIO: nobody reads yet
-            time.sleep(0.02)
-    assert end is not None
-    time.sleep(0.5)  # until it waits in the read: a signal just before that would be noticed only after it
-    running.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_signals_end_a_real_process_quietly(number: signal.Signals) -> None:
+    """Whoever stops a command would get a traceback, or a status that does not say so."""
+    running = process("facts", "--json")
+    assert running.stdout is not None
+    assert running.stdout.read(1)  # it writes more than a pipe holds, and waits for its reader
+    time.sleep(0.5)
+    running.send_signal(number)
+    _, err = running.communicate(timeout=20)
+    assert (running.returncode, err.strip()) == (128 + number, b"")
+
+
+def test_a_signal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``nohup ffnmem scan`` would end with the terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    heard: list[object] = []
+    monkeypatch.setattr(
+        "ffnmem.load_facts", lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [], raising=False
+    )
     try:
-        out, err = running.communicate(timeout=20)
+        run("facts")
     finally:
-        os.close(end)  # ends the read, so that a failure leaves no process behind
-    assert (running.returncode, out, err.strip()) == (130, b"", b"")
+        signal.signal(signal.SIGHUP, before)
+    assert heard == [signal.SIG_IGN]
+
+
+def test_too_little_memory_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback would end in a MemoryError, which says nothing."""
+
+    def starve(*_args: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ffnmem.load_facts", starve, raising=False)
+    mistake("facts", named=("memory",))
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

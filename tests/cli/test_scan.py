@@ -88,17 +88,23 @@ def test_mistakes_with_files(corpus: Path, tiny_folder: Path, tmp_path: Path) ->
     mistake("scan", corpus, "--out", tmp_path / "out", "--k", 7, *options, named=("another scan", "k 7 and 20"))
 
 
-def test_that_a_stopped_scan_goes_on(tiny_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)], ids=["Ctrl-C", "SIGTERM of workers"]
+)
+def test_that_a_stopped_scan_goes_on(number: signal.Signals, workers: int, tiny_folder: Path, tmp_path: Path) -> None:
+    """Work would be lost, or workers live on as orphans that end in tracebacks."""
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(texts(6000)), "utf-8")
-    arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder)
+    arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder, "--workers", workers)
     running = process(*arguments)
     deadline = time.monotonic() + 120
     while not (tmp_path / "out" / CORPUS / "corpus.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=120)
-    assert running.returncode == 130
+    time.sleep(1.0 * (workers > 1))  # until they have been started; they need several seconds to begin
+    running.send_signal(number)
+    out, err = running.communicate(timeout=120)  # which waits for all that hold its pipes, workers too
+    assert running.returncode == 128 + number
+    assert not err.strip()
     assert not out
     assert not (tmp_path / "out" / MANIFEST).exists()
     mistake("merge", tmp_path / "out", "--out", tmp_path / "x", named=("unfinished scan",))
