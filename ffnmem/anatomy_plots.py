@@ -13,6 +13,7 @@ from .errors import InputError
 from .geometry_plots import COLOURS
 from .models.anatomy import Anatomy, Matrix
 from .plots import ATTENTION, FFN
+from .token_text import printable
 
 PARTS = {
     "token embedding": "#D27D00",
@@ -67,7 +68,7 @@ def draw_whole(anatomy: Anatomy, ax: Axes) -> None:
     ax.set_ylim(-0.5, 0.5)
     bare(ax)
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(-0.01, -0.04), ncols=3, fontsize="small")
-    ax.set_title(f"{anatomy.name}: {anatomy.parameters:,} parameters", loc="left", parse_math=False)
+    ax.set_title(f"{printable(anatomy.name)}: {anatomy.parameters:,} parameters", loc="left", parse_math=False)
 
 
 def draw_layer(anatomy: Anatomy, ax: Axes) -> None:
@@ -90,7 +91,7 @@ def draw_layer(anatomy: Anatomy, ax: Axes) -> None:
     n = anatomy.ledger.n_layers
     numbers = sum(matrix.numbers for matrix in anatomy.matrices)
     title = f"One of {n:,} layers" if n > 1 else "The layer"
-    ax.set_title(f"{title}, to scale: {shown(numbers)} weights in matrices", loc="left", parse_math=False)
+    ax.set_title(f"{printable(title)}, to scale: {shown(numbers)} weights in matrices", loc="left", parse_math=False)
 
 
 def draw_row(ax: Axes, row: list[Matrix], top: float, widest: int) -> str:

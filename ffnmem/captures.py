@@ -19,6 +19,7 @@ from .hooks import OnTensor, listening
 from .models import Model
 from .models.layout import inner
 from .provenance import Provenance
+from .token_text import printable
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
 
@@ -135,7 +136,7 @@ class Capture:
     def __repr__(self) -> str:
         batch, pos = self.tokens.shape
         prompts = f"{batch} prompt{'s' * (batch > 1)}"
-        return f"Capture({prompts}, {pos} tokens, layers {list(self.layers)} of {self.model.name})"
+        return f"Capture({prompts}, {pos} tokens, layers {list(self.layers)} of {printable(self.model.name)})"
 
     def _repr_html_(self) -> str:
         from .reports.display import capture_html

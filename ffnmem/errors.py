@@ -22,6 +22,8 @@ from numbers import Real
 from operator import index as whole
 from typing import Any, SupportsIndex
 
+from .token_text import printable
+
 LONGEST = 1000  # characters of a message
 SHOWN = 80  # characters of a value in a message
 SEEDS = 1 << 62  # above, two seeds could give the same sample
@@ -86,11 +88,7 @@ def one_line(text: str) -> str:
     """A text without line breaks, and with Python's escapes for what would move a cursor, recolour a terminal, turn
     the direction of writing, or not show at all."""
     flat = " ".join(part for line in text.splitlines() if (part := line.strip()))
-    return flat if flat.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in flat)
-
-
-def escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return printable(flat)
 
 
 def quoted(value: object) -> str:

@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from .arguments import public
 from .attribution import Attribution
 from .paths import PathAttribution
-from .token_text import visible
+from .token_text import printable, visible
 
 # From Okabe and Ito's palette, which stays apart in every common colour blindness and in grey.
 ADDS, TAKES = "#0072B2", "#E07B00"
@@ -177,7 +177,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 def titled(ax: Axes, title: str) -> Axes:
     # A token may hold a dollar sign, which would begin mathematics.
-    ax.set_title(title, loc="left", parse_math=False)
+    ax.set_title(printable(title, keep="\n"), loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
+from html import escape
 from itertools import groupby
 
 MARKS = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 EMPTY = "∅"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """A text with Python's escapes for all that would not show, or would do something where it is shown: controls,
+    which terminals obey, and characters that turn the direction of writing or take no room."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def page_text(text: str) -> str:
+    """Text of the user's or of a file for HTML: escaped, and printable but for its spaces and line breaks."""
+    return escape(printable(text, keep="\n\t\u00a0\u2009\u202f\u3000"))
 
 
 def pieces(token: str) -> list[tuple[str, bool]]:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from .arguments import public
 from .errors import InputError, check_choice
 from .plots import ADDS, MOST_TICKS, TAKES, ink
-from .token_text import visible
+from .token_text import printable, visible
 from .tracing.display import described
 from .tracing.trace import Trace
 from .tracing.traces import GROUPS, Traces
@@ -130,4 +130,4 @@ def overall(ax: Axes, title: str) -> None:
     """A title over all panels."""
     assert ax.figure is not None
     # A token may hold a dollar sign, which would begin mathematics.
-    ax.figure.suptitle(title, x=0.01, ha="left", fontsize="large", parse_math=False)
+    ax.figure.suptitle(printable(title, keep="\n"), x=0.01, ha="left", fontsize="large", parse_math=False)

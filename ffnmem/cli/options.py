@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.text import Text
 
 import ffnmem as fm
 
 from ..errors import InputError
+from .tables import user_text
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -62,7 +62,7 @@ class ModelChoice:
 
     def load(self) -> Model:
         """The model, with a spinner on standard error while it loads if that is a terminal."""
-        with Console(stderr=True).status(Text(f"loading {self.name}", style="dim")):
+        with Console(stderr=True).status(user_text(f"loading {self.name}", "dim")):
             import transformers
 
             transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line

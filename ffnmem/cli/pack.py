@@ -68,7 +68,7 @@ def pack(source: str, out: str, column: str, documents: str | None, model: str, 
     from ..models.loading import load_tokenizer
 
     corpus = open_corpus(source, text=column, documents=documents)
-    with Console(stderr=True).status(Text(f"reading {source}", style="dim")) as status:
+    with Console(stderr=True).status(user_text(f"reading {source}", "dim")) as status:
         began = last = time.monotonic()
 
         def show(n_documents: int, n_tokens: int) -> None:

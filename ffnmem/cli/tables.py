@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderHook
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..token_text import pieces
+from ..token_text import pieces, printable
 
 WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
@@ -28,7 +29,26 @@ def console() -> Console:
     """Standard output, 80 columns wide where it is no terminal."""
     out = Console(highlight=False, markup=False, emoji=False)
     out.width = max(NARROWEST, min(out.width, WIDEST))
+    out.push_render_hook(Printable())
     return out
+
+
+class Printable(RenderHook):
+    """The last thing before the terminal: whatever a text came from, it holds nothing that a terminal obeys."""
+
+    def process_renderables(self, renderables: list[RenderableType]) -> list[RenderableType]:
+        return [PrintableOnly(one) for one in renderables]
+
+
+class PrintableOnly:
+    """A renderable without anything in its text that would not show."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self.inner, options):
+            yield Segment(text if control else printable(text, keep="\n"), style, control)
 
 
 def token(text: str, style: str = "", limit: int = 40) -> Text:
@@ -150,7 +170,7 @@ def provenance_line(provenance: Mapping[str, Any], width: int, **more: Any) -> T
 
 def user_text(text: str, style: str = "") -> Text:
     """Text of the user's or of a file, such as a path: spaces stay, what would not show is written as an escape."""
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text), style)
+    return Text(printable(text), style)
 
 
 def prompt_line(tokens: Sequence[str], position: int, bos: bool, limit: int = 24) -> Text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..models import Model
 from ..models.final_norm import FinalNorm, at_least_float32
 from ..models.writes import pulled_through
 from ..provenance import Provenance
+from ..token_text import page_text
 from .applying import with_edit
 from .edit import Edit
 from .showing import table
@@ -104,13 +104,13 @@ class EditDiff:
 
         more = f"<p><small>… and {self.hidden} neurons that change less</small></p>" if self.hidden else ""
         return (
-            f"<div><p>After {escape(repr(self.tokens[self.position]))} at position {self.position}, "
-            f"<b>{escape(self.answer)}</b>: logit {signed(self.logit_before)} &rarr; {signed(self.logit_after)}, "
+            f"<div><p>After {page_text(repr(self.tokens[self.position]))} at position {self.position}, "
+            f"<b>{page_text(self.answer)}</b>: logit {signed(self.logit_before)} &rarr; {signed(self.logit_after)}, "
             f"probability {probability(self.probability_before)} &rarr; {probability(self.probability_after)}</p>"
             f"<p>Memories whose contribution changed most:</p>{table(self.neurons)}{more}"
             f"<p>All components:</p>{table(self.components, rows=len(self.components))}"
             f"<p>Where the edit writes:</p>{table(self.writes)}"
-            f"<p><small>{escape(provenance_line(self.provenance.as_dict()))}</small></p></div>"
+            f"<p><small>{page_text(provenance_line(self.provenance.as_dict()))}</small></p></div>"
         )
 
 

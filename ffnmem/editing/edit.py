@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -22,6 +21,7 @@ from ..errors import InputError, check_count, listed
 from ..facts import Fact
 from ..models import Model
 from ..provenance import Provenance
+from ..token_text import page_text
 from .showing import plain, table
 
 if TYPE_CHECKING:
@@ -311,8 +311,8 @@ class Edit:
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
         settings = provenance_line(self.settings)
         return (
-            f"<div><p><b>Edit</b> {escape(self.title)} <small>({escape(self.digest)})</small></p>"
+            f"<div><p><b>Edit</b> {page_text(self.title)} <small>({page_text(self.digest)})</small></p>"
             f"{table(self.to_frame())}{table(layers)}"
-            f"<p><small>{escape(settings)}</small></p>"
-            f"<p><small>{escape(provenance_line(self.provenance.as_dict()))}</small></p></div>"
+            f"<p><small>{page_text(settings)}</small></p>"
+            f"<p><small>{page_text(provenance_line(self.provenance.as_dict()))}</small></p></div>"
         )

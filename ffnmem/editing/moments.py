@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..arguments import public
 from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed
 from ..models import Model
 from ..resources import EMBEDDED, embedded_folder
+from ..token_text import page_text
 from .triangles import diagonal, square
 
 RIDGE = 1e-6  # of the mean diagonal
@@ -235,9 +235,9 @@ class SecondMoment:
         )
         sources = ", ".join(dict.fromkeys(part.source for part in self.parts))
         return (
-            f"<div><p>Second moment of {escape(self.model)}'s coefficients over {self.count:,} tokens of "
-            f"{escape(sources)}</p><table><tr><th>layer</th><th>neurons</th><th>condition</th></tr>{rows}</table>"
-            f"<p><small>{escape(', '.join(f'{k} {v}' for k, v in self.provenance.items()))}</small></p></div>"
+            f"<div><p>Second moment of {page_text(self.model)}'s coefficients over {self.count:,} tokens of "
+            f"{page_text(sources)}</p><table><tr><th>layer</th><th>neurons</th><th>condition</th></tr>{rows}</table>"
+            f"<p><small>{page_text(', '.join(f'{k} {v}' for k, v in self.provenance.items()))}</small></p></div>"
         )
 
     # -- joining and keeping -------------------------------------------------------------------------------------

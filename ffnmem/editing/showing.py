@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..token_text import page_text
 
 ROWS = 20
 
@@ -40,7 +40,7 @@ def table(frame: pd.DataFrame, rows: int = ROWS) -> str:
     """The first rows of a table as HTML, every text of it escaped; nothing for an empty one."""
     if frame.empty:
         return ""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in frame.columns)
+    head = "".join(f"<th>{page_text(str(name))}</th>" for name in frame.columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{cell(value)}</td>' for value in row)}</tr>"
         for row in frame.head(rows).itertuples(index=False, name=None)
@@ -54,9 +54,9 @@ def cell(value: Any) -> str:
     from ..reports.rendering import MINUS, MISSING, token_html
 
     if isinstance(value, str):
-        return str(token_html(value)) if value != value.strip() else escape(value)
+        return str(token_html(value)) if value != value.strip() else page_text(value)
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     if isinstance(value, float):
         return f"{value:.4g}".replace("-", MINUS)
-    return escape(str(value))
+    return page_text(str(value))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ..editing.showing import table
 from ..reports.rendering import MISSING, plain, provenance_line
+from ..token_text import page_text
 
 if TYPE_CHECKING:
     from .scores import Scores
@@ -45,25 +45,25 @@ def summary_html(summary: pd.DataFrame, column: str, first: Sequence[str] = FIRS
     known = summary.dropna(subset="mean")
     names = [name for name in first if name in set(known["metric"])]
     names += [name for name in dict.fromkeys(known["metric"]) if name not in names]
-    head = "".join(f"<th>{escape(NAMES.get(name, name))}</th>" for name in (column, *names))
+    head = "".join(f"<th>{page_text(NAMES.get(name, name))}</th>" for name in (column, *names))
     body = []
     for value, rows in summary.groupby(column, sort=False):
         at: dict[str, Any] = {row.metric: row for row in rows.itertuples()}
         cells = [figure(name, at[name].mean, at[name].low, at[name].high) for name in names if name in at]
-        body.append(f"<tr><td>{escape(str(value))}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        body.append(f"<tr><td>{page_text(str(value))}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def scores_html(scores: Scores) -> str:
     """A row an editor, then the first failures."""
     failures = scores.failures
-    line = f"{len(scores)} facts of {escape(scores.provenance.model)}, each edited by itself"
+    line = f"{len(scores)} facts of {page_text(scores.provenance.model)}, each edited by itself"
     why = f"<p>{len(failures)} failures</p>{table(failures, REASONS)}" if len(failures) else ""
-    soft = f"<p><small>{escape(provenance_line(scores.provenance.as_dict()))}</small></p>"
+    soft = f"<p><small>{page_text(provenance_line(scores.provenance.as_dict()))}</small></p>"
     return f"<div><p>{line}</p>{summary_html(scores.summary, 'editor')}{why}{soft}</div>"
 
 
 def curve_html(title: str, frame: pd.DataFrame, column: str, settings: Mapping[str, Any]) -> str:
     """Metrics by layer or by number of edits."""
-    soft = f"<p><small>{escape(provenance_line(settings))}</small></p>"
-    return f"<div><p>{escape(title)}</p>{summary_html(frame, column)}{soft}</div>"
+    soft = f"<p><small>{page_text(provenance_line(settings))}</small></p>"
+    return f"<div><p>{page_text(title)}</p>{summary_html(frame, column)}{soft}</div>"

@@ -22,6 +22,7 @@ from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..provenance import Provenance
+from ..token_text import printable
 from .asking import Case
 from .bootstrap import summarised
 from .editors import Editor, Held, Made, OwnEditor, Setup, choose, keys_in, set_up
@@ -89,7 +90,7 @@ class Decay:
     def __repr__(self) -> str:
         points = ", ".join(map(str, self.frame["edits"].unique()))
         failed = f", {len(self.failures)} failures" if len(self.failures) else ""
-        return f"Decay({self.editor} of {self.provenance.model} after {points} edits{failed})"
+        return f"Decay({self.editor} of {printable(self.provenance.model)} after {points} edits{failed})"
 
     def _repr_html_(self) -> str:
         from .display import curve_html

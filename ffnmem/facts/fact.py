@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from html import escape
 from typing import Any
 
 from ..arguments import public
 from ..errors import InputError, check_choice
+from ..token_text import page_text
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
 
@@ -176,9 +176,9 @@ class Fact:
         return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
     def _repr_html_(self) -> str:
-        new = f" &rarr; <i>{escape(self.target_new)}</i>" if self.target_new else ""
-        answer = f"<b>{escape(self.target_true)}</b>{new}"
-        return f"<span>{escape(self.text)} {answer} <small>({escape(self.id)})</small></span>"
+        new = f" &rarr; <i>{page_text(self.target_new)}</i>" if self.target_new else ""
+        answer = f"<b>{page_text(self.target_true)}</b>{new}"
+        return f"<span>{page_text(self.text)} {answer} <small>({page_text(self.id)})</small></span>"
 
 
 def read_probes(value: Any) -> tuple[Probe, ...]:

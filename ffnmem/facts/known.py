@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -16,6 +15,7 @@ from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
 from ..provenance import Provenance
+from ..token_text import page_text, printable
 from .asking import target_ids
 from .fact import Fact, as_facts
 
@@ -55,13 +55,13 @@ class Known:
         return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.as_dict()}
 
     def __repr__(self) -> str:
-        return f"Known({len(self)} of {len(self.frame)} facts by {self.provenance.model})"
+        return f"Known({len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)})"
 
     def _repr_html_(self) -> str:
         table = self.frame.head(SHOWN).to_html(index=False, escape=True, border=0, na_rep="–", float_format="%.3f")
         hidden = len(self.frame) - SHOWN
         more = f"<p>… and {hidden:,} more</p>" if hidden > 0 else ""
-        said = f"{escape(self.provenance.model)} knows <b>{len(self):,}</b> of {len(self.frame):,} facts"
+        said = f"{page_text(self.provenance.model)} knows <b>{len(self):,}</b> of {len(self.frame):,} facts"
         return f"<div><p>{said}</p>{table}{more}</div>"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
 
 from ..errors import InputError, check_count
+from ..token_text import page_text, printable
 from .shapes import Shape
 
 CONTEXT = 1024
@@ -121,7 +121,7 @@ class Ledger:
 
     def __repr__(self) -> str:
         return (
-            f"Ledger({self.name}, {self.parameters:,} parameters, FFN {self.ffn_share:.1%} of all and "
+            f"Ledger({printable(self.name)}, {self.parameters:,} parameters, FFN {self.ffn_share:.1%} of all and "
             f"{self.ffn_share_of_layers:.1%} of the layers, {self.flops:,} FLOPs a token at context {self.context})"
         )
 
@@ -139,7 +139,7 @@ class Ledger:
         frame.loc[len(frame)] = total
         for column in frame.columns[1:]:
             frame[column] = [f"{value:.1%}" if "share" in column else f"{int(value):,}" for value in frame[column]]
-        return f"<p>{html.escape(repr(self))}</p>{frame.to_html(index=False)}"
+        return f"<p>{page_text(repr(self))}</p>{frame.to_html(index=False)}"
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:

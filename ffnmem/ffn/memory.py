@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..errors import InputError, check_count, check_index, check_seed
+from ..token_text import page_text
 from .activations import Activation, widened
 from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written
 
@@ -80,9 +80,7 @@ class Memory:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>" + self.to_frame().head(SHOWN).to_html(
-            index=False, float_format="%.4g"
-        )
+        return f"<p>{page_text(repr(self))}</p>" + self.to_frame().head(SHOWN).to_html(index=False, float_format="%.4g")
 
 
 def as_memory(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from ..editing.showing import table
 from ..reports.rendering import provenance_line
+from ..token_text import page_text
 
 if TYPE_CHECKING:
     from .dying import Dying
@@ -31,4 +31,4 @@ def dying_html(dying: Dying) -> str:
 
 
 def page(line: str, rows: str, provenance: str) -> str:
-    return f"<div><p>{escape(line)}</p>{rows}<p><small>{escape(provenance)}</small></p></div>"
+    return f"<div><p>{page_text(line)}</p>{rows}<p><small>{page_text(provenance)}</small></p></div>"

@@ -13,6 +13,7 @@ from ..arguments import public
 from ..attribution import plain_records
 from ..errors import check_count
 from ..provenance import Provenance
+from ..token_text import printable
 from .sums import SATURATED
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class NeuronHealth:
     def __repr__(self) -> str:
         shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
         return (
-            f"NeuronHealth({self.provenance.model}, {len(self.layers)} layers, {len(self.neurons):,} neurons over "
-            f"{self.positions:,} positions: {shares})"
+            f"NeuronHealth({printable(self.provenance.model)}, {len(self.layers)} layers, "
+            f"{len(self.neurons):,} neurons over {self.positions:,} positions: {shares})"
         )
 
     def _repr_html_(self) -> str:

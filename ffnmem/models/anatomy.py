@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from .._version import __version__
 from ..arguments import public
 from ..ffn.ledgers import Ledger, Parity, parity, parity_width
 from ..provenance import Provenance
+from ..token_text import page_text
 
 MULTIPLE = 256
 """Widths of parity are multiples of it, as Llama's are."""
@@ -179,8 +179,8 @@ class Anatomy:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(words)}</td></tr>"
+            f"<tr><th style='text-align:left'>{page_text(name)}</th>"
+            f"<td style='text-align:left'>{page_text(words)}</td></tr>"
             for name, words in self.summary().items()
         )
-        return f"<p>{html.escape(self.name)}</p>{self.ledger._repr_html_()}<table>{rows}</table>"
+        return f"<p>{page_text(self.name)}</p>{self.ledger._repr_html_()}<table>{rows}</table>"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..scanning.store import Store
-from ..token_text import flowing, visible
+from ..token_text import flowing, printable, visible
 from .cards import Card, Group
 from .examples import Example
 from .meanings import MeaningsCard
@@ -122,4 +122,4 @@ def running(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Text that Markdown and HTML leave as it is."""
-    return "".join(ENTITIES.get(char, char) for char in SPECIAL.sub(r"\\\1", text))
+    return "".join(ENTITIES.get(char, char) for char in SPECIAL.sub(r"\\\1", printable(text)))

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..token_text import flowing, pieces
+from ..token_text import flowing, page_text, pieces
 
 MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers line up
 MISSING = "–"
@@ -20,6 +20,7 @@ def render(template: str, **values: Any) -> str:
     environment = Environment(
         loader=PackageLoader("ffnmem.reports"),
         autoescape=True,
+        finalize=finished,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -36,6 +37,11 @@ def render(template: str, **values: Any) -> str:
         setting=setting,
     )
     return environment.get_template(template).render(**values)
+
+
+def finished(value: Any) -> Any:
+    """What an expression of a template gave: what no filter has made, may come from anywhere."""
+    return Markup(page_text(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def token_html(token: str) -> Markup:

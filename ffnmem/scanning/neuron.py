@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..token_text import printable
 from ..vocabulary.vectors import SIGNS
 from .cases import CASES, COLUMNS
 from .contexts import Window
@@ -110,7 +111,8 @@ class Neuron:
 
     def __repr__(self) -> str:
         rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
-        return f"Neuron({self.name} of {self.store.model}: {rate}, promotes {', '.join(self.tokens('promoted')[:5])})"
+        promoted = ", ".join(self.tokens("promoted")[:5])
+        return printable(f"Neuron({self.name} of {self.store.model}: {rate}, promotes {promoted})")
 
 
 def read_neuron(

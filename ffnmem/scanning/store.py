@@ -15,6 +15,7 @@ from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
 from ..files import user_folder
 from ..models import Model
+from ..token_text import printable
 from .cases import CASES
 from .contexts import Contexts, Window
 from .examples import BANDS, GATED_KINDS, KINDS, example_frame
@@ -119,7 +120,9 @@ class Store:
     def __repr__(self) -> str:
         neurons = sum(self.manifest["d_mlp"])
         part = "" if self.complete else ", a part of its corpus"
-        return f"Store({str(self.folder)!r}: {neurons} neurons of {self.model} on {self.n_tokens} tokens{part})"
+        return (
+            f"Store({str(self.folder)!r}: {neurons} neurons of {printable(self.model)} on {self.n_tokens} tokens{part})"
+        )
 
     # -- the files behind it -------------------------------------------------------------------------------------
 

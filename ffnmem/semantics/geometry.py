@@ -18,6 +18,7 @@ from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..provenance import Provenance
 from ..scanning.passes import Report
+from ..token_text import printable
 from . import capacity, interference
 from .alignment import NO_ALIGNMENT, SPREAD, Alignment, alignment, mismatched
 from .duplicates import Duplicates, find_duplicates, kinds
@@ -82,7 +83,8 @@ class Geometry:
 
     def __repr__(self) -> str:
         sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
-        return f"Geometry({self.provenance.model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought})"
+        model = printable(self.provenance.model)
+        return f"Geometry({model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought})"
 
     def _repr_html_(self) -> str:
         from ..reports.geometry import geometry_html

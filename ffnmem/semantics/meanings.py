@@ -16,7 +16,7 @@ from ..scanning import Store
 from ..scanning.contexts import Window
 from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
-from ..token_text import visible
+from ..token_text import printable, visible
 from .alike import compare
 from .background import Background, read_backgrounds
 from .estimates import Estimate
@@ -110,7 +110,7 @@ class Meanings:
         value, low, high = self.number
         number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]" if np.isfinite(value) else ""
         shares = [f"{row.share:.0%} {row.tokens}" for row in self.table.head(3).itertuples()]
-        return f"Meanings({self.name} of {self.store.model}: {'; '.join([self.verdict + number, *shares])})"
+        return f"Meanings({self.name} of {printable(self.store.model)}: {'; '.join([self.verdict + number, *shares])})"
 
 
 @dataclass(frozen=True, eq=False)

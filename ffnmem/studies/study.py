@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 
 from ..errors import InputError, check_choice, listed
 from ..scanning.passes import Report
+from ..token_text import printable
 
 STUDIES = {"geva2021": "geva2021", "gurnee2024": "gurnee2024", "voita2023": "voita2023"}
 """Studies by name, and the module of this room that runs each; imported when asked for."""
@@ -113,7 +114,9 @@ class Study:
 
     def __repr__(self) -> str:
         model = self.provenance.get("model", "?")
-        return f"Study({self.name!r} of {model}: {len(self.tables)} tables, {len(self.figures)} figures)"
+        return (
+            f"Study({self.name!r} of {printable(str(model))}: {len(self.tables)} tables, {len(self.figures)} figures)"
+        )
 
 
 def study_module(name: str) -> ModuleType:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
 from ..reports.rendering import percent, plain, provenance_line, signed
-from ..token_text import visible
+from ..token_text import page_text, visible
 from .trace import Trace
 from .traces import Traces
 
@@ -35,11 +33,11 @@ def described(kind: str, window: int) -> str:
 def trace_html(trace: Trace) -> str:
     """A trace: clean and corrupted probability, and a map of each kind, its strongest colour its largest effect."""
     answer = (
-        f"<p style='margin: 0 0 6px'>{escape(trace.text)} <b>{escape(visible(trace.answer))}</b>: "
+        f"<p style='margin: 0 0 6px'>{page_text(trace.text)} <b>{page_text(visible(trace.answer))}</b>: "
         f"{percent(trace.clean, 1)} clean, {percent(trace.corrupted, 1)} with noise on the subject (*)</p>"
     )
     found = "".join(map_html(trace, kind) for kind in trace.kinds)
-    soft = f"<p style='{SOFT}'>{escape(provenance_line(trace.provenance.as_dict()))}</p>"
+    soft = f"<p style='{SOFT}'>{page_text(provenance_line(trace.provenance.as_dict()))}</p>"
     return f"<div>{answer}<div style='display: flex; flex-wrap: wrap; gap: 12px 28px'>{found}</div>{soft}</div>"
 
 
@@ -56,8 +54,10 @@ def map_html(trace: Trace, kind: str) -> str:
             for layer, effect in enumerate(effects[:, position])
         )
         label = "BOS" if position == 0 and trace.provenance.prepend_bos else visible(token, 16)
-        rows.append(f"<tr><td style='{LEFT}'>{escape(label)}{mark}</td>{cells}</tr>")
-    caption = f"{escape(described(kind, trace.window))}: layers 0 to {trace.n_layers - 1}, effects to {plain(limit, 3)}"
+        rows.append(f"<tr><td style='{LEFT}'>{page_text(label)}{mark}</td>{cells}</tr>")
+    caption = (
+        f"{page_text(described(kind, trace.window))}: layers 0 to {trace.n_layers - 1}, effects to {plain(limit, 3)}"
+    )
     table = f"<table style='border-collapse: collapse; font-size: 13px; line-height: 18px'>{''.join(rows)}</table>"
     return f"<div><p style='{SOFT}'>{caption}</p>{table}</div>"
 
@@ -72,14 +72,16 @@ def traces_html(traces: Traces) -> str:
     rows = traces.groups
     best = rows.loc[rows.groupby(["kind", "group"], sort=False)["mean"].idxmax()] if len(rows) else rows
     body = "".join(
-        f"<tr><td style='{LEFT}'>{escape(NAMES[row.kind])}</td><td style='{LEFT}'>{escape(row.group)}</td>"
+        f"<tr><td style='{LEFT}'>{page_text(NAMES[row.kind])}</td><td style='{LEFT}'>{page_text(row.group)}</td>"
         f"<td>{row.layer}</td><td>{signed(row.mean, 3)}</td><td>{signed(row.low, 3)} to {signed(row.high, 3)}</td>"
         f"<td>{row.n}</td></tr>"
         for row in best.itertuples()
     )
     names = ("restored", "at", "best layer", "mean effect", "95% interval", "facts")
     head = "".join(f"<th style='{LEFT}'>{name}</th>" for name in names)
-    why = "".join(f"<li>{escape(str(reason))}</li>" for reason in traces.skipped["reason"].head(SKIPPED))
-    soft = f"<ul style='{SOFT}'>{why}</ul><p style='{SOFT}'>{escape(provenance_line(traces.provenance.as_dict()))}</p>"
+    why = "".join(f"<li>{page_text(str(reason))}</li>" for reason in traces.skipped["reason"].head(SKIPPED))
+    soft = (
+        f"<ul style='{SOFT}'>{why}</ul><p style='{SOFT}'>{page_text(provenance_line(traces.provenance.as_dict()))}</p>"
+    )
     table = f"<table style='font-size: 13px'><tr>{head}</tr>{body}</table>"
     return f"<div><p style='margin: 0 0 6px'>{line}</p>{table}{soft}</div>"

@@ -1,0 +1,250 @@
+"""Any value for any argument of any public function, and of any option of any command."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+import torch
+from click.testing import CliRunner
+from hypothesis import strategies as st
+
+import ffnmem as fm
+from ffnmem.cli import cli
+from ffnmem.scanning import Store
+
+from .judging import LONGEST, OUTCOMES, answered, hostile
+from .material import fresh, place, tiny, tiny_folder, tiny_store
+
+SLOW = {
+    "activations_report",  # writes where it is told to
+    "calibrate",  # makes and scans dozens of models unless its first argument is wrong
+    "convergence",
+    "dying_relu",
+    "edit_quality",
+    "evaluate",
+    "knowledge_neurons",
+    "layer_sweep",
+    "plant",
+    "sequential",
+    "study",
+}
+"""Functions that take long when nothing is wrong: they are given no right model, or store."""
+
+
+@cache
+def right() -> dict[str, Any]:
+    """Right values for arguments that are called so, to get past the first check."""
+    capture = fm.capture(tiny(), "The Eiffel Tower is in the city of")
+    fact = fm.Fact(subject="Eiffel Tower", relation="city", prompt="The {} is in the city of", target_true="Paris")
+    return {
+        "model": tiny(),
+        "capture": capture,
+        "store": tiny_store(),
+        "fact": fact,
+        "facts": [fact],
+        "attribution": fm.attribute(capture),
+        "paths": fm.attribute_paths(capture),
+        "prompt": "The Eiffel Tower",
+        "layer": 0,
+        "neuron": 1,
+        "tokens": " Paris",
+        "target": " Rome",
+        "interventions": {(0, 1): 0.0},
+    }
+
+
+class Odd:
+    """An object that is no use for anything."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr either")
+
+
+def numbers() -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.integers(-5, 40),
+        st.sampled_from([10**30, -(10**30), 2**31, 2**63, 10**5000, np.int64(3), np.float32(2.5)]),
+        st.floats(),
+        st.booleans(),
+        st.complex_numbers(max_magnitude=3),
+    )
+
+
+def texts() -> st.SearchStrategy[Any]:
+    known = ["", " ", "\0", "\ud800", "a\nb", "\x1b[31m", "x" * 5000, "~nosuchuser/x", "/dev/zero", " Paris", "atlas"]
+    return st.one_of(st.text(max_size=8), st.sampled_from(known))
+
+
+def zoo() -> st.SearchStrategy[Any]:
+    """Any kind of value."""
+    plain = st.one_of(st.none(), numbers(), texts(), st.binary(max_size=4))
+    things = st.sampled_from(
+        [
+            Odd(),
+            object,
+            len,
+            torch.zeros(2, 3),
+            torch.tensor(1),
+            np.arange(3),
+            pd.DataFrame({"layer": [0], "neuron": [99]}),
+            range(3),
+            frozenset({1}),
+        ]
+    )
+    ours = st.sampled_from(["model", "capture", "store", "fact", "attribution"]).map(lambda name: right()[name])
+    nested = st.one_of(
+        st.lists(plain, max_size=3),
+        st.tuples(plain, plain),
+        st.dictionaries(st.one_of(st.text(max_size=3), st.tuples(numbers(), numbers())), plain, max_size=2),
+    )
+    return st.one_of(plain, things, ours, nested)
+
+
+FUNCTIONS = sorted(name for name in fm.__all__ if inspect.isfunction(getattr(fm, name)))
+CLASSES = ("Fact", "Probe", "Set", "Scale", "Add", "Mean", "Resample", "Rule")
+METHODS = [
+    (kind, name)
+    for kind, owner in (
+        ("capture", fm.Capture),
+        ("store", Store),
+        ("attribution", fm.Attribution),
+        ("paths", fm.PathAttribution),
+        ("fact", fm.Fact),
+    )
+    for name, member in vars(owner).items()
+    if inspect.isfunction(member) and not name.startswith("_") and name not in ("kept", "write")
+]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """A public function, and values for what it must be given and for some of the rest, right ones among them."""
+    name = draw(st.sampled_from([*FUNCTIONS, *CLASSES]))
+    return name, draw(values_for(getattr(fm, name), wrong=name in SLOW))
+
+
+@st.composite
+def values_for(draw: st.DrawFn, function: Callable[..., Any], wrong: bool) -> dict[str, Any]:
+    """Values by the names of parameters. With ``wrong``, the first one is certainly so."""
+    given: dict[str, Any] = {}
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_KEYWORD,)]
+    for place_in_order, parameter in enumerate(parameters):
+        if parameter.name == "self" or parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if wrong and place_in_order == 0:
+            given[parameter.name] = draw(st.one_of(st.none(), st.just(Odd()), st.binary(max_size=3)))
+            continue
+        needed = parameter.default is parameter.empty
+        if not needed and draw(st.integers(0, 3)):
+            continue
+        if parameter.name in ("out", "folder", "path"):
+            given[parameter.name] = draw(st.one_of(st.builds(fresh), zoo().filter(lambda one: not usable(one))))
+        elif parameter.name in right() and draw(st.integers(0, 3)):
+            given[parameter.name] = right()[parameter.name]
+        else:
+            given[parameter.name] = draw(zoo())
+    return given
+
+
+def usable(value: Any) -> bool:
+    """Whether something could be written there, outside this suite's folder."""
+    return isinstance(value, str) and bool(value.strip()) and not value.startswith(("/dev", "~"))
+
+
+@hostile(examples=150, call=calls())
+def test_any_argument_of_any_function(call: tuple[str, dict[str, Any]]) -> None:
+    name, given = call
+    with contextlib.chdir(place()):  # where reports are written that are told no place
+        answered(name, lambda: getattr(fm, name)(**given))
+
+
+@hostile(examples=40, method=st.sampled_from(METHODS).flatmap(lambda one: st.tuples(st.just(one), values_of(one))))
+def test_any_argument_of_any_method(method: tuple[tuple[str, str], dict[str, Any]]) -> None:
+    (kind, name), given = method
+    bound = getattr(right()[kind], name)
+    answered(f"{kind}.{name}", lambda: bound(**given))
+
+
+def values_of(method: tuple[str, str]) -> st.SearchStrategy[dict[str, Any]]:
+    kind, name = method
+    return st.deferred(lambda: values_for(getattr(right()[kind], name), wrong=False))
+
+
+JUNK = [
+    "",
+    " ",
+    "-1",
+    "0",
+    "3",
+    "99999999999",
+    "1" * 400,
+    "1e400",
+    "nan",
+    "-inf",
+    "0.5",
+    "a\nb",
+    "\x1b[31mred",
+    "~nosuchuser/x",
+    "x" * 5000,
+    "/dev/zero",
+    "0.1",
+    "0.1=nan",
+    "9.99",
+    ",",
+    "1,,2",
+    "é日本\u202e",
+    "atlas",
+    "--help",
+]
+QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "intervene", "anatomy", "activations", "ablate")
+"""Commands that are run with what is right besides one junk value; the others get junk for their model too."""
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    name = draw(st.sampled_from(sorted(cli.commands)))
+    command = cli.commands[name]
+    model = str(tiny_folder()) if name in QUICK else draw(st.sampled_from([j for j in JUNK if j not in ("atlas",)]))
+    arguments: list[str] = [name]
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            count = draw(st.integers(0, 2)) if parameter.nargs != 1 else draw(st.sampled_from([1, 1, 1, 0]))
+            arguments += [draw(st.sampled_from([*JUNK, "The Eiffel Tower", "0.1"])) for _ in range(count)]
+            continue
+        assert isinstance(parameter, click.Option)
+        if parameter.name == "name" or "--model" in parameter.opts:
+            arguments += ["--model", model]
+        elif "--store" in parameter.opts and draw(st.booleans()):
+            arguments += ["--store", str(tiny_store().folder)]
+        elif draw(st.integers(0, 4)) == 0:
+            arguments.append(parameter.opts[-1])
+            if not parameter.is_flag and not parameter.count:
+                arguments.append(draw(st.sampled_from(JUNK)))
+    return arguments
+
+
+@hostile(examples=60, arguments=command_lines())
+def test_any_option_of_any_command(arguments: list[str]) -> None:
+    run(arguments)
+
+
+def run(arguments: list[str]) -> None:
+    """Status 0, 1 or 2, one line where it is 2, and no traceback."""
+    with contextlib.chdir(place()):  # whatever a command writes, it writes there
+        result = CliRunner().invoke(cli, arguments, prog_name="ffnmem")
+    assert result.exception is None or isinstance(result.exception, SystemExit), arguments
+    assert result.exit_code in (0, 1, 2), arguments
+    if result.exit_code == 2:
+        lines = result.stderr.splitlines()
+        assert lines, arguments
+        assert lines[-1].startswith("ffnmem: error: "), result.stderr
+        assert len(lines[-1]) <= LONGEST, arguments
+        assert "\x1b" not in result.stderr, arguments
+    OUTCOMES[f"ffnmem {arguments[0]}: {result.exit_code}"] += 1
