@@ -42,7 +42,7 @@ PLAIN = {
     "Mapping": "a dict",
     "Next": "fm.NEXT",
 }
-NO_LIST = (str, bytes, bytearray, memoryview)
+NO_LIST = (str, bytes, bytearray, memoryview, Mapping)
 
 
 def public(thing: Public) -> Public:
@@ -116,7 +116,7 @@ class Rule:
 
     def strange(self, value: Any) -> str:
         """What is wrong, for a message: a value, or an item where there is a list with a strange one in it."""
-        if self.item is not None and is_kept(value):
+        if self.item is not None and isinstance(value, list | tuple):
             found = [one for one in value if not self.item.fits(one)]
             return f"{quoted(found[0])} among them" if found else quoted(value)
         return quoted(value)
@@ -184,25 +184,28 @@ def rule_of(annotation: Any) -> Rule | None:
 
 def any_of(rules: Sequence[Rule | None]) -> Rule | None:
     """The rule of a union."""
-    known = [rule for rule in rules if rule is not None]
+    known = sorted((rule for rule in rules if rule is not None), key=lambda rule: rule.item is not None)
     if len(known) < len(rules):
         return None
+    items = [rule.item for rule in known if rule.item is not None]
     return Rule(
         lambda value: any(rule.fits(value) for rule in known),
-        tuple(dict.fromkeys(due for rule in known for due in rule.due)),
-        next((rule.item for rule in known if rule.item is not None), None),
+        tuple(dict.fromkeys(due for rule in rules if rule is not None for due in rule.due)),
+        items[0] if len(items) == 1 else None,
         any(rule.path for rule in known),
     )
 
 
 def list_of(kind: Any, inside: Sequence[Any]) -> Rule:
-    """The rule of a list, a tuple, or whatever else gives one item after the other. Bytes and texts are none of them,
-    and what gives its items only once is not asked for them."""
+    """The rule of a list, a tuple, or whatever else gives one item after the other. Bytes, texts and dicts are none of
+    them, and what gives its items only once is not asked for them."""
     item = any_of([rule_of(one) for one in dict.fromkeys(inside)]) if inside else None
 
     def fits(value: Any) -> bool:
         if isinstance(value, NO_LIST) or not isinstance(value, Iterable):
             return False
+        if getattr(value, "ndim", 1) == 0:
+            return False  # an array of one number, which NumPy and torch call iterable
         if kind is not Iterable and not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
             return False  # NumPy's and torch's arrays are no Sequence to Python
         return item is None or not is_kept(value) or all(map(item.fits, value))
@@ -213,7 +216,7 @@ def list_of(kind: Any, inside: Sequence[Any]) -> Rule:
 
 def is_kept(value: Any) -> bool:
     """Whether a list's items can be looked at without using them up."""
-    return isinstance(value, list | tuple | set | frozenset)
+    return not isinstance(value, Iterator)
 
 
 def is_whole(value: Any) -> bool:

@@ -96,12 +96,21 @@ def quoted(value: object) -> str:
     characters."""
     if isinstance(value, str | bytes):
         return repr(value[:SHOWN]) + "…" * (len(value) > SHOWN)
-    if isinstance(value, int) and value.bit_length() > 4 * SHOWN:  # Python refuses to write the largest ones
-        return f"a whole number of some {value.bit_length() * 3 // 10} digits"
-    brief = reprlib.Repr()
-    brief.maxstring = brief.maxother = brief.maxlong = SHOWN
-    text = one_line(brief.repr(value))
+    text = one_line(Brief().repr(value))
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+class Brief(reprlib.Repr):
+    """A ``repr`` that looks at the first few items of anything, and never fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = SHOWN
+
+    def repr_int(self, value: int, level: int) -> str:
+        if value.bit_length() > 4 * SHOWN:  # Python refuses to write the largest ones
+            return f"a whole number of some {value.bit_length() * 3 // 10} digits"
+        return super().repr_int(value, level)
 
 
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], due: str) -> None:

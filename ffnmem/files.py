@@ -49,7 +49,7 @@ def user_path(given: str | Path) -> Path:
         pass  # what is to be written is not there yet
     except OSError as error:  # too long, a circle of links, a folder that may not be entered
         raise FileError(f"{quoted(text)} cannot be looked at: {error.strerror or error}") from None
-    return path
+    return path.absolute() if ":" in text else path  # pyarrow would take a relative one for an address
 
 
 def check_ordinary(path: Path, shown: str | Path | None = None) -> Path:

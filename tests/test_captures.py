@@ -194,7 +194,7 @@ def test_prompts_that_cannot_be_used(tiny: fm.Model, prompt: Any, named: str) ->
 
 def test_mixed_prompts(tiny: fm.Model) -> None:
     """Texts and ids in one list have no one meaning."""
-    with refuses(InputError, ValueError, "text", "token ids"):
+    with refuses(InputError, ValueError, "a list of texts, a list of whole numbers", "['The', 5]"):
         fm.capture(tiny, ["The", 5])  # type: ignore[list-item]
 
 

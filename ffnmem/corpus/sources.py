@@ -188,7 +188,10 @@ def of_files(
 
 def files_below(folder: Path) -> list[tuple[Path, str]]:
     """Every file in a folder and below, with its path from there, by which they are ordered."""
-    found = ((path, path.relative_to(folder).as_posix()) for path in folder.rglob("*") if not path.is_dir())
+    try:
+        found = [(path, path.relative_to(folder).as_posix()) for path in folder.rglob("*") if not path.is_dir()]
+    except OSError as error:
+        raise FileError(f"{folder} cannot be read: {error.strerror or error}") from None
     return sorted(found, key=lambda pair: pair[1])
 
 

@@ -68,7 +68,10 @@ def destination(out: str | Path, stores: Sequence[Store]) -> Path:
         raise FileError(f"{out} is one of the stores to merge: name another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{out} exists already: name a new folder for the joined store")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make {out}: {error.strerror or error}") from None
     return target
 
 

@@ -94,7 +94,7 @@ class Store:
         return ScanSettings.from_dict(self.manifest["settings"])
 
     def d_mlp(self, layer: int) -> int:
-        return int(self.manifest["d_mlp"][layer])
+        return int(self.manifest["d_mlp"][self.layer(layer)])
 
     def layer(self, layer: SupportsIndex) -> int:
         """``layer`` as an index, negatives from the end; raises OutOfRangeError."""

@@ -109,6 +109,11 @@ def zoo() -> st.SearchStrategy[Any]:
 
 FUNCTIONS = sorted(name for name in fm.__all__ if inspect.isfunction(getattr(fm, name)))
 CLASSES = ("Fact", "Probe", "Set", "Scale", "Add", "Mean", "Resample", "Rule")
+INSIDE = (
+    *("view", "table", "opened", "example_rows", "windows", "with_contexts", "check_kinds"),  # of Store
+    *("with_attrs", "shares", "logits_at"),  # of what capture and attribute give
+)
+"""Methods for the package's own use, which take only what the package gives them."""
 METHODS = [
     (kind, name)
     for kind, owner in (
@@ -119,7 +124,7 @@ METHODS = [
         ("fact", fm.Fact),
     )
     for name, member in vars(owner).items()
-    if inspect.isfunction(member) and not name.startswith("_") and name not in ("kept", "write")
+    if inspect.isfunction(member) and not name.startswith("_") and name not in INSIDE
 ]
 
 

@@ -74,8 +74,8 @@ def names() -> st.SearchStrategy[Any]:
     texts = st.one_of(
         st.text(st.characters(codec=None), max_size=12).map(lambda text: str(place() / "names") + "/" + text),
         st.text(st.characters(codec=None), max_size=12).map(lambda text: "~nosuchuser" + text),
-        st.sampled_from(["\0", "a\0b", "\ud800", "\udcff", "x" * 300, "x" * 5000, "/" * 5000, "a/" * 3000, "~"]),
-        st.sampled_from(["/dev/zero", "/dev/stdin/x", "/dev/full", "[", "**/[", "*\0*", "hf:", "hf:/", "http://x/y"]),
+        st.sampled_from(["\0", "a\0b", "\ud800", "\udcff", "x" * 300, "x" * 5000, "/x" * 2500, "a/" * 3000, "~"]),
+        st.sampled_from(["/dev/zero", "/dev/stdin/x", "/dev/full/x", "[", "**/[", "*\0*", "hf:", "hf:/", "http://x/y"]),
     )
     either = st.one_of(lying, piped, texts)
     return st.one_of(either, either.filter(lambda text: "\0" not in text).map(Path))
@@ -88,7 +88,7 @@ def test_any_path_is_read_or_refused_at_once(reader: str, path: Any) -> None:
 
 @hostile(examples=40, writer=st.sampled_from(sorted(WRITERS)), path=names())
 def test_any_path_is_written_or_refused(writer: str, path: Any) -> None:
-    if str(path) in ("~", "/") or str(path).startswith("/" * 3):
+    if str(path) == "~":
         return  # a folder of this machine's
     with contextlib.chdir(place()):
         answered(f"write {writer}", lambda: WRITERS[writer](path))
