@@ -14,6 +14,7 @@ from ..attribution import plain_records
 from ..errors import InputError, check_choice
 from ..facts import Fact
 from ..facts.fact import as_facts
+from ..files import place_of
 from ..models import Model
 from ..provenance import Provenance
 from .editors import OwnEditor
@@ -139,7 +140,7 @@ def layer_sweep(
             if progress is not None:
                 progress(before * total + done, len(chosen) * total)
 
-        folder = None if out is None else Path(out).expanduser() / f"layer-{layer:02d}"
+        folder = None if out is None else place_of(out, "the evaluations") / f"layer-{layer:02d}"
         scores[layer] = evaluate(
             model,
             every,
