@@ -22,6 +22,7 @@ from .material import fresh
 
 EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod", "os.truncate", "shutil.rmtree")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+EMPTY = hashlib.sha256(b"").hexdigest()
 LONGEST = 120  # seconds after which a child counts as hanging
 MINE = {"notes.txt": "mine", ".backup.tmp": "mine", ".tmpK9nrHs": "mine", ".hidden/.ffnmem-x-0123abcd.tmp": "mine"}
 """Files of the user's beside what an operation writes."""
@@ -77,12 +78,21 @@ class Operation:
 
 
 def snapshot(root: Path) -> dict[str, str]:
-    """A hash of every file below a folder, and its folders, by their paths there; locks hold nothing."""
-    return {
-        path.relative_to(root).as_posix(): "" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in root.rglob("*")
-        if path.name != ".lock"
-    }
+    """What lies below a folder, by its path there: a hash of every file, where a link leads, "" for a folder.
+
+    Empty locks are left out: they hold nothing.
+    """
+    found = {}
+    for path in root.rglob("*"):
+        if path.is_symlink():
+            said = str(path.readlink())
+        elif path.is_dir():
+            said = ""
+        else:
+            said = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.name != ".lock" or said != EMPTY:
+            found[path.relative_to(root).as_posix()] = said
+    return found
 
 
 def child(root: Path, run: Callable[[Path], Any], at: int | None = None) -> int | None:

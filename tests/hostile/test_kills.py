@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.editing.accumulating import second_moment
 from ffnmem.editing.edit import Edit
+from ffnmem.errors import FileError
 from ffnmem.evaluation import evaluate
 from ffnmem.studies import writing
 from tests.editing.edits import made
@@ -47,22 +49,21 @@ def shards(root: Path) -> None:
         fm.scan(tiny(), TEXTS, root / f"shard{index}", shard=(index, 2), **SMALL)
 
 
-def merge(root: Path) -> None:
-    if not (root / "out").exists():
-        fm.merge([root / "shard0", root / "shard1"], root / "out")
-    else:
-        finished(lambda: fm.merge([root / "shard0", root / "shard1"], root / "out"))
-
-
-def finished(call: Any) -> None:
+def new(out: Path, call: Callable[[], Any]) -> None:
     """What makes a new folder is refused where that is there, whole."""
-    with pytest.raises(fm.FileError):
+    if not out.exists():
+        call()
+        return
+    with pytest.raises(FileError):
         call()
 
 
+def merge(root: Path) -> None:
+    new(root / "out", lambda: fm.merge([root / "shard0", root / "shard1"], root / "out"))
+
+
 def export(root: Path) -> None:
-    call = lambda: edit(1).export(tiny(), root / "out")  # noqa: E731
-    finished(call) if (root / "out").exists() else call()
+    new(root / "out", lambda: edit(1).export(tiny(), root / "out"))
 
 
 def evaluation(root: Path) -> None:
