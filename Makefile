@@ -26,8 +26,7 @@ demo: $(READY) ## which memories made the model say that the Eiffel Tower is in 
 	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
 
 test: $(READY) ## the tests, on up to four cores
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -k "not killed_at_random_moments"
-	$(BIN)/python -m pytest -q tests/scanning/test_scan.py -k killed_at_random_moments # by itself: when it kills is a matter of time
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest -q --confcutdir=tests/hostile tests/hostile
 
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600

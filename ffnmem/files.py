@@ -1,15 +1,16 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and what a killed program leaves of them."""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
+from typing import Any
 
 from .errors import FfnmemError, FileError, InputTypeError, quoted
 
@@ -84,6 +85,11 @@ def user_folder(given: str | Path) -> Path:
     return path
 
 
+TEMPORARY = re.compile(r"\.ffnmem-.{1,40}-[0-9a-f]{8}\.tmp", re.DOTALL)
+"""The names of folders that are written in: nobody else's are like these, and only these are ever cleared."""
+LOCK = "lock"  # in each of them: held by whoever writes there, and let go of by the system when it dies
+
+
 def check_destination(out: str | Path) -> Path:
     """The path that a file will be written to; raises FileError before any work is done for nothing."""
     path = user_path(out)
@@ -93,26 +99,33 @@ def check_destination(out: str | Path) -> Path:
         raise FileError(f"cannot write {out}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
         raise FileError(f"{out} is no ordinary file: name a new file or one to replace")
+    clear(path.resolve())
     return path
+
+
+def check_new_folder(folder: str | Path) -> Path:
+    """The path of a folder to make; raises FileError where something lies there already or nothing can be made."""
+    path = user_path(folder)
+    if not path.parent.is_dir():
+        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
+    clear(path.resolve())
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileError(f"{folder} is there already and not empty: name a new folder")
+    return path
+
+
+# -- what appears whole ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to, renamed to it when the block ends well and removed when it fails.
+    """A temporary name to write ``path``'s new content to, renamed to it when the block ends well.
 
     An older file stays until the new one is complete. Raises FileError.
     """
-    target = path.resolve()  # through a link, so that the link stays one
-    temporary = target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield temporary
-        temporary.replace(target)
-    except FfnmemError:
-        raise
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with workspace(path) as (target, room), writing(path):
+        yield room / target.name
+        (room / target.name).replace(target)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -122,33 +135,101 @@ def write_whole(path: Path, content: str | bytes) -> None:
         file.write(data)
 
 
-def check_new_folder(folder: str | Path) -> Path:
-    """The path of a folder to make; raises FileError where something lies there already or nothing can be made."""
-    path = user_path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FileError(f"{folder} is there already and not empty: name a new folder")
-    if not path.parent.is_dir():
-        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
-    return path
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A folder under a temporary name, renamed to ``path`` (new or empty) when the block ends well.
+
+    Raises FileError.
+    """
+    with workspace(path) as (target, room), writing(path):
+        (room / "whole").mkdir()  # with the rights of an ordinary folder, which the temporary one has not
+        yield room / "whole"
+        (room / "whole").replace(target)
 
 
 @contextmanager
-def appearing(path: Path) -> Iterator[Path]:
-    """A temporary folder beside ``path``, renamed to it when the block ends well and removed when it fails."""
-    temporary: Path | None = None
+def workspace(path: Path) -> Iterator[tuple[Path, Path]]:
+    """``path`` behind its links, and a temporary folder beside it, which goes when the block ends. Raises FileError.
+
+    Whatever other libraries leave when they are killed lies within it, and the next writer of ``path`` clears it.
+    """
+    with writing(path):
+        target = path.resolve()  # through a link, so that the link stays one
+        clear(target)
+        room, lock = new_room(target)
     try:
-        target = path.resolve()
-        temporary = Path(mkdtemp(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent))
-        (temporary / "whole").mkdir()  # with the rights of an ordinary folder, which a temporary one has not
-        yield temporary / "whole"
-        (temporary / "whole").replace(target)
+        yield target, room
+    finally:
+        lock.release()
+        shutil.rmtree(room, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise FileError for an OSError of the block, which writes ``path``."""
+    try:
+        yield
     except FfnmemError:
         raise
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def new_room(target: Path) -> tuple[Path, Any]:
+    """A folder with a temporary name beside ``target``, and its lock, held."""
+    from filelock import FileLock, Timeout
+
+    while True:
+        room = target.with_name(f".ffnmem-{target.name[:40]}-{secrets.token_hex(4)}.tmp")
+        room.mkdir(0o700)
+        lock = FileLock(room / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except (Timeout, FileNotFoundError):  # taken for abandoned before it was locked, by another process
+            continue
+        if (room / LOCK).exists():
+            return room, lock
+        lock.release()
+
+
+# -- what a killed program left ----------------------------------------------------------------------------------------
+
+
+def is_room(path: Path) -> bool:
+    """Whether this is a folder in which something of ours is or was being written."""
+    return TEMPORARY.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def clear(target: Path) -> None:
+    """Remove what killed programs were writing ``target`` under."""
+    clear_rooms(target.parent, target.name[:40])
+
+
+def clear_rooms(folder: Path, name: str | None = None) -> None:
+    """Remove temporary folders whose writers are dead: all in a folder, or those of one name."""
+    try:
+        rooms = [path for path in folder.iterdir() if is_room(path)]
+    except OSError:  # no folder yet, or none that may be read: whoever writes there will say so
+        return
+    for room in rooms:
+        if name is None or room.name[len(".ffnmem-") : -len("-01234567.tmp")] == name:
+            remove_abandoned(room)
+
+
+def remove_abandoned(room: Path) -> None:
+    """Remove a temporary folder unless its writer holds its lock, or this process may not tell."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(room / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except (Timeout, OSError):
+        return
+    shutil.rmtree(room, ignore_errors=True)
+    lock.release()
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 def readable(path: Path) -> None:

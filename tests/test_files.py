@@ -12,9 +12,11 @@ from ffnmem.files import (
     check_destination,
     check_new_folder,
     check_ordinary,
+    clear_rooms,
     current_umask,
     replacing,
     user_path,
+    workspace,
     write_whole,
 )
 from tests.helpers import refuses
@@ -127,6 +129,49 @@ def test_the_umask_is_read_and_left(tmp_path: Path) -> None:
     assert current_umask() == before
     (tmp_path / "file").write_text("x")
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~before
+
+
+def test_what_a_killed_program_left_goes_and_nothing_else(tmp_path: Path) -> None:
+    """Leftovers would pile up, or files of others and of programs that run would be deleted."""
+    ours = tmp_path / ".ffnmem-page.html-0123abcd.tmp"
+    others = [".backup.tmp", ".tmpK9nrHs", ".page.html.0123abcd.tmp", "ffnmem-page.html-0123abcd.tmp"]
+    others += [".ffnmem-page.html-0123abcg.tmp", ".ffnmem-page.html-0123abcd.tmp2", ".ffnmem-other.html-0123abcd.tmp"]
+    for place in (ours, *(tmp_path / name for name in others)):
+        place.mkdir()
+        (place / "file").write_text("x")
+    (tmp_path / ".ffnmem-page.html-4567abcd.tmp").write_text("a file, and so none of ours")
+    (tmp_path / ".ffnmem-page.html-89ababcd.tmp").symlink_to(tmp_path / ".backup.tmp")
+    before = {path.name for path in tmp_path.iterdir()}
+    with workspace(tmp_path / "page.html") as (_, alive):
+        write_whole(tmp_path / "page.html", "one")
+        assert {path.name for path in tmp_path.iterdir()} == before - {ours.name} | {"page.html", alive.name}
+    clear_rooms(tmp_path)
+    gone = {ours.name, ".ffnmem-other.html-0123abcd.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == before - gone | {"page.html"}
+    assert (tmp_path / ".backup.tmp" / "file").read_text() == "x"
+
+
+def test_checks_clear_too(tmp_path: Path) -> None:
+    """Killed after its last rename, a program has nothing more to write when it is run again."""
+    (tmp_path / "page.html").write_text("whole")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("whole")
+    for name in ("page.html", "folder"):
+        (tmp_path / f".ffnmem-{name}-0123abcd.tmp").mkdir()
+    check_destination(tmp_path / "page.html")
+    with refuses(FileError, OSError, "not empty"):
+        check_new_folder(tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "page.html"]
+
+
+def test_names_that_are_long_or_none(tmp_path: Path) -> None:
+    """A temporary name longer than the system's, and an empty one that means the current folder."""
+    name = "ü" * 120
+    write_whole(tmp_path / name, "x")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    for check in (check_destination, check_new_folder):
+        with refuses(FileError, OSError, "no path"):
+            check("")
 
 
 @pytest.mark.parametrize(

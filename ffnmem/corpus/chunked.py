@@ -53,7 +53,7 @@ class ChunkedWriter:
         try:
             act()
         except OSError as error:
-            raise FileError(f"cannot write to {Path(self.file.name).parent}: {error.strerror or error}") from None
+            raise FileError(f"cannot write {self.file.name}: {error.strerror or error}") from None
 
     def _finish_chunk(self) -> None:
         self.checksums.append(self._running)

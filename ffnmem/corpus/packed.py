@@ -15,6 +15,7 @@ from jaxtyping import Int64
 
 from ..errors import FileError, check_index
 from ..files import user_folder
+from ..folders import UNFINISHED, Kind
 from .chunked import ChunkedFile
 from .problems import Problem, problems_from
 
@@ -22,6 +23,7 @@ SCHEMA = 1
 MANIFEST = "corpus.json"
 TOKENS, DOCUMENTS, COUNTS = "tokens.bin", "documents.bin", "counts.bin"
 KIND = "ffnmem corpus"
+FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the packed corpus")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FileError(f"{path} cannot be read ({error}): pack the corpus again") from None
     if not isinstance(state, dict) or state.get("kind") != KIND:
         raise FileError(f"{path} describes no packed corpus: make one with pack (ffnmem pack)")
+    if UNFINISHED in state:
+        raise FileError(f"{folder} is no finished packed corpus: pack it again")
     schema = state.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise FileError(f"{path} has schema {schema}; this version of ffnmem reads up to {SCHEMA}: install a newer one")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
-import time
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,9 +14,10 @@ import numpy as np
 
 from ..arguments import public
 from ..errors import FileError
-from ..files import user_path, write_whole
+from ..files import workspace, writing
+from ..folders import claimed
 from .chunked import ChunkedWriter
-from .packed import COUNTS, DOCUMENTS, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
+from .packed import COUNTS, DOCUMENTS, FOLDER, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
 from .problems import Document, Problem, Problems
 from .sources import Corpus, open_corpus
 from .tokenizing import Encoded, Encoder, tokenizer_hash
@@ -24,7 +25,8 @@ from .tokenizing import Encoded, Encoder, tokenizer_hash
 Progress = Callable[[int, int], None]
 """Told now and then how many documents and tokens are done."""
 
-ABANDONED = 3600  # seconds after which a temporary file's writer is taken for dead
+FILES = (TOKENS, DOCUMENTS, COUNTS, MANIFEST)
+"""All that a pack consists of, what vouches for the rest last."""
 
 
 @public
@@ -39,9 +41,9 @@ def pack(
 
     The folder gets ``tokens.bin`` (uint16, or uint32 for a vocabulary above 65,536; little endian), ``documents.bin``
     (int64, where documents begin, and the end), ``counts.bin`` (int64, occurrences of each token id) and
-    ``corpus.json`` (hashes, sizes, problems, a CRC-32 for every MiB of each file), which is written last: without it
-    there is no packed corpus. What lies there is kept if the same tokenizer made it from the same documents, whatever
-    files they come from now, and replaced otherwise.
+    ``corpus.json`` (hashes, sizes, problems, a CRC-32 for every MiB of each file), which is written last: until then
+    it only says what the folder is for. A packed corpus that lies there is kept if the same tokenizer made it from the
+    same documents, whatever files they come from now, and replaced otherwise; a folder with anything else is refused.
 
     No special tokens are added, and the name of one in a text ("<|endoftext|>") is tokenised as ordinary text, counted
     as a problem. Documents above 262,144 characters are tokenised in pieces, cut before a space between words, where
@@ -51,28 +53,28 @@ def pack(
     Args:
         source: a :class:`Corpus`, or anything that :func:`open_corpus` takes. A packed corpus is opened where it lies.
         model: a :class:`ffnmem.Model`, or a Hugging Face tokenizer.
-        folder: made if it is not there; its parent must be.
+        folder: new, empty, or of a packed corpus; made if it is not there, and its parent must be.
         progress: called with the numbers of documents and tokens so far.
 
     Returns:
         the packed corpus, see :func:`open_packed`.
 
     Raises:
-        FileError: a source that cannot be read or holds no text, a folder that cannot be written, a packed source of
-            another tokenizer. InputError: a source of another kind.
+        FileError: a source that cannot be read or holds no text, a folder that cannot be written or holds something
+            else, a packed source of another tokenizer. InputError: a source of another kind.
     """
     corpus = source if isinstance(source, Corpus | Packed) else open_corpus(source)
     identity = tokenizer_hash(model)
     if isinstance(corpus, Packed):
         return open_packed(corpus.folder, identity)
-    target = destination(folder)
-    stamp = corpus.stamp()
-    ready = reusable(target, corpus, identity, stamp)
-    if ready is not None:
-        return ready
-    settings = {"model": name_of(model), "tokenizer_hash": identity, "source": corpus.name, "stamp": stamp}
-    write_pack(target, corpus, Encoder(getattr(model, "tokenizer", model)), settings, progress)
-    return open_packed(target, identity)
+    with claimed(folder, FOLDER, parents=False) as target:
+        stamp = corpus.stamp()
+        ready = reusable(target, corpus, identity, stamp)
+        if ready is not None:
+            return ready
+        settings = {"model": name_of(model), "tokenizer_hash": identity, "source": corpus.name, "stamp": stamp}
+        write_pack(target, corpus, Encoder(getattr(model, "tokenizer", model)), settings, progress)
+        return open_packed(target, identity)
 
 
 def name_of(model: Any) -> str:
@@ -105,20 +107,6 @@ class TextDigest:
         return self._digest.hexdigest()
 
 
-def destination(folder: str | Path) -> Path:
-    """The folder to write to, made if need be; raises FileError."""
-    path = user_path(folder)
-    if path.exists() and not path.is_dir():
-        raise FileError(f"{folder} is a file: name a folder for the packed corpus")
-    if not path.parent.is_dir():
-        raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
-    return path
-
-
 def reusable(folder: Path, corpus: Corpus, identity: str, stamp: str | None) -> Packed | None:
     """The pack that lies there if it is complete and of this tokenizer and these documents."""
     try:
@@ -136,9 +124,13 @@ def reusable(folder: Path, corpus: Corpus, identity: str, stamp: str | None) -> 
 def write_pack(
     folder: Path, corpus: Corpus, encoder: Encoder, settings: dict[str, Any], progress: Progress | None
 ) -> None:
-    """Tokenise into temporary files, then put them in place, the description last."""
-    remove_abandoned(folder)
-    with temporary_files(folder, (TOKENS, DOCUMENTS, COUNTS)) as files:
+    """Tokenise into temporary files, then put them in place, the description last. Raises FileError."""
+    with workspace(folder / MANIFEST) as (_, room), ExitStack() as open_files:
+        files: dict[str, BinaryIO] = {}
+        with writing(folder):
+            for name in (TOKENS, DOCUMENTS, COUNTS):
+                files[name] = (room / name).open("xb")
+                open_files.callback(closed, files[name])
         tokens = ChunkedWriter(files[TOKENS], encoder.dtype)
         documents = ChunkedWriter(files[DOCUMENTS], np.dtype("<i8"))
         counts = np.zeros(encoder.size, dtype=np.int64)
@@ -171,7 +163,10 @@ def write_pack(
             "problems": [problem.as_dict() for problem in reading.problems()],
             "files": records,
         }
-        put_in_place(folder, files, state)
+        open_files.close()
+        with writing(folder):
+            (room / MANIFEST).write_bytes(manifest_text(state).encode())
+            put_in_place(room, folder)
 
 
 class Reading:
@@ -207,47 +202,27 @@ class Reading:
         return Problems((*self.corpus.problems, *self.found.table())).table()
 
 
-@contextmanager
-def temporary_files(folder: Path, names: Iterable[str]) -> Iterator[dict[str, BinaryIO]]:
-    """Files open for writing under temporary names beside their places; what was not moved away goes at the end."""
-    mark = secrets.token_hex(4)
-    files: dict[str, BinaryIO] = {}
-    try:
-        for name in names:
-            path = folder / f".{name}.{mark}.tmp"
+def closed(file: BinaryIO) -> None:
+    with suppress(OSError):  # a full disk was reported by the write; here it would hide that
+        file.close()
+
+
+def put_in_place(room: Path, folder: Path) -> None:
+    """Rename finished files into a folder of ours; from the first to the last step there is no corpus there."""
+    FOLDER.mark(folder)
+    for name in FILES:
+        (room / name).replace(folder / name)
+
+
+def link_pack(source: Path, folder: Path) -> None:
+    """The files of a pack in another folder of ours, or a new one, without a copy where the file system allows it.
+
+    Raises FileError.
+    """
+    with claimed(folder, FOLDER) as target, workspace(target / MANIFEST) as (_, room), writing(target):
+        for name in FILES:
             try:
-                files[name] = path.open("xb")
-            except OSError as error:
-                raise FileError(f"cannot write to {folder}: {error.strerror or error}") from None
-        yield files
-    finally:
-        for file in files.values():
-            with suppress(OSError):  # a full disk was reported by the write; here it would hide that
-                file.close()
-            Path(file.name).unlink(missing_ok=True)
-
-
-def put_in_place(folder: Path, files: dict[str, BinaryIO], state: dict[str, Any]) -> None:
-    """Rename the finished files; from the first to the last step there is no corpus.json, so no half corpus."""
-    try:
-        for file in files.values():
-            file.close()
-        (folder / MANIFEST).unlink(missing_ok=True)
-        for name, file in files.items():
-            Path(file.name).replace(folder / name)
-    except OSError as error:
-        raise FileError(f"cannot write to {folder}: {error.strerror or error}") from None
-    write_whole(folder / MANIFEST, manifest_text(state))
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove what a killed pack left. A pack that runs elsewhere writes all the time, so its files are young."""
-    for name in (TOKENS, DOCUMENTS, COUNTS, MANIFEST):
-        for path in folder.glob(f".{name}.*.tmp"):
-            try:
-                if time.time() - path.stat().st_mtime > ABANDONED:
-                    path.unlink()
-            except FileNotFoundError:  # its writer took it away meanwhile
-                continue
-            except OSError as error:
-                raise FileError(f"cannot remove {path}: {error.strerror or error}") from None
+                os.link(source / name, room / name)
+            except OSError:
+                shutil.copyfile(source / name, room / name)
+        put_in_place(room, target)

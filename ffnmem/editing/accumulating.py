@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +13,15 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 from einops import rearrange
-from filelock import FileLock, Timeout
 from jaxtyping import Float
 from torch import Tensor
 
 from ..arguments import public
 from ..corpus import Batch, Packed, Sequences, Unit, open_corpus, open_packed, pack, tokenizer_hash
+from ..corpus.packing import FILES
 from ..errors import FfnmemError, FileError, InputError, check_number
 from ..files import check_destination
+from ..folders import LOCK, Kind, claimed, locked, remove_files
 from ..models import Model
 from ..models.bare_body import BareBody, check_same
 from ..scanning.passes import CHECKPOINT_SECONDS
@@ -35,7 +35,8 @@ from .triangles import TriangleSums
 Progress = Callable[[int, int], None]
 """Told how many tokens are done, and of how many, after every batch."""
 
-STATE, CORPUS, LOCK = "state.safetensors", "corpus", ".lock"
+STATE, CORPUS, MANIFEST = "state.safetensors", "corpus", "manifest.json"
+PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=(CORPUS,))
 
 
 @public
@@ -100,7 +101,7 @@ def second_moment(
         else:
             job.run(folder / STATE, checkpoint_seconds, progress)
             save(job.moment(), target)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_partial(folder)
     return SecondMoment.load(target)
 
 
@@ -112,20 +113,19 @@ def workplace(target: Path | None) -> Iterator[Path]:
             yield Path(name)
         return
     folder = target.with_name(f"{target.name}.partial")
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
-    try:
-        with FileLock(folder / LOCK, timeout=0):  # the system lets go of it when its holder dies
-            try:
-                yield folder
-            except FfnmemError:
-                if not (folder / STATE).exists():  # nothing to go on from
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
-    except Timeout:
-        raise FileError(f"another pass is writing {target}: wait for it, or name another file") from None
+    with claimed(folder, PARTIAL) as place, locked(place, str(target)):
+        try:
+            yield place
+        except FfnmemError:
+            if not (place / STATE).exists():  # nothing to go on from
+                remove_partial(place)
+            raise
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what was kept to go on from, and the folder unless there is something else in it."""
+    remove_files(folder / CORPUS, FILES)
+    remove_files(folder, (STATE, LOCK, MANIFEST))
 
 
 def packed_corpus(model: Model, source: Any, folder: Path, text: str = "text", documents: str | None = None) -> Packed:

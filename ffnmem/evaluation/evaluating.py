@@ -25,7 +25,7 @@ from .asking import Case, make_case
 from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
 from .measuring import measure, said
 from .metrics import METRICS, NUMBERS, check_metrics, columns_of
-from .saving import Folder
+from .saving import Folder, kept
 from .scores import ABOUT, DRAWS, Scores
 from .texts import LENGTH, Source, Texts, drift_texts
 from .writing import References, Writer
@@ -102,21 +102,21 @@ def evaluate(
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
     settings = plain({"metrics": list(wanted), **run_of(setup, editors, texts, references)})
     bench = Bench(setup, wanted, texts, references, seed)
-    folder = None
-    if out is not None:
-        made_by: dict[str, Any] = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
-        made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
-        folder = Folder(out, {**made_by, "facts": f"{len(every)}, {digest([f.to_dict() for f in every])}", **settings})
-    frames = list(chunks(bench, every, editors, folder, progress))
-    scores = Scores(
-        cases=pd.concat(frames, ignore_index=True),
-        settings=settings,
-        provenance=model.provenance(model.prepend_bos, editors=list(settings["editors"]), seed=seed, facts=len(every)),
-        draws=draws,
-        seed=seed,
-    )
-    if out is not None:
-        scores.save(out)
+    made_by: dict[str, Any] = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+    made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
+    made_by |= {"facts": f"{len(every)}, {digest([f.to_dict() for f in every])}", **settings}
+    with kept(out, made_by) as folder:
+        frames = list(chunks(bench, every, editors, folder, progress))
+        asked = {"editors": list(settings["editors"]), "seed": seed, "facts": len(every)}
+        scores = Scores(
+            cases=pd.concat(frames, ignore_index=True),
+            settings=settings,
+            provenance=model.provenance(model.prepend_bos, **asked),
+            draws=draws,
+            seed=seed,
+        )
+        if folder is not None:
+            scores.save(folder.folder)
     return scores
 
 

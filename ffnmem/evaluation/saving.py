@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,31 @@ import pyarrow.parquet as pq
 
 from ..attribution import plain_records
 from ..errors import FileError
-from ..files import replacing, user_folder, write_whole
+from ..files import replacing, user_folder, user_path, write_whole
+from ..folders import UNFINISHED, Kind, claimed
 from ..provenance import Provenance
 from .scores import ABOUT, Scores
 
 SCHEMA = 1
 KIND, PART = "ffnmem scores", "ffnmem evaluation"
 CASES, SUMMARY, MANIFEST, CHUNKS = "cases.parquet", "summary.json", "manifest.json", "chunks"
+SAVED = Kind(SUMMARY, KIND, SCHEMA, "the scores")
+FOLDER = Kind(MANIFEST, PART, SCHEMA, "the evaluation", rooms=(CHUNKS,))
 OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 
 def save_scores(scores: Scores, folder: str | Path) -> Path:
-    """Write scores into a folder, made if missing; raises FileError."""
-    target = user_folder(folder)
-    make_folder(target)
-    write_table(scores.cases, target / CASES)
+    """Write scores into a folder: new, empty, or of scores or an evaluation; raises FileError."""
+    evaluated = FOLDER.said(user_path(folder)) is not None
+    with claimed(folder, FOLDER if evaluated else SAVED) as target:
+        SAVED.mark(target)  # else a kill would leave one's cases beside another's summary
+        write_table(scores.cases, target / CASES)
+        write_whole(target / SUMMARY, summary_text(scores))
+    return target
+
+
+def summary_text(scores: Scores) -> str:
+    """The text of summary.json."""
     made = {
         "kind": KIND,
         "schema": SCHEMA,
@@ -39,17 +51,18 @@ def save_scores(scores: Scores, folder: str | Path) -> Path:
         "summary": plain_records(scores.summary),
         "relations": plain_records(scores.relations),
     }
-    write_whole(target / SUMMARY, json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    return target
+    return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load_scores(folder: str | Path) -> Scores:
     """The scores in a folder; intervals come out the same, for their draws are seeded. Raises FileError."""
     source = user_folder(folder)
     made = read_json(source / SUMMARY)
-    if made is None:
+    if made is None or UNFINISHED in made:
         unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
-        what = unfinished if (source / MANIFEST).is_file() else " no scores: Scores.save and evaluate(out=…) write them"
+        what = (
+            unfinished if FOLDER.said(source) is not None else " no scores: Scores.save and evaluate(out=…) write them"
+        )
         raise FileError(f"{folder} holds{what}")
     if made.get("kind") != KIND or made.get("schema") != SCHEMA:
         raise FileError(f"{source / SUMMARY} is no {KIND} of schema {SCHEMA}, which this version of ffnmem reads")
@@ -67,8 +80,9 @@ def load_scores(folder: str | Path) -> Scores:
         raise FileError(f"{source / SUMMARY} is damaged ({error!r})") from None
 
 
-class Folder:
-    """The folder of an evaluation: new, empty, or of the same run.
+@contextmanager
+def kept(out: str | Path | None, run: Mapping[str, Any]) -> Iterator[Folder | None]:
+    """The folder of an evaluation: new, empty, or of the same run; None where there is no ``out``.
 
     Args:
         out: made if missing.
@@ -76,23 +90,25 @@ class Folder:
 
     Raises: FileError: a folder that cannot be made, holds something else, or another run.
     """
+    if out is None:
+        yield None
+        return
+    made_by = json.loads(json.dumps(run))
+    with claimed(out, FOLDER, made_by) as folder:
+        found = Folder(folder)
+        found.check(made_by)
+        yield found
 
-    def __init__(self, out: str | Path, run: Mapping[str, Any]) -> None:
-        self.folder = user_folder(out)
-        made_by = json.loads(json.dumps({"kind": PART, "schema": SCHEMA, **run}))
-        make_folder(self.folder)
-        # A name with a dot in front is a file that was being written when a run was stopped.
-        if any(not path.name.startswith(".") for path in self.folder.iterdir()):
-            self.check(made_by)
-        else:
-            write_whole(self.folder / MANIFEST, json.dumps(made_by, indent=1, ensure_ascii=False) + "\n")
-        make_folder(self.folder / CHUNKS)
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of an evaluation, with the cases of some facts in each file of ``chunks``."""
+
+    folder: Path
 
     def check(self, made_by: Mapping[str, Any]) -> None:
         """Raise FileError if what is there belongs to another run."""
-        there = read_json(self.folder / MANIFEST)
-        if there is None or there.get("kind") != PART:
-            raise FileError(f"{self.folder} is a folder with other things in it: name a new one for the evaluation")
+        there = FOLDER.said(self.folder) or {}
         for name, value in made_by.items():
             old = there.get(name)
             if name != "model" and old != value:  # a model's name is how it was asked for, not what it is
@@ -114,6 +130,7 @@ class Folder:
 
     def write(self, number: int, cases: pd.DataFrame) -> None:
         """Keep a chunk's cases, whole. Raises FileError."""
+        make_folder(self.folder / CHUNKS)
         write_table(cases, self.path(number))
 
 
@@ -124,10 +141,8 @@ def short(value: Any) -> str:
 
 def make_folder(folder: Path) -> None:
     """Make a folder if it is missing; raises FileError."""
-    if folder.exists() and not folder.is_dir():
-        raise FileError(f"{folder} is a file: name a folder for the scores")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
 

@@ -6,7 +6,6 @@ The two keys of gated neurons are kept in tokens beside their values; a classic 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from .manifest import write_manifest
 from .passes import Report, Scanner
 from .state import ScanState
 from .state_file import Identity, Progress, save_state
-from .writing import SHARDS, STATE, TOKENIZER, VALUES, write_tables
+from .workers import remove_shards
+from .writing import STATE, TOKENIZER, VALUES, write_tables
 
 PROMOTED = 10  # tokens a side kept of each value
 
@@ -34,7 +34,7 @@ def finish(job: Scanner, packed: Packed, folder: Path, report: Report | None) ->
     # What calls on it change in passing is left out, so that the same scan writes the same bytes.
     content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
     write_whole(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, sort_keys=True))
-    shutil.rmtree(folder / SHARDS, ignore_errors=True)  # of workers; all of it is in the state
+    remove_shards(folder)  # left where they were merged, and the scan was killed
     write_store(folder, job.state, job.identity, job.sequences, store_facts(job, packed))
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from .._version import __version__
 from ..corpus import Corpus, Packed, Sequences, open_corpus, open_packed, pack, tokenizer_hash
-from ..corpus.packing import reusable
+from ..corpus.packing import link_pack, reusable
 from ..errors import FileError, InputError, check_count, check_whole
-from ..files import user_folder
+from ..files import workspace
+from ..folders import claimed, locked
 from ..models import Model
 from ..models.bare_body import check_same
-from .manifest import MANIFEST
+from .manifest import FOLDER
 from .passes import Report, Scanner
 from .sampling import choose
 from .settings import ScanSettings
@@ -27,38 +25,12 @@ from .state import ScanState
 from .state_file import Identity, Progress, StateFile
 from .writing import CORPUS, STATE
 
-LOCK = ".lock"
-LEFT = (".*.tmp", ".tmp??????")  # names of ours, and of safetensors, for what is being written
-
-
-def prepare(out: str | Path) -> Path:
-    """The store's folder, made if missing; raises FileError if it is a file or holds other things."""
-    folder = user_folder(out)
-    if folder.exists() and not folder.is_dir():
-        raise FileError(f"{out} is a file: name a folder for the store")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make {out}: {error.strerror or error}") from None
-    others = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    if others and not any((folder / name).exists() for name in (MANIFEST, STATE, CORPUS)):
-        raise FileError(f"{out} is a folder with other things in it: name a new one for the store")
-    return folder
-
 
 @contextmanager
-def held(folder: Path) -> Iterator[Path]:
-    """The folder, written by nobody else meanwhile and without what a killed scan was writing. Raises FileError."""
-    lock = FileLock(folder / LOCK, timeout=0)  # the system lets go of it when its holder dies
-    try:
-        with lock:
-            for place in (folder, folder / CORPUS):  # nobody else packs into a store
-                for pattern in () if place.is_symlink() else LEFT:
-                    for leftover in place.glob(pattern):
-                        leftover.unlink(missing_ok=True)
-            yield folder
-    except Timeout:
-        raise FileError(f"another scan is writing to {folder}: wait for it, or name another folder") from None
+def prepared(out: str | Path) -> Iterator[Path]:
+    """The store's folder, new, empty or a store's, written by nobody else meanwhile. Raises FileError."""
+    with claimed(out, FOLDER) as folder, locked(folder, f"the store {out}"):
+        yield folder
 
 
 def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
@@ -84,21 +56,18 @@ def packed_corpus(
             return ready
         if state.exists():
             check_text(state, ready)
-        link_corpus(ready.folder, folder)
+        link_pack(ready.folder, folder)
         return open_packed(folder)
     if not state.exists():
         return pack(ready, model, folder, progress=progress)
     kept = reusable(folder, ready, tokenizer_hash(model), ready.stamp())
     if kept is not None:
         return kept
-    beside = folder.with_name(".corpus")
-    try:
-        again = pack(ready, model, beside, progress=progress)
+    with workspace(folder.parent / "again") as (_, room):
+        again = pack(ready, model, room / CORPUS, progress=progress)
         check_text(state, again)
         if not intact(folder, again.hash):
-            link_corpus(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            link_pack(again.folder, folder)
     return open_packed(folder)
 
 
@@ -124,19 +93,6 @@ def same_folder(a: Path, b: Path) -> bool:
     return a.resolve() == b.resolve()
 
 
-def link_corpus(source: Path, target: Path) -> None:
-    """The same files in another folder, without a copy where the file system allows it; the manifest last."""
-    target.mkdir(parents=True, exist_ok=True)
-    for path in sorted(source.iterdir(), key=lambda p: p.suffix == ".json"):
-        if not path.is_file():
-            continue
-        (target / path.name).unlink(missing_ok=True)
-        try:
-            os.link(path, target / path.name)
-        except OSError:
-            shutil.copyfile(path, target / path.name)
-
-
 def most_frequent(packed: Packed, model: Model, count: int) -> tuple[int, ...]:
     """The most frequent token ids of the corpus, special ones left out; ties by id."""
     counts = np.array(packed.token_counts)
@@ -160,13 +116,14 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
     if path.exists():
         state, progress = resumed(path, identity, settings, shard)
         mine = set(range(shard[0], len(sequences.units), shard[1]))
-        if progress.complete and mine <= set(state.done.tolist()) and (folder / MANIFEST).exists():
+        if progress.complete and mine <= set(state.done.tolist()) and FOLDER.is_finished(folder):
             return None
         progress = progress.with_(shard=shard, complete=False)
         if not mine <= set(state.done.tolist()):
             progress = progress.with_(rescored=0)  # new units bring other candidates
             state.forget_exact()
-        (folder / MANIFEST).unlink(missing_ok=True)
+        if FOLDER.is_finished(folder):
+            FOLDER.mark(folder)
     else:
         widths = [ffn.d_mlp for ffn in model.ffn]
         state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated)

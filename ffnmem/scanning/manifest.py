@@ -14,6 +14,7 @@ import transformers
 from .._version import __version__
 from ..errors import FileError
 from ..files import write_whole
+from ..folders import UNFINISHED, Kind
 from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
 SCHEMA = 2
@@ -21,10 +22,11 @@ SCHEMA = 2
 
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
+FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", rooms=(CORPUS,))
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
-    """Vouch for the store's files by size and checksum; a store without a manifest is not finished."""
+    """Vouch for the store's files by size and checksum; until then the manifest only says what the folder is for."""
     names = [STATE, EXAMPLES, STATS, VALUES, TOKENIZER]
     manifest = {
         "kind": KIND,
@@ -61,13 +63,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if not folder.is_dir():
             raise FileError(f"there is no store at {folder}") from None
-        if (folder / STATE).exists() or (folder / CORPUS).exists():
-            raise FileError(f"{folder} holds an unfinished scan: run the same scan again, it goes on") from None
         raise FileError(f"{folder} is no store: make one with scan (ffnmem scan)") from None
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{path} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise FileError(f"{path} describes no store: make one with scan (ffnmem scan)")
+    if UNFINISHED in manifest:
+        raise FileError(f"{folder} holds an unfinished scan: run the same scan again, it goes on")
     schema = manifest.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise FileError(f"{path} has schema {schema}; this version of ffnmem reads up to {SCHEMA}: install a newer one")

@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from ..arguments import public
+from ..corpus.packing import link_pack
 from ..errors import FileError, InputError
-from ..files import user_path
+from ..files import appearing, clear, user_path
+from ..folders import making
 from .finishing import write_store
-from .jobs import held, link_corpus, prepare, same_folder
+from .jobs import same_folder
 from .state_file import StateFile
 from .store import Store, open_store
 from .writing import CORPUS, STATE, TOKENIZER, VALUES
@@ -46,32 +48,24 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     target = destination(out, opened)
     # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
     first = min(opened, key=lambda store: min(store.state.array("done").tolist(), default=sys.maxsize))
-    building = target.with_name(f".{target.name}.merging")
-    shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed
-    with held(prepare(building)) as folder:
+    with making(target.parent), appearing(target) as folder:
         state = reduce(lambda a, b: a.merged(b), (StateFile(store.folder / STATE).state() for store in opened))
-        link_corpus(first.folder / CORPUS, folder / CORPUS)
+        link_pack(first.folder / CORPUS, folder / CORPUS)
         for name in (VALUES, TOKENIZER):
             shutil.copyfile(first.folder / name, folder / name)
         facts = {name: first.manifest[name] for name in FACTS}
         write_store(folder, state, first.state.identity, first.sequences, facts)
-    if target.exists():
-        target.rmdir()
-    building.rename(target)
     return open_store(target)
 
 
 def destination(out: str | Path, stores: Sequence[Store]) -> Path:
     """A folder that is new or empty: a merge replaces nothing. Raises FileError."""
     target = user_path(out)
+    clear(target.resolve())
     if any(same_folder(target, store.folder) for store in stores):
         raise FileError(f"{out} is one of the stores to merge: name another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{out} exists already: name a new folder for the joined store")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make {out}: {error.strerror or error}") from None
     return target
 
 

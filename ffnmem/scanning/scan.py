@@ -10,7 +10,7 @@ from ..arguments import public
 from ..errors import check_choice, check_count
 from ..models import Model
 from .finishing import fast_tokenizer, finish
-from .jobs import check_shard, held, most_frequent, packed_corpus, prepare, start
+from .jobs import check_shard, most_frequent, packed_corpus, prepared, start
 from .passes import CHECKPOINT_SECONDS, Report
 from .settings import BATCH_TOKENS, make_settings
 from .store import Store, open_store
@@ -51,7 +51,7 @@ def scan(
     Args:
         model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
         source: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
-        out: the store's folder, made if missing.
+        out: the store's folder: new, empty, or with this scan; made if missing.
         k: sequences kept at the top and at the bottom of each neuron, and in each sign case of a gated one.
         context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
         prepend_bos: put BOS before each sequence (never counted); default: the model's own convention.
@@ -72,7 +72,8 @@ def scan(
         report: called as (phase, done, total) with the phases "pack", "scan", "rescore", "project".
 
     Raises:
-        InputError: settings that cannot be. FileError: a folder that holds another scan, a damaged file or corpus.
+        InputError: settings that cannot be. FileError: a folder that holds another scan or something else, a damaged
+            file or corpus.
         MissingExtraError: no Ray. WorkerError: a worker that died time and again.
 
     Source: Bills et al. 2023 for top, quantile and random examples; Chan et al. 1983 for merged moments (here exact).
@@ -94,7 +95,7 @@ def scan(
         frequent=(),
     )
     fast_tokenizer(model)  # refused now rather than after hours
-    with held(prepare(out)) as folder:
+    with prepared(out) as folder:
         packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, report=report)
         settings = replace(settings, frequent=most_frequent(packed, model, frequent))
         job = start(model, packed, settings, folder, shard)

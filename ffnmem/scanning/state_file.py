@@ -6,7 +6,6 @@ It is the checkpoint of a running scan and, once complete, what a store reads hi
 from __future__ import annotations
 
 import json
-import secrets
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
-from ..files import readable
+from ..files import readable, replacing
 from .settings import ScanSettings
 from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
 
@@ -64,7 +63,7 @@ class Progress:
 
 
 def save_state(path: Path, state: ScanState, identity: Identity, progress: Progress) -> None:
-    """Write a state under a temporary name, then rename it. Raises FileError."""
+    """Write a state, whole or not at all. Raises FileError."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -86,17 +85,13 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: Progr
         "checksums": {name: checksum(array) for name, array in arrays.items()},
     }
     text = json.dumps(header, sort_keys=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        # One entry of metadata: several would be written in an order that changes from run to run.
-        save_file(arrays, temporary, {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"})
+    with replacing(path) as temporary:
+        try:
+            # One entry of metadata: several would be written in an order that changes from run to run.
+            save_file(arrays, temporary, {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"})
+        except SafetensorError as error:
+            raise FileError(f"cannot write {path}: {error}") from None
         readable(temporary)
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise FileError(f"cannot write {path}: {reason or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def checksum(array: np.ndarray) -> int:

@@ -8,7 +8,6 @@ exact and the order of examples is fixed by a rule, so the result does not depen
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass
 from functools import reduce
@@ -21,6 +20,7 @@ import torch
 from .. import children
 from ..corpus import open_packed, tokenizer_hash
 from ..errors import FfnmemError, FileError, InputError, WorkerError
+from ..folders import remove_files
 from ..models.loading import load
 from .jobs import start
 from .passes import Report, Scanner
@@ -109,7 +109,15 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
         state = reduce(lambda a, b: a.merged(b), (StateFile(task.path / STATE).state() for task in tasks))
     job.state, job.progress = state, Progress()
     job.checkpoint()
-    shutil.rmtree(folder / SHARDS)
+    remove_shards(folder)
+
+
+def remove_shards(folder: Path) -> None:
+    """Remove what workers wrote, all of which is in the state now."""
+    for shard in (folder / SHARDS).glob("*-of-*"):
+        remove_files(shard, (STATE,))
+    merged = [path.name for path in (folder / SHARDS).glob("merged-????????.safetensors")]  # by Ray's actors
+    remove_files(folder / SHARDS, merged)
 
 
 def check_shards(folder: Path, count: int) -> None:

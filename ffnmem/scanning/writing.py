@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 from einops import rearrange
 
 from ..corpus import Sequences
-from ..errors import FileError
+from ..files import replacing
 from .cases import CASES, PARTS
 from .state import NOWHERE, LayerState, ScanState, position_of, sequence_of
 from .statistics import final_extremes, final_parts, layer_stats
@@ -70,16 +69,10 @@ def example_groups(state: ScanState, sequences: Sequences) -> Iterator[pa.Table]
 
 
 def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
-    """Tables as row groups of one file, under a temporary name until it is whole."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    """Tables as row groups of one file, which appears whole or not at all. Raises FileError."""
+    with replacing(path) as temporary:
         first = next(tables)
         with pq.ParquetWriter(temporary, first.schema, compression="zstd", write_statistics=True) as writer:
             writer.write_table(first, row_group_size=max(1, len(first)))
             for table in tables:
                 writer.write_table(table, row_group_size=max(1, len(table)))
-        temporary.replace(path)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .._version import __version__
 from ..arguments import public
-from ..errors import FileError, InputError, listed
-from ..files import user_folder
+from ..errors import FileError, InputError
+from ..folders import claimed
 from ..models import Model
 from ..scanning import Store, scan
 from ..scanning.passes import Report
 from .study import Study, check_settings, study_module
-from .writing import write_study, written_study
+from .writing import FOLDER, STORE, write_study
 
-STORE = "store"
 EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
 
 
@@ -60,37 +60,16 @@ def study(
         if scan_options:
             raise InputError(f"{corpus.folder} is scanned already: leave out scan_options {sorted(scan_options)}")
         corpus.check_model(model)
-    folder = made(out, name)
-    if isinstance(corpus, Store):
-        store = corpus
-    else:
-        options = {"k": EXAMPLES, "seed": seed, **(scan_options or {})}
-        store = scan(model, corpus, folder / STORE, report=report, **options)
-    found = module.study(model, store, progress=report, seed=seed, **settings)
-    assert isinstance(found, Study)
-    write_study(found, folder)
+    with claimed(out, FOLDER, {"study": name, "ffnmem": __version__}, beside=(STORE,)) as folder:
+        held = (FOLDER.said(folder) or {}).get("study")
+        if held != name:
+            raise FileError(f"{out} holds the study {held!r:.80}: name another folder for {name!r}")
+        if isinstance(corpus, Store):
+            store = corpus
+        else:
+            options = {"k": EXAMPLES, "seed": seed, **(scan_options or {})}
+            store = scan(model, corpus, folder / STORE, report=report, **options)
+        found = module.study(model, store, progress=report, seed=seed, **settings)
+        assert isinstance(found, Study)
+        write_study(found, folder)
     return found
-
-
-def made(out: str | Path, name: str) -> Path:
-    """The folder of a study: new, empty, or with an earlier run of the same study or the scan of one; made if missing.
-
-    Raises FileError for a folder with anything else, so that nothing of the user's is replaced.
-    """
-    folder = user_folder(out)
-    if folder.exists() and not folder.is_dir():
-        raise FileError(f"{out} is a file: name a folder for the study")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        inside = sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise FileError(f"cannot make {out}: {error.strerror or error}") from None
-    other = [entry for entry in inside if entry != STORE]
-    if not other:
-        return folder
-    holds = written_study(folder)
-    if holds is None:
-        raise FileError(f"{out} holds {listed(other, 3)} and no study: name a new or empty folder for {name}")
-    if holds != name:
-        raise FileError(f"{out} holds the study {holds!r}: name another folder for {name!r}")
-    return folder

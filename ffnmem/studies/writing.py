@@ -18,10 +18,13 @@ from matplotlib.figure import Figure as Canvas
 from .._version import __version__
 from ..errors import FileError
 from ..files import write_whole
+from ..folders import Kind
 from ..reports.rendering import MINUS, provenance_line, render
 from .study import Figure, Study, Table
 
 PAGE, ABOUT = "index.html", "study.json"
+STORE = "store"  # of the corpus, where the study scanned it
+FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study", older=frozenset({"study", "ffnmem", "settings", "tables"}))
 DPI = 150
 ROWS = 60  # of a table on the page; the file has all
 NOTEBOOK_ROWS = 12
@@ -71,19 +74,11 @@ def write_study(study: Study, folder: Path) -> None:
     write_whole(folder / PAGE, shown_page)
 
 
-def written_study(folder: Path) -> str | None:
-    """The name of the study that a folder holds, or None."""
-    try:
-        held = json.loads((folder / ABOUT).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    name = held.get("study") if isinstance(held, dict) else None
-    return name if isinstance(name, str) else None
-
-
 def described(study: Study) -> dict[str, Any]:
     """What a study is, without its tables, in what strict JSON has."""
     return {
+        "kind": FOLDER.kind,
+        "schema": FOLDER.schema,
         "study": study.name,
         "paper": study.paper,
         "settings": strict(study.settings),

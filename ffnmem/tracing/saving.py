@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
 from ..facts.fact import Fact
-from ..files import user_folder, write_whole
+from ..files import user_path, write_whole
+from ..folders import Kind, claimed
 from ..models import Model
 from .settings import Settings
 from .trace import Trace
@@ -18,17 +22,20 @@ KIND = "ffnmem traces"
 SCHEMA = 1
 MANIFEST = "manifest.json"
 FACTS = "facts"
+FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the traces", rooms=(FACTS,))
 
 
 def kept_noise(out: str | Path) -> float | None:
     """The noise of the traces in a folder; None where there are none."""
-    there = read_json(user_folder(out) / MANIFEST)
-    noise = there.get("settings", {}).get("noise") if isinstance(there, dict) and there.get("kind") == KIND else None
+    there = FOLDER.said(user_path(out)) or {}
+    before = there.get("settings") if there.get("kind") == KIND else None
+    noise = before.get("noise") if isinstance(before, dict) else None
     return float(noise) if isinstance(noise, int | float) else None
 
 
-class TraceFolder:
-    """The folder of a run over facts: new, empty, or of the same model and settings.
+@contextmanager
+def kept(out: str | Path | None, model: Model, settings: Settings) -> Iterator[TraceFolder | None]:
+    """The folder of a run over facts: new, empty, or of the same model and settings; None where there is no ``out``.
 
     Args:
         out: made if missing.
@@ -37,45 +44,33 @@ class TraceFolder:
 
     Raises: FileError: a folder that cannot be made, holds something else, or traces of another model or settings.
     """
+    if out is None:
+        yield None
+        return
+    made_by = {
+        "model": model.name,
+        "fingerprint": model.fingerprint,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "settings": settings.to_dict(),
+    }
+    with claimed(out, FOLDER, made_by) as folder:
+        found = TraceFolder(folder)
+        found.check(made_by)
+        yield found
 
-    def __init__(self, out: str | Path, model: Model, settings: Settings) -> None:
-        self.folder = user_folder(out)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise FileError(f"{out} is a file: name a folder for the traces")
-        made_by = {
-            "kind": KIND,
-            "schema": SCHEMA,
-            "model": model.name,
-            "fingerprint": model.fingerprint,
-            "dtype": str(model.dtype).removeprefix("torch."),
-            "settings": settings.to_dict(),
-        }
-        try:
-            (self.folder).mkdir(parents=True, exist_ok=True)
-            # A name with a dot in front is a file that was being written when a run was stopped.
-            other = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
-            if not other:
-                write_whole(self.folder / MANIFEST, json.dumps(made_by, indent=1) + "\n")
-            (self.folder / FACTS).mkdir(exist_ok=True)
-        except OSError as error:
-            if isinstance(error, FileError):
-                raise
-            raise FileError(f"cannot make {out}: {error.strerror or error}") from None
-        if other:
-            self.check(made_by)
+
+@dataclass(frozen=True)
+class TraceFolder:
+    """A folder of traces, with a file for each fact in ``facts``."""
+
+    folder: Path
 
     def check(self, made_by: dict[str, Any]) -> None:
         """Raise FileError if what is there was not made in the same way."""
-        there = read_json(self.folder / MANIFEST)
-        if there is None or there.get("kind") != KIND:
-            raise FileError(f"{self.folder} is a folder with other things in it: name a new one for the traces")
-        if there.get("schema") != SCHEMA:
-            raise FileError(
-                f"{self.folder} has schema {there.get('schema')}; this version of ffnmem reads {SCHEMA}: name a new one"
-            )
+        there = FOLDER.said(self.folder) or {}
         # The name of a model is how it was asked for; the fingerprint is what it is.
         pairs = {name: (there.get(name), made_by[name]) for name in ("fingerprint", "dtype")}
-        before = there.get("settings", {})
+        before = there["settings"] if isinstance(there.get("settings"), dict) else {}
         pairs |= {name: (before.get(name), value) for name, value in made_by["settings"].items()}
         for name, (old, new) in pairs.items():
             if old != new:
@@ -100,6 +95,10 @@ class TraceFolder:
     def write(self, fact: Fact, found: Trace | str) -> None:
         """Keep a fact's trace, or why it was skipped. Raises FileError."""
         record = {"fact": fact.id, "skipped": found} if isinstance(found, str) else found.to_dict()
+        try:
+            (self.folder / FACTS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise FileError(f"cannot make {self.folder / FACTS}: {error.strerror or error}") from None
         write_whole(self.path(fact), json.dumps(record) + "\n")
 
 

@@ -18,7 +18,7 @@ from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
-from .saving import TraceFolder, kept_noise
+from .saving import kept, kept_noise
 from .settings import KINDS, SAMPLES, Settings, check_kinds, check_noise, check_window
 from .trace import Trace
 from .traces import Traces
@@ -124,21 +124,21 @@ def trace_facts(
     sigma = noise_scale(model, some, prepend_bos=prepend_bos) if noise is None else check_noise(noise)
     settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
-    folder = None if out is None else TraceFolder(out, model, settings)
     layers = PlainLayers(model)
     traces, skipped = [], []
-    for done, fact in enumerate(some, start=1):
-        found = None if folder is None else folder.read(fact)
-        if found is None:
-            found = traced_or_reason(layers, fact, settings, tokens)
-            if folder is not None:
-                folder.write(fact, found)
-        if isinstance(found, Trace):
-            traces.append(found)
-        else:
-            skipped.append((fact.id, fact.subject, found))
-        if progress is not None:
-            progress(done, len(some))
+    with kept(out, model, settings) as folder:
+        for done, fact in enumerate(some, start=1):
+            found = None if folder is None else folder.read(fact)
+            if found is None:
+                found = traced_or_reason(layers, fact, settings, tokens)
+                if folder is not None:
+                    folder.write(fact, found)
+            if isinstance(found, Trace):
+                traces.append(found)
+            else:
+                skipped.append((fact.id, fact.subject, found))
+            if progress is not None:
+                progress(done, len(some))
     provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(some))
     return Traces(tuple(traces), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
 

@@ -11,8 +11,9 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.scan import DIVISIONS, ENGINES, SCAN_DTYPES
 from ffnmem.corpus import readers
+from ffnmem.corpus.packed import FOLDER as PACK
 from ffnmem.scanning import settings, workers
-from ffnmem.scanning.manifest import MANIFEST
+from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.writing import CORPUS, STATE
 from tests.cli.running import data, mistake, process, run, table
 from tests.scanning.corpora import digests, texts
@@ -98,7 +99,7 @@ def test_that_a_stopped_scan_goes_on(number: signal.Signals, workers: int, tiny_
     arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder, "--workers", workers)
     running = process(*arguments)
     deadline = time.monotonic() + 120
-    while not (tmp_path / "out" / CORPUS / "corpus.json").exists() and time.monotonic() < deadline:
+    while not PACK.is_finished(tmp_path / "out" / CORPUS) and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(1.0 * (workers > 1))  # until they have been started; they need several seconds to begin
     running.send_signal(number)
@@ -106,7 +107,7 @@ def test_that_a_stopped_scan_goes_on(number: signal.Signals, workers: int, tiny_
     assert running.returncode == 128 + number
     assert not err.strip()
     assert not out
-    assert not (tmp_path / "out" / MANIFEST).exists()
+    assert not FOLDER.is_finished(tmp_path / "out")
     mistake("merge", tmp_path / "out", "--out", tmp_path / "x", named=("unfinished scan",))
     run(*arguments)
     assert (tmp_path / "out" / STATE).exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from ffnmem.corpus import Packed, open_corpus, open_packed, pack, packing, token
 from ffnmem.corpus.packing import corpus_hash
 from ffnmem.corpus.problems import Document
 from ffnmem.errors import FileError, InputError
+from ffnmem.files import workspace
 from tests.corpus.packs import Counting, packed
 from tests.helpers import BOS, refuses
 
@@ -116,12 +116,10 @@ def broken() -> Iterator[str]:
     raise KeyboardInterrupt
 
 
-def test_a_killed_pack_leaves_nothing(tiny: fm.Model, tmp_path: Path) -> None:
+def test_a_stopped_pack_leaves_nothing(tiny: fm.Model, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         pack(broken(), tiny, tmp_path / "pack")
-    assert list((tmp_path / "pack").iterdir()) == []
-    with refuses(FileError, OSError, "no finished packed corpus"):
-        open_packed(tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
 
 
 def test_a_killed_pack_leaves_the_older_one(tiny: fm.Model, tmp_path: Path) -> None:
@@ -133,11 +131,11 @@ def test_a_killed_pack_leaves_the_older_one(tiny: fm.Model, tmp_path: Path) -> N
     open_packed(folder).verify()
 
 
-@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("step", range(1, 5))
 def test_killed_while_files_are_put_in_place(
     tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """At every one of the renames: no half of one corpus with half of another."""
+    """At every rename after the one that marks the older pack: no half of one corpus with half of another."""
     folder = tmp_path / "pack"
     pack(TEXTS, tiny, folder)
     rename, done = Path.replace, []
@@ -164,15 +162,26 @@ def test_what_a_dead_pack_left_goes(tiny: fm.Model, tmp_path: Path) -> None:
     """kill -9 leaves temporary files; those of a pack that is running must stay."""
     folder = tmp_path / "pack"
     folder.mkdir()
-    dead, alive, other = (folder / name for name in (".tokens.bin.0a.tmp", ".tokens.bin.0b.tmp", "notes.txt"))
-    for path in (dead, alive, other):
-        path.write_text("x")
-    os.utime(dead, (0, 0))
-    os.utime(other, (0, 0))
-    pack(TEXTS, tiny, folder)
-    assert not dead.exists()
-    assert alive.exists()
-    assert other.exists()
+    dead = folder / ".ffnmem-corpus.json-0123abcd.tmp"
+    dead.mkdir()
+    (dead / "tokens.bin").write_text("x")
+    with workspace(folder / "corpus.json") as (_, alive):
+        pack(TEXTS, tiny, folder)
+        assert not dead.exists()
+        assert alive.exists()
+
+
+def test_only_packs_and_new_folders_are_taken(tiny: fm.Model, tmp_path: Path) -> None:
+    """Files of the user's with our names would be overwritten."""
+    for name in ("tokens.bin", "corpus.json", ".hidden"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("{}")
+        with refuses(FileError, OSError, "other things", name):
+            pack(TEXTS, tiny, folder)
+        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "{}")]
+    with refuses(FileError, OSError, "empty name"):
+        pack(TEXTS, tiny, "")
 
 
 def test_a_packed_source_is_opened_where_it_lies(tiny: fm.Model, tmp_path: Path) -> None:
@@ -241,7 +250,11 @@ def test_nothing_to_pack(tiny: fm.Model, tmp_path: Path) -> None:
         pack([], tiny, tmp_path / "pack")
     with refuses(FileError, OSError, "holds no text", "empty 2", "list:1", "not_text 1"):
         pack(["", " ", 3], tiny, tmp_path / "pack")
-    assert list((tmp_path / "pack").iterdir()) == []
+    assert not (tmp_path / "pack").exists()
+    (tmp_path / "empty").mkdir()
+    with refuses(FileError, OSError, "list", "holds no text"):
+        pack([], tiny, tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []  # not ours to remove
 
 
 def test_places_that_cannot_be_written(tiny: fm.Model, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 
 import ffnmem as fm
 from ffnmem.corpus import sequences
-from ffnmem.editing.accumulating import LOCK, STATE, second_moment
+from ffnmem.editing.accumulating import PARTIAL, STATE, second_moment
 from ffnmem.editing.moments import SecondMoment
 from ffnmem.errors import FileError, InputError, UnsupportedModelError
+from ffnmem.folders import locked
 from tests.helpers import Pair, allclose, refuses
 from tests.scanning.texts import tiny_texts
 
@@ -176,8 +176,24 @@ def test_one_writer_at_a_time(tiny: fm.Model, tmp_path: Path) -> None:
     """Two passes would write over each other's checkpoints."""
     folder = tmp_path / "c.partial"
     folder.mkdir()
-    with FileLock(folder / LOCK), refuses(FileError, OSError, "another pass", str(tmp_path / "c")):
+    PARTIAL.mark(folder)
+    with locked(folder, "it"), refuses(FileError, OSError, "another process", str(tmp_path / "c")):
         second_moment(tiny, tiny_texts(), tmp_path / "c")
+
+
+def test_a_folder_of_the_users_is_left(tiny: fm.Model, tmp_path: Path) -> None:
+    """What lies beside the file under our name for a pass would be removed with the pass."""
+    folder = tmp_path / "c.partial"
+    folder.mkdir()
+    (folder / STATE).write_text("mine")
+    with refuses(FileError, OSError, "c.partial", "other things"):
+        second_moment(tiny, tiny_texts(), tmp_path / "c")
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(STATE, "mine")]
+    (folder / STATE).unlink()
+    PARTIAL.mark(folder)
+    (folder / "notes").write_text("mine")
+    second_moment(tiny, tiny_texts(), tmp_path / "c")
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("notes", "mine")]
 
 
 def test_shards_merge_to_the_whole(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:

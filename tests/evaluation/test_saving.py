@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,11 +13,17 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.saving import CASES, CHUNKS, MANIFEST, SUMMARY, Folder
+from ffnmem.evaluation.saving import CASES, CHUNKS, MANIFEST, SUMMARY, Folder, kept
 from tests.evaluation.test_scores import made_scores
 from tests.helpers import refuses
 
 RUN = {"model": "tiny", "fingerprint": "abc", "metrics": ["ES"], "contexts": ["{}"]}
+
+
+def opened(out: Path, run: Mapping[str, Any]) -> Folder:
+    with kept(out, run) as folder:
+        assert folder is not None
+        return folder
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +64,18 @@ def test_nothing_there(tmp_path: Path) -> None:
     """An evaluation that was stopped is told apart from an empty folder."""
     with refuses(FileError, OSError, "no scores"):
         Scores.load(tmp_path)
-    Folder(tmp_path / "run", RUN)
+    opened(tmp_path / "run", RUN)
     with refuses(FileError, OSError, "not finished"):
         Scores.load(tmp_path / "run")
 
 
 def test_chunks(scores: Scores, tmp_path: Path) -> None:
     """A chunk of other facts, or a broken one, must not be taken for a result."""
-    folder = Folder(tmp_path / "run", RUN)
+    folder = opened(tmp_path / "run", RUN)
     about = list(zip(scores.cases["editor"], scores.cases["id"], strict=True))
     assert folder.read(0, about) is None
     folder.write(0, scores.cases)
-    again = Folder(tmp_path / "run", RUN).read(0, about)
+    again = opened(tmp_path / "run", RUN).read(0, about)
     assert again is not None
     pd.testing.assert_frame_equal(again.astype(object), scores.cases.astype(object))
     with refuses(FileError, OSError, "00000.parquet"):
@@ -80,19 +88,34 @@ def test_chunks(scores: Scores, tmp_path: Path) -> None:
 
 def test_another_run(tmp_path: Path) -> None:
     """Results of two settings in one table."""
-    Folder(tmp_path / "run", RUN)
-    Folder(tmp_path / "run", {**RUN, "model": "the same under another name"})
+    opened(tmp_path / "run", RUN)
+    opened(tmp_path / "run", {**RUN, "model": "the same under another name"})
     with refuses(FileError, OSError, "contexts", '["{}"]', "another folder"):
-        Folder(tmp_path / "run", {**RUN, "contexts": ["{}", "So {}"]})
+        opened(tmp_path / "run", {**RUN, "contexts": ["{}", "So {}"]})
     with refuses(FileError, OSError, "fingerprint"):
-        Folder(tmp_path / "run", {**RUN, "fingerprint": "def"})
+        opened(tmp_path / "run", {**RUN, "fingerprint": "def"})
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("a")
     with refuses(FileError, OSError, "other things"):
-        Folder(tmp_path / "letters", RUN)
+        opened(tmp_path / "letters", RUN)
     (tmp_path / "run" / MANIFEST).write_text("{")
     with refuses(FileError, OSError, MANIFEST):
-        Folder(tmp_path / "run", RUN)
+        opened(tmp_path / "run", RUN)
     (tmp_path / "file").write_text("")
     with refuses(FileError, OSError, "file"):
-        Folder(tmp_path / "file", RUN)
+        opened(tmp_path / "file", RUN)
+
+
+def test_scores_are_saved_only_where_scores_are(scores: Scores, tmp_path: Path) -> None:
+    """Files of the user's with our names would be overwritten."""
+    folder = scores.save(tmp_path / "scores")
+    scores.save(folder)
+    for name, text in ((CASES, "mine"), (SUMMARY, "{}"), (MANIFEST, "{}")):
+        other = tmp_path / name
+        other.mkdir()
+        (other / name).write_text(text)
+        with refuses(FileError, OSError, "other things", name):
+            scores.save(other)
+        assert [(path.name, path.read_text()) for path in other.iterdir()] == [(name, text)]
+    with refuses(FileError, OSError, "empty name"):
+        scores.save("")

@@ -10,9 +10,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.corpus import open_packed, pack
+from ffnmem.corpus.packing import link_pack
 from ffnmem.errors import FileError, InputError
-from ffnmem.scanning.jobs import check_shard, held, link_corpus, most_frequent, packed_corpus, prepare
-from ffnmem.scanning.manifest import MANIFEST
+from ffnmem.scanning.jobs import check_shard, most_frequent, packed_corpus, prepared
+from ffnmem.scanning.manifest import FOLDER, MANIFEST
 from ffnmem.scanning.state_file import Progress, StateFile, save_state
 from ffnmem.scanning.writing import STATE
 from tests.helpers import refuses
@@ -20,28 +21,49 @@ from tests.scanning.corpora import SMALL, digests, texts
 
 
 def test_that_two_scans_do_not_write_to_one_folder(tiny: fm.Model, tmp_path: Path) -> None:
-    folder = prepare(tmp_path / "deep" / "out")
-    (folder / ".state.safetensors.1234.tmp").write_text("what a killed scan was writing")
-    (folder / ".tmpK9nrHs").write_text("what safetensors was writing for it")
-    with held(folder):
-        assert not list(folder.glob("*.tmp"))
-        assert not list(folder.glob(".*.tmp"))
-        assert not list(folder.glob(".tmp*"))
-        with refuses(FileError, OSError, str(folder), "another scan is writing"):
-            fm.scan(tiny, ["The city of Paris"], folder, **SMALL)
+    folder = tmp_path / "deep" / "out"
+    with prepared(folder), refuses(FileError, OSError, str(folder), "another process is writing"):
+        fm.scan(tiny, ["The city of Paris"], folder, **SMALL)
+    left = folder / ".ffnmem-state.safetensors-0123abcd.tmp"
+    left.mkdir()
+    (left / "state.safetensors").write_text("what a killed scan was writing")
+    (left / ".tmpK9nrHs").write_text("what safetensors was writing for it")
+    (folder / ".backup.tmp").write_text("mine")
     assert fm.scan(tiny, ["The city of Paris"], folder, **SMALL).complete
+    assert not left.exists()
+    assert (folder / ".backup.tmp").read_text() == "mine"
+
+
+def refused(out: str | Path) -> None:
+    with prepared(out):
+        raise AssertionError(f"{out} was taken")
 
 
 def test_that_only_stores_and_new_folders_are_taken(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with refuses(FileError, OSError, "is a file"):
-        prepare(tmp_path / "file")
+        refused(tmp_path / "file")
     with refuses(FileError, OSError, "cannot make"):
-        prepare(tmp_path / "file" / "below")
-    with refuses(FileError, OSError, "other things"):
-        prepare(tmp_path)
-    (tmp_path / STATE).write_text("")
-    assert prepare(tmp_path) == tmp_path
+        refused(tmp_path / "file" / "below")
+    for name in ("file", STATE, MANIFEST, "corpus", ".hidden"):
+        folder = tmp_path / f"with {name}"
+        folder.mkdir()
+        (folder / name).write_text("{}")
+        with refuses(FileError, OSError, "other things", name):
+            refused(folder)
+        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "{}")]
+    with refuses(FileError, OSError, "empty name"):
+        refused("")
+
+
+def test_that_a_failed_scan_leaves_no_folder(tiny: fm.Model, tmp_path: Path) -> None:
+    with refuses(FileError, OSError, "holds no text"):
+        fm.scan(tiny, [" "], tmp_path / "new" / "out", **SMALL)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "out").mkdir()
+    with refuses(FileError, OSError, "holds no text"):
+        fm.scan(tiny, [" "], tmp_path / "out", **SMALL)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("shard", [(1, 1), (-1, 2), (0, 0)])
@@ -69,7 +91,7 @@ def test_that_a_corpus_of_another_tokenizer_is_refused(tiny: fm.Model, atlas: fm
 
 def test_that_linking_replaces_what_lies_there(tiny: fm.Model, tmp_path: Path) -> None:
     first, second = (pack(texts(9, seed), tiny, tmp_path / str(seed)) for seed in (1, 2))
-    link_corpus(first.folder, second.folder)
+    link_pack(first.folder, second.folder)
     assert open_packed(second.folder).hash == first.hash
 
 
@@ -87,7 +109,7 @@ def test_that_a_shard_in_the_middle_is_finished_as_that_shard(tiny: fm.Model, tm
     store = fm.scan(tiny, texts(30), tmp_path / "out", **SMALL)
     file = StateFile(store.folder / STATE)
     state = replace(file.state(), done=np.empty(0, np.int64))
-    (store.folder / MANIFEST).unlink()
+    FOLDER.mark(store.folder)
     save_state(store.folder / STATE, state, file.identity, Progress(shard=(0, 2), batch=1))
     with refuses(FileError, OSError, "shard 0/2 in the middle", "same command"):
         fm.scan(tiny, texts(30), store.folder, **SMALL)

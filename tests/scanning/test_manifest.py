@@ -10,7 +10,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.errors import FileError
-from ffnmem.scanning.manifest import MANIFEST, check_file, file_record, manifest_checksum, read_manifest
+from ffnmem.scanning.manifest import FOLDER, MANIFEST, check_file, file_record, manifest_checksum, read_manifest
 from tests.helpers import refuses
 
 
@@ -55,7 +55,7 @@ def test_that_newer_and_other_manifests_are_named(folder: Path) -> None:
 
 
 def test_that_an_unfinished_scan_is_told_from_no_store(folder: Path, tmp_path: Path) -> None:
-    (folder / MANIFEST).unlink()
+    FOLDER.mark(folder)
     with refuses(FileError, OSError, "unfinished scan"):
         read_manifest(folder)
     with refuses(FileError, OSError, "no store"):

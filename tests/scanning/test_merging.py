@@ -105,9 +105,14 @@ def test_that_a_merge_replaces_nothing(scans: tuple[fm.Store, list[fm.Store]], t
         fm.merge(shards, whole.folder)
     assert digests(whole.folder) == before
     (tmp_path / "empty").mkdir()
-    (tmp_path / ".empty.merging").mkdir()  # of a merge that was killed
-    (tmp_path / ".empty.merging" / "state.safetensors").write_text("half")
+    left = tmp_path / ".ffnmem-empty-0123abcd.tmp"  # of a merge that was killed
+    (left / "whole").mkdir(parents=True)
+    (left / "whole" / "state.safetensors").write_text("half")
+    (tmp_path / ".empty.merging").mkdir()
+    (tmp_path / ".empty.merging" / "notes").write_text("mine")
     assert digests(fm.merge(shards, tmp_path / "empty").folder) == before
+    assert not left.exists()
+    assert (tmp_path / ".empty.merging" / "notes").read_text() == "mine"
 
 
 def test_that_an_empty_shard_answers_with_nothing(tiny: fm.Model, tmp_path: Path) -> None:

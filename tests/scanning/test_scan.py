@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError, InputError
 from ffnmem.scanning import passes
-from tests.helpers import REPOSITORY, allclose, refuses
+from tests.helpers import allclose, refuses
 from tests.scanning.corpora import SMALL, digests, texts
 
 
@@ -185,25 +182,6 @@ def test_that_memory_does_not_grow_with_the_corpus(tiny: fm.Model, tmp_path: Pat
     large = fm.scan(tiny, documents(5_000), tmp_path / "large", **SMALL)
     kept = large.n_tokens * 64 * 4 * 4  # what it would take if coefficients were kept: two layers, pre and post
     assert resident() - before <= 0.5 * kept
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_that_a_scan_killed_at_random_moments_ends_in_the_same_bytes(
-    tiny: fm.Model, tiny_folder: Path, tmp_path: Path, dtype: str
-) -> None:
-    if not hasattr(os, "fork"):
-        pytest.skip("killing children needs fork, which this system has not")
-    corpus = texts(600 if dtype == "float32" else 150, seed=5)
-    (tmp_path / "texts.json").write_text(json.dumps(corpus), "utf-8")
-    program = [sys.executable, "-W", "ignore", "-m", "tests.scanning.killing"]
-    arguments = [str(tiny_folder), str(tmp_path / "texts.json"), str(tmp_path / "killed"), "10", dtype]
-    ran = subprocess.run([*program, *arguments], capture_output=True, text=True, cwd=REPOSITORY, check=False)
-    assert ran.returncode == 0, ran.stderr
-    killed = json.loads(ran.stdout)
-    assert sum(killed.values()) == 10
-    assert killed.get("scanning", 0) >= 4, killed
-    whole = fm.scan(fm.load(str(tiny_folder)), corpus, tmp_path / "whole", dtype=dtype, batch_tokens=256, **SMALL)
-    assert digests(tmp_path / "killed") == digests(whole.folder)
 
 
 def test_that_a_mistyped_folder_does_not_cost_the_store_its_text(

@@ -17,7 +17,7 @@ from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
 from ffnmem.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning.bins import BINS, bin_of, edges
-from ffnmem.scanning.manifest import manifest_checksum
+from ffnmem.scanning.manifest import FOLDER, manifest_checksum
 from ffnmem.scanning.statistics import STATS, bucket_name
 from tests.helpers import allclose, refuses
 from tests.scanning.texts import tiny_texts
@@ -346,7 +346,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_scan(copied: Path) -> None:
-    (copied / "manifest.json").unlink()
+    FOLDER.mark(copied)
     with refuses(FileError, OSError, str(copied), "unfinished scan", "run the same scan again"):
         open_store(copied)
 

@@ -11,6 +11,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError, InputError
 from ffnmem.scanning import Store
+from ffnmem.studies.writing import FOLDER
 from tests.helpers import refuses
 from tests.scanning.corpora import SMALL, digests
 from tests.scanning.texts import tiny_texts
@@ -78,14 +79,17 @@ def test_a_folder_with_something_else_is_refused(tiny: fm.Model, tiny_store: Sto
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "summary.csv").write_text("mine", "utf-8")
-    with refuses(FileError, OSError, "notes", "summary.csv", "no study", "empty folder"):
+    with refuses(FileError, OSError, "notes", "summary.csv", "other things", "the study"):
         fm.study("geva2021", tiny, tiny_store, notes, **FEW)
     assert digests(notes).keys() == {"summary.csv"}
-    (notes / "study.json").write_text('{"study": "voita2023"}', "utf-8")
+    (notes / "study.json").write_text('{"study": "geva2021"}', "utf-8")
+    with refuses(FileError, OSError, "other things"):
+        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+    FOLDER.mark(notes, {"study": "voita2023"})
     with refuses(FileError, OSError, "'voita2023'", "'geva2021'"):
         fm.study("geva2021", tiny, tiny_store, notes, **FEW)
     (notes / "study.json").write_text("[", "utf-8")
-    with refuses(FileError, OSError, "no study"):
+    with refuses(FileError, OSError, "other things"):
         fm.study("geva2021", tiny, tiny_store, notes, **FEW)
     assert (notes / "summary.csv").read_text("utf-8") == "mine"
 

@@ -18,6 +18,7 @@ from ffnmem.files import write_whole
 from ffnmem.studies.study import Figure, Study, Table
 from ffnmem.studies.writing import (
     DPI,
+    FOLDER,
     ROWS,
     cell,
     described,
@@ -27,7 +28,6 @@ from ffnmem.studies.writing import (
     strict,
     study_html,
     write_study,
-    written_study,
 )
 from tests.reports.hostile import HOSTILE, UNSEEN
 from tests.reports.page import Page
@@ -104,14 +104,7 @@ def test_a_folder_half_written_has_no_page(made: Study, tmp_path: Path, monkeypa
     with pytest.raises(FileError, match="no space"):
         write_study(made, tmp_path)
     assert not (tmp_path / "index.html").exists()
-    assert written_study(tmp_path) == made.name
-
-
-@pytest.mark.parametrize("text", ["", "[1]", '{"study": 3}', "{}"])
-def test_no_study(text: str, tmp_path: Path) -> None:
-    assert written_study(tmp_path) is None
-    (tmp_path / "study.json").write_text(text, "utf-8")
-    assert written_study(tmp_path) is None
+    FOLDER.check(tmp_path, ["study.json"])
 
 
 def test_a_folder_that_cannot_be_written(made: Study, tmp_path: Path) -> None:

@@ -12,12 +12,18 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.tracing import Trace, trace_fact
-from ffnmem.tracing.saving import MANIFEST, TraceFolder, read_json
+from ffnmem.tracing.saving import MANIFEST, TraceFolder, kept, read_json
 from ffnmem.tracing.settings import Settings
 from tests.helpers import PROMPT, refuses
 
 SETTINGS = Settings(("state",), 1, 0.5, 2, 0, True)
 FACT = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel")
+
+
+def opened(out: Path, model: fm.Model, settings: Settings) -> TraceFolder:
+    with kept(out, model, settings) as folder:
+        assert folder is not None
+        return folder
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +32,12 @@ def trace(tiny: fm.Model) -> Trace:
 
 
 def test_what_is_written_is_read(tiny: fm.Model, trace: Trace, tmp_path: Path) -> None:
-    folder = TraceFolder(tmp_path / "run", tiny, SETTINGS)
+    folder = opened(tmp_path / "run", tiny, SETTINGS)
     assert folder.read(FACT) is None
     folder.write(FACT, trace)
     other = replace(FACT, target_true="Rome")
     folder.write(other, "not known")
-    again = TraceFolder(tmp_path / "run", tiny, SETTINGS)
+    again = opened(tmp_path / "run", tiny, SETTINGS)
     found = again.read(FACT)
     assert isinstance(found, Trace)
     assert found.to_dict() == trace.to_dict()
@@ -42,10 +48,10 @@ def test_another_model_or_other_settings_are_refused(
     tiny: fm.Model, make_tiny: Callable[..., fm.Model], tmp_path: Path
 ) -> None:
     """Traces of two models or two noises must not be averaged."""
-    TraceFolder(tmp_path, tiny, SETTINGS)
+    opened(tmp_path, tiny, SETTINGS)
     edited = make_tiny(dtype="float64")
     with refuses(FileError, OSError, "fingerprint", tiny.fingerprint, edited.fingerprint):
-        TraceFolder(tmp_path, edited, SETTINGS)
+        opened(tmp_path, edited, SETTINGS)
     for changed, name in (
         (replace(SETTINGS, noise=0.6), "noise"),
         (replace(SETTINGS, window=2), "window"),
@@ -54,7 +60,7 @@ def test_another_model_or_other_settings_are_refused(
         (replace(SETTINGS, prepend_bos=False), "prepend_bos"),
     ):
         with refuses(FileError, OSError, name, str(tmp_path)):
-            TraceFolder(tmp_path, tiny, changed)
+            opened(tmp_path, tiny, changed)
 
 
 def test_folders_that_are_not_ours(tiny: fm.Model, tmp_path: Path) -> None:
@@ -62,29 +68,33 @@ def test_folders_that_are_not_ours(tiny: fm.Model, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     with refuses(FileError, OSError, "file"):
-        TraceFolder(file, tiny, SETTINGS)
+        opened(file, tiny, SETTINGS)
     with refuses(FileError, OSError, "other things"):
-        TraceFolder(tmp_path, tiny, SETTINGS)
+        opened(tmp_path, tiny, SETTINGS)
     (tmp_path / MANIFEST).write_text('{"kind": "a store"}')
     with refuses(FileError, OSError, "other things"):
-        TraceFolder(tmp_path, tiny, SETTINGS)
+        opened(tmp_path, tiny, SETTINGS)
     (tmp_path / MANIFEST).write_text('{"kind": "ffnmem traces", "schema": 99}')
     with refuses(FileError, OSError, "99"):
-        TraceFolder(tmp_path, tiny, SETTINGS)
+        opened(tmp_path, tiny, SETTINGS)
     with refuses(FileError, OSError, "below"):
-        TraceFolder(file / "below", tiny, SETTINGS)
+        opened(file / "below", tiny, SETTINGS)
     assert file.read_text() == "mine"
 
 
 def test_a_half_made_folder_goes_on(tiny: fm.Model, tmp_path: Path) -> None:
-    """Killed while its manifest was written, a run leaves a file with a dot in front."""
-    (tmp_path / ".manifest.json.1234.tmp").write_text("{")
-    assert TraceFolder(tmp_path, tiny, SETTINGS).read(FACT) is None
+    """Killed while its manifest was written, a run leaves a folder of ours, which a later run clears."""
+    left = tmp_path / ".ffnmem-manifest.json-0123abcd.tmp"
+    left.mkdir()
+    (left / MANIFEST).write_text("{")
+    assert opened(tmp_path, tiny, SETTINGS).read(FACT) is None
+    assert not left.exists()
 
 
 def test_damaged_files_are_named(tiny: fm.Model, trace: Trace, tmp_path: Path) -> None:
-    folder = TraceFolder(tmp_path, tiny, SETTINGS)
+    folder = opened(tmp_path, tiny, SETTINGS)
     path = folder.path(FACT)
+    path.parent.mkdir()
     record = trace.to_dict()
     for content in ("{", "[]", json.dumps({**record, "tokens": None}), json.dumps({"fact": "eiffel"})):
         path.write_text(content)

@@ -1,0 +1,259 @@
+"""Folders with files of the user's, under all names that we write: refused, or left byte for byte."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import strategies as st
+
+import ffnmem as fm
+from ffnmem import tracing
+from ffnmem.cli import cli
+from ffnmem.corpus import packed
+from ffnmem.editing.accumulating import second_moment
+from ffnmem.errors import FfnmemError
+from ffnmem.evaluation import Scores, evaluate, layer_sweep, saving
+from ffnmem.folders import Kind
+from ffnmem.planted import Planted, plant
+from ffnmem.scanning import manifest
+from ffnmem.studies import writing
+from tests.evaluation.made import FACTS
+
+from .judging import answered, hostile
+from .killing import snapshot
+from .material import fresh, tiny, tiny_folder, tiny_store
+from .test_kills import FEW, SMALL, TEXTS, edit, own_editor, shards
+
+KINDS = (
+    "ffnmem store",
+    "ffnmem corpus",
+    "ffnmem scores",
+    "ffnmem evaluation",
+    "ffnmem traces",
+    "ffnmem study",
+    "recipe",
+)
+COMMON = ("notes.txt", ".backup.tmp", ".tmpK9nrHs", ".lock", ".hidden", ".corpus", "manifest.json", "corpus.json")
+STORE = (
+    "state.safetensors",
+    "stats.parquet",
+    "examples.parquet",
+    "values.parquet",
+    "tokenizer.json",
+    "corpus/notes.txt",
+)
+STORE += ("corpus/tokens.bin", "shards/0-of-2/state.safetensors", "background.safetensors")
+
+
+@cache
+def planted() -> Planted:
+    return plant("facts", seed=1)
+
+
+@cache
+def scores() -> Scores:
+    return evaluate(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5)
+
+
+@cache
+def parts() -> Path:
+    root = fresh()
+    shards(root)
+    return root
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What writes into a folder.
+
+    Attributes:
+        name: of the function.
+        run: writes into a folder.
+        names: what it writes there.
+        kind: of its folders, if it takes one that it wrote before.
+        folder: where it lies, given what the user named.
+        beside: what may lie in a new one.
+    """
+
+    name: str
+    run: Callable[[Any], Any]
+    names: tuple[str, ...]
+    kind: Kind | None = None
+    folder: Callable[[Path], Path] = lambda out: out
+    beside: tuple[str, ...] = ()
+
+
+WRITERS = [
+    Writer("scan", lambda out: fm.scan(tiny(), TEXTS, out, **SMALL), STORE, manifest.FOLDER),
+    Writer("pack", lambda out: fm.pack(TEXTS, tiny(), out), ("tokens.bin", "documents.bin"), packed.FOLDER),
+    Writer("merge", lambda out: fm.merge([parts() / "shard0", parts() / "shard1"], out), STORE),
+    Writer(
+        "moment",
+        lambda out: second_moment(tiny(), TEXTS, out),
+        ("state.safetensors", "corpus/tokens.bin"),
+        folder=lambda out: out.with_name(f"{out.name}.partial"),
+    ),
+    Writer(
+        "evaluate",
+        lambda out: evaluate(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5, out=out),
+        ("summary.json", "cases.parquet", "chunks/00000.parquet"),
+        saving.FOLDER,
+    ),
+    Writer("scores", lambda out: scores().save(out), ("summary.json", "cases.parquet"), saving.SAVED),
+    Writer(
+        "sweep",
+        lambda out: layer_sweep(
+            tiny(), FACTS[:1], own_editor, [1], metrics=("ES",), draws=5, out=out if out == "" else Path(out).parent
+        ),
+        ("summary.json", "cases.parquet", "chunks/00000.parquet"),
+        saving.FOLDER,
+        lambda out: out.with_name("layer-01"),
+    ),
+    Writer(
+        "study",
+        lambda out: fm.study("geva2021", tiny(), tiny_store(), out, **FEW),
+        ("index.html", "study.json", "summary.csv", "changes.png"),
+        writing.FOLDER,
+        beside=("store",),
+    ),
+    Writer(
+        "traces",
+        lambda out: fm.trace_facts(tiny(), FACTS[:1], kinds=("state",), samples=2, noise=0.5, out=out),
+        ("facts/notes.json",),
+        tracing.saving.FOLDER,
+    ),
+    Writer("export", lambda out: edit(1).export(tiny(), out), ("model.safetensors", "config.json")),
+    Writer("export_lora", lambda out: edit(1).export_lora(tiny(), out), ("adapter_model.safetensors",)),
+    Writer("plant", lambda out: planted().save(out), ("model.safetensors", "truth.csv", "planted.json")),
+]
+CONTENTS = st.one_of(
+    st.binary(max_size=20),
+    st.builds(
+        lambda kind, schema: json.dumps({"kind": kind, "schema": schema}).encode(),
+        st.sampled_from(KINDS),
+        st.integers(),
+    ),
+    st.sampled_from([b"", b"{}", b"[]", b'{"study": "geva2021"}', b"[" * 5000, b"link", b"folder"]),
+)
+
+
+def put(path: Path, content: bytes) -> None:
+    """A file with this content, or a link to a missing file or an empty folder of the user's."""
+    with contextlib.suppress(FileExistsError, NotADirectoryError):  # two names may exclude each other
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content == b"link":
+            path.symlink_to("nowhere")
+        elif content == b"folder":
+            path.mkdir()
+        else:
+            with path.open("xb") as file:
+                file.write(content)
+
+
+@hostile(examples=30, writer=st.sampled_from(WRITERS), data=st.data())
+def test_folders_of_others_are_left(writer: Writer, data: st.DataObject) -> None:
+    names = st.sampled_from([*writer.names, *COMMON, *writer.beside])
+    inside = data.draw(st.dictionaries(names, CONTENTS, max_size=4))
+    root = fresh()
+    folder = writer.folder(root / "out")
+    folder.mkdir(parents=True)
+    for name, content in inside.items():
+        put(folder / name, content)
+    before, ours = snapshot(root), is_ours(writer, folder)
+    found = answered(writer.name, lambda: writer.run(root / "out"))
+    after = snapshot(root)
+    if isinstance(found, FfnmemError):
+        assert ours or after == before, f"{writer.name}: {found}"
+        return
+    foreign = {name.partition("/")[0] for name in inside} - set(writer.beside)
+    assert ours or not foreign, f"{writer.name} wrote beside {sorted(foreign)}"
+    changed = {name for name, value in before.items() if after.get(name) != value}
+    users = changed & {(folder / name).relative_to(root).as_posix() for name in ("notes.txt", ".backup.tmp", ".hidden")}
+    assert not (users if ours else changed), f"{writer.name} changed {sorted(changed)}"
+
+
+def is_ours(writer: Writer, folder: Path) -> bool:
+    """Whether a folder says that it is of the writer's kind."""
+    kinds = [] if writer.kind is None else [writer.kind, saving.FOLDER] if writer.name == "scores" else [writer.kind]
+    return any((kind.said(folder) or {}).get("kind") == kind.kind for kind in kinds)
+
+
+@cache
+def finished(writer: Writer) -> Path:
+    """A folder with what it wrote, and that alone."""
+    root = fresh()
+    root.mkdir()
+    writer.run(root / "out")
+    return root
+
+
+@hostile(
+    examples=12,
+    writer=st.sampled_from(WRITERS),
+    extra=st.dictionaries(
+        st.sampled_from(("notes.txt", ".backup.tmp", ".tmpK9nrHs", "store2/x")), st.binary(max_size=9)
+    ),
+    content=st.one_of(st.none(), CONTENTS),
+)
+def test_what_users_put_into_ours_is_left(writer: Writer, extra: dict[str, bytes], content: bytes | None) -> None:
+    """Their own files beside ours; and a manifest of their own, with which the folder is theirs."""
+    root = fresh()
+    shutil.copytree(finished(writer), root, symlinks=True)
+    folder = writer.folder(root / "out")
+    for name, text in extra.items():
+        put(folder / name, text)
+    if content is not None and writer.kind is not None:
+        (folder / writer.kind.manifest).unlink()
+        put(folder / writer.kind.manifest, content)
+    taken = writer.kind is not None and is_ours(writer, folder)
+    before = snapshot(root)
+    found = answered(f"{writer.name} again", lambda: writer.run(root / "out"))
+    after = snapshot(root)
+    if writer.kind is not None and not taken:
+        assert isinstance(found, FfnmemError), f"{writer.name} took a folder with a manifest of the user's"
+        assert after == before
+    for name, text in extra.items():
+        assert (folder / name).read_bytes() == text
+    assert not [name for name in after if ".ffnmem-" in name]
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
+def test_an_empty_name_is_not_the_current_folder(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(answered(f"{writer.name} without a name", lambda: writer.run("")), FfnmemError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_refuse_and_leave(tmp_path: Path) -> None:
+    """Each command that writes a folder: one line, exit status 2, and nothing touched."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "text.txt").write_text("The city of Paris")
+    for name in ("manifest.json", "corpus.json", "study.json", "summary.json", "tokens.bin", ".backup.tmp"):
+        (tmp_path / "out" / name).write_text("{}")
+    model = ["--model", str(tiny_folder())]
+    text, out, store = str(tmp_path / "text.txt"), str(tmp_path / "out"), str(tiny_store().folder)
+    before = snapshot(tmp_path)
+    for arguments in (
+        ["scan", text, "--out", out, *model],
+        ["pack", text, "--out", out, *model],
+        ["merge", store, "--out", out],
+        ["study", "geva2021", "--corpus", text, "--out", out, *model],
+        ["plant", "facts", "--out", out],
+    ):
+        for place in (out, ""):
+            arguments[arguments.index("--out") + 1] = place
+            found = CliRunner().invoke(cli, arguments)
+            assert found.exit_code == 2, f"{arguments}: {found.output}"
+            assert found.output.count("\n") == 1, found.output
+            assert snapshot(tmp_path) == before, arguments
