@@ -57,10 +57,10 @@ def test_every_architecture_is_known_by_its_config(decoder: str) -> None:
     ("config", "named"),
     [
         ("{", ("JSON",)),
-        ("[]", ("model_type",)),
+        ("[]", ("config.json", "JSON object")),
         ('{"hidden_size": 3}', ("model_type",)),
         ('{"model_type": "llama", "hidden_size": "x"}', ("hidden_size", "'x'")),
-        ('{"model_type": "llama", "hidden_size": 16, "num_attention_heads": 0}', ("zero",)),
+        ('{"model_type": "llama", "hidden_size": 16, "num_attention_heads": 0}', ("zero", "num_attention_heads is 0")),
     ],
 )
 def test_broken_configs(config: str, named: tuple[str, ...], tmp_path: Path) -> None:
