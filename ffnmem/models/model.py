@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import InputError, check_index
+from ..foreign import foreign
 from ..provenance import Provenance
 from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
@@ -181,7 +182,8 @@ class Model:
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text as it stands; raises InputError for a token that the model has no embedding of."""
-        ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        with foreign(InputError, f"the tokenizer of {self.name} cannot read this text"):
+            ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
         if ids and max(ids) >= self.d_vocab:  # one that its tokenizer shares with other models
             token = self.tokenizer.convert_ids_to_tokens(max(ids))
             raise InputError(f"{token!r} is a token that {self.name} has no embedding of: leave it out")
