@@ -162,12 +162,13 @@ def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
 
     with quiet(), tempfile.TemporaryDirectory() as folder:
         # TransformerLens reads the tokenizer again from where it came from, which an in-memory one does not have.
-        tokenizer = copy.deepcopy(tokenizer)
+        with foreign(InputError, f"the tokenizer of {name} cannot be copied"):
+            tokenizer = copy.deepcopy(tokenizer)
+            if not Path(tokenizer.init_kwargs.get("name_or_path") or "no folder").is_dir():
+                tokenizer.save_pretrained(folder)
+                tokenizer.init_kwargs["name_or_path"] = folder
         if not getattr(hf_model.config, "architectures", None):
             hf_model.config.architectures = [type(hf_model).__name__]  # which TransformerLens goes by
-        if not Path(tokenizer.init_kwargs.get("name_or_path") or "no folder").is_dir():
-            tokenizer.save_pretrained(folder)
-            tokenizer.init_kwargs["name_or_path"] = folder
         what = f"{name} ({type(hf_model).__name__}) is no language model that TransformerLens boots"
         with foreign(UnsupportedModelError, what, lambda: unusual_fields(hf_model.config.to_dict())):
             return TransformerBridge.boot_transformers(name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype)

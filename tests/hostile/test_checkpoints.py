@@ -69,7 +69,7 @@ def with_json(place: Path, file: str, change: Callable[[Any], Any]) -> None:
     write_json(place / file, change(json.loads((place / file).read_text("utf-8"))))
 
 
-@hostile(examples=25, name=st.sampled_from(MODELS), made=st.lists(changes(), min_size=1, max_size=3))
+@hostile(examples=8, name=st.sampled_from(MODELS), made=st.lists(changes(), min_size=1, max_size=3))
 def test_configs(name: str, made: list[Any]) -> None:
     place = copied(folder(name))
     with_json(place, "config.json", lambda document: changed(document, made))
@@ -81,7 +81,7 @@ def test_configs(name: str, made: list[Any]) -> None:
     loaded(place)
 
 
-@hostile(examples=10, name=st.sampled_from(MODELS), file=st.sampled_from(("config.json", WEIGHTS)), made=BYTES)
+@hostile(examples=5, name=st.sampled_from(MODELS), file=st.sampled_from(("config.json", WEIGHTS)), made=BYTES)
 def test_bytes(name: str, file: str, made: list[Any]) -> None:
     place = copied(folder(name))
     (place / file).write_bytes(broken((place / file).read_bytes(), made))
@@ -90,7 +90,7 @@ def test_bytes(name: str, file: str, made: list[Any]) -> None:
     loaded(place)
 
 
-@hostile(examples=15, name=st.sampled_from(MODELS), made=st.lists(changes(), min_size=1, max_size=2))
+@hostile(examples=5, name=st.sampled_from(MODELS), made=st.lists(changes(), min_size=1, max_size=2))
 def test_headers(name: str, made: list[Any]) -> None:
     place = copied(folder(name))
     data = (place / WEIGHTS).read_bytes()
@@ -109,7 +109,7 @@ TYPES = (torch.int64, torch.float16, torch.bfloat16, torch.float64, torch.bool, 
 FACTORS = (0.0, -1.0, 1e4, 1e30, float("nan"))
 
 
-@hostile(examples=20, name=st.sampled_from(MODELS), made=st.lists(TENSORS, min_size=1, max_size=2))
+@hostile(examples=8, name=st.sampled_from(MODELS), made=st.lists(TENSORS, min_size=1, max_size=2))
 def test_tensors(name: str, made: list[tuple[str, int, int]]) -> None:
     place = copied(folder(name))
     tensors = load_file(place / WEIGHTS)
@@ -140,7 +140,7 @@ def test_tensors(name: str, made: list[tuple[str, int, int]]) -> None:
     loaded(place)
 
 
-@hostile(examples=10, made=st.lists(changes(), min_size=1, max_size=2), lost=st.integers(0, 20))
+@hostile(examples=5, made=st.lists(changes(), min_size=1, max_size=2), lost=st.integers(0, 20))
 def test_shards(made: list[Any], lost: int) -> None:
     place = copied(folder("GPT-2", shards=True))
     with_json(place, INDEX, lambda document: changed(document, made))
@@ -153,7 +153,7 @@ def test_shards(made: list[Any], lost: int) -> None:
 FILES = ("generation_config.json", "adapter_config.json", "chat_template.jinja", "processor_config.json")
 
 
-@hostile(examples=8, file=st.sampled_from(FILES), made=st.lists(changes(), min_size=1, max_size=3))
+@hostile(examples=4, file=st.sampled_from(FILES), made=st.lists(changes(), min_size=1, max_size=3))
 def test_files_beside(file: str, made: list[Any]) -> None:
     place = copied(folder("GPT-2"))
     document = json.loads((place / "generation_config.json").read_text("utf-8"))

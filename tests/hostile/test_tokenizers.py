@@ -52,7 +52,7 @@ def read(place: Path) -> None:
 
 
 @hostile(
-    examples=25,
+    examples=8,
     file=st.sampled_from(("tokenizer.json", "tokenizer.json", "tokenizer_config.json")),
     made=st.lists(changes(), min_size=1, max_size=3),
     parts=st.booleans(),
@@ -75,14 +75,14 @@ def test_one_file(file: str, made: list[Any], parts: bool) -> None:
 OLD = ("vocab.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
-@hostile(examples=15, file=st.sampled_from(OLD), made=st.lists(changes(), min_size=1, max_size=3))
+@hostile(examples=6, file=st.sampled_from(OLD), made=st.lists(changes(), min_size=1, max_size=3))
 def test_files_of_old(file: str, made: list[Any]) -> None:
     place = copied(in_files())
     write_json(place / file, changed(json.loads((place / file).read_text("utf-8")), made))
     read(place)
 
 
-@hostile(examples=10, old=st.booleans(), which=st.integers(0, 10), made=BYTES)
+@hostile(examples=5, old=st.booleans(), which=st.integers(0, 10), made=BYTES)
 def test_bytes(old: bool, which: int, made: list[Any]) -> None:
     place = copied(in_files() if old else tiny_folder())
     files = sorted({*place.glob("*token*"), *place.glob("vocab*"), *place.glob("merges*")})
@@ -95,7 +95,7 @@ CLASSES = ("GPT2Tokenizer", "LlamaTokenizer", "T5Tokenizer", "BertTokenizer", "B
 
 
 @hostile(
-    examples=10,
+    examples=5,
     old=st.booleans(),
     kind=st.one_of(st.sampled_from(CLASSES), VALUES),
     field=st.sampled_from(

@@ -367,3 +367,30 @@ def test_a_folder_without_a_tokenizer(tiny_hf: Any, tmp_path: Path) -> None:
     tiny_hf.save_pretrained(tmp_path / "bare")
     with refuses(InputError, ValueError, "bare", "tokenizer"):
         fm.load(tmp_path / "bare")
+
+
+def test_settings_that_do_not_run(folder: Path) -> None:
+    """Nothing would be said before the first capture, and then from inside a library."""
+    config = json.loads((folder / "config.json").read_text())
+    for field, value in (("layer_norm_epsilon", float("nan")), ("n_head", -2), ("architectures", 5)):
+        (folder / "config.json").write_text(json.dumps({**config, field: value}))
+        with refuses(ModelError, ValueError, str(folder)):
+            fm.load(folder)
+
+
+def test_a_model_that_gives_no_numbers(tokenizer: Any) -> None:
+    """Half precision overflows: all logits would be NaN."""
+    original = build_gpt2()
+    with torch.no_grad():
+        original.transformer.wte.weight.fill_(3e4)
+    with refuses(ModelError, ValueError, "NaN or infinity", "float16", "float32"):
+        fm.load(original, tokenizer=tokenizer, dtype="float16")
+    assert fm.load(original, tokenizer=tokenizer).dtype == torch.float32
+
+
+def test_a_model_without_an_embedding(tokenizer: Any) -> None:
+    class Odd(torch.nn.Module):
+        config = transformers.GPT2Config()
+
+    with refuses(UnsupportedModelError, ValueError, "Odd", "embedding"):
+        fm.load(Odd(), tokenizer=tokenizer)
