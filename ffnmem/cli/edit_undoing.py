@@ -36,7 +36,7 @@ def revert_checkpoint(files: Sequence[str], choice: ModelChoice, original: str |
     """
     from ..editing.exporting import plain_network, plain_tokenizer
     from ..files import appearing, check_new_folder
-    from ..models.loading import quiet
+    from ..models.sources import quiet
 
     if form == "csv":
         raise InputError("--csv has no table to print with --revert: use --json, or leave it out")

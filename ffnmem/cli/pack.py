@@ -65,7 +65,7 @@ def pack(source: str, out: str, column: str, documents: str | None, model: str, 
     """
     from ..corpus import open_corpus
     from ..corpus import pack as pack_corpus
-    from ..models.loading import load_tokenizer
+    from ..models.tokenizers import load_tokenizer
 
     corpus = open_corpus(source, text=column, documents=documents)
     with Console(stderr=True).status(user_text(f"reading {source}", "dim")) as status:

@@ -14,7 +14,8 @@ from ..errors import InputError, UnsupportedModelError, listed
 from ..files import appearing, check_new_folder, readable, write_whole
 from ..models import Model
 from ..models.bare_body import AGREE, HALF, Plain, twin
-from ..models.loading import is_cached, locate, quiet
+from ..models.sources import is_cached, locate, quiet
+from ..models.tokenizers import open_tokenizer
 from .applying import check_fits, with_edit
 from .edit import Edit
 
@@ -65,13 +66,10 @@ def plain_tokenizer(model: Model) -> Any:
 
     From its own files where they are at hand. A tokenizer that was only in memory is written so that it adds no token.
     """
-    import transformers
-
     origin = model.tokenizer.init_kwargs.get("name_or_path") or ""
     for source in (origin, locate(model.name)[1]) if model.name else (origin,):
         if Path(source).is_dir() or (source and is_cached(source)):
-            with quiet():
-                found = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
+            found = open_tokenizer(model.name, source, local=True)
             if found.get_vocab() == model.tokenizer.get_vocab():
                 return found
     found = copy.deepcopy(model.tokenizer)

@@ -15,7 +15,7 @@ from .._version import __version__
 from ..errors import FfnmemError, FileError
 from ..facts import Fact
 from ..files import check_destination, user_path, write_whole
-from ..models.loading import first_line
+from ..foreign import first_line
 from ..provenance import Provenance
 from .edit import Edit, LayerChange
 from .showing import plain

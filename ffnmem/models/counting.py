@@ -12,9 +12,11 @@ from torch import nn
 
 from ..errors import ModelError, UnsupportedModelError
 from ..ffn.ledgers import Component, Ledger
+from ..foreign import foreign
+from .configs import unusual_fields
 from .layout import inner
-from .loading import first_line, quiet
 from .model import Model
+from .sources import quiet
 
 COMPONENTS = ("token embedding", "position embedding", "attention", "FFN", "norms", "unembedding", "other")
 COPIES = (("qkv", "q"), ("gate_up_proj", "in"))
@@ -102,11 +104,9 @@ def build_empty(config: Any, name: str) -> Any:
     """
     import transformers
 
-    try:
-        with quiet(), torch.device("meta"):
-            return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
-        raise ModelError(f"no model can be built from the config of {name}: {first_line(error)}") from None
+    what = f"no model can be built from the config of {name}"
+    with quiet(), torch.device("meta"), foreign(ModelError, what, lambda: unusual_fields(config.to_dict())):
+        return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def mark(known: dict[int, str], modules: Iterable[nn.Module | None], component: str) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..arguments import public
 from ..errors import InputError, check_index
+from ..foreign import foreign
 from ..provenance import Provenance
 from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
@@ -170,7 +171,7 @@ class Model:
     def tokenize(self, text: str, prepend_bos: bool | None = None) -> list[int]:
         """Token ids of a text; raises InputError when it is empty or longer than the model reads."""
         bos = self.prepend_bos if prepend_bos is None else prepend_bos
-        ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        ids = self.ids_of(text)
         if not ids:
             raise InputError("the prompt is empty: give at least one token of text")
         if bos:
@@ -179,6 +180,15 @@ class Model:
             ids = [self.bos_token_id, *ids]
         if len(ids) > self.n_ctx:
             raise InputError(f"the prompt has {len(ids)} tokens; {self.name} reads at most {self.n_ctx}")
+        return ids
+
+    def ids_of(self, text: str) -> list[int]:
+        """Token ids of a text as it stands; raises InputError for a token that the model has no embedding of."""
+        with foreign(InputError, f"the tokenizer of {self.name} cannot read this text"):
+            ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        if ids and max(ids) >= self.d_vocab:  # one that its tokenizer shares with other models
+            token = self.tokenizer.convert_ids_to_tokens(max(ids))
+            raise InputError(f"{token!r} is a token that {self.name} has no embedding of: leave it out")
         return ids
 
     def token_strings(self, ids: Sequence[int] | Tensor) -> list[str]:
@@ -196,7 +206,7 @@ class Model:
         """
         if not isinstance(token, str):
             return check_index("token id", token, self.d_vocab, self.name)
-        ids = [int(i) for i in self.tokenizer(token, add_special_tokens=False)["input_ids"]]
+        ids = self.ids_of(token)
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
         if len(ids) > 1 and not first:

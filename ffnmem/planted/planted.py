@@ -18,7 +18,7 @@ from ..errors import FileError
 from ..facts import Fact, load_facts, write_facts
 from ..files import appearing, check_new_folder, user_folder, write_whole
 from ..models import Model, load
-from ..models.loading import quiet
+from ..models.sources import quiet
 
 TRUTH, CORPUS, FACTS, CARD = "truth.csv", "corpus.txt", "facts.jsonl", "planted.json"
 TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}

@@ -11,7 +11,19 @@ import transformers
 
 from ffnmem.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
 from ffnmem.models.architectures import DESCRIBED
-from ffnmem.models.configs import class_name, config_is_cached, described, place_of, read_config, stated_activation
+from ffnmem.models.configs import (
+    check_counts,
+    class_name,
+    config_is_cached,
+    described,
+    open_config,
+    place_of,
+    read_config,
+    read_json,
+    shortened,
+    stated_activation,
+    unusual_fields,
+)
 from tests.architectures import DECODERS
 from tests.helpers import refuses
 
@@ -57,10 +69,20 @@ def test_every_architecture_is_known_by_its_config(decoder: str) -> None:
     ("config", "named"),
     [
         ("{", ("JSON",)),
-        ("[]", ("model_type",)),
+        ("[]", ("config.json", "JSON object")),
         ('{"hidden_size": 3}', ("model_type",)),
+        ("null", ("config.json", "None")),
+        ("", ("config.json",)),
+        ("[" * 100_000, ("config.json", "deeply")),
         ('{"model_type": "llama", "hidden_size": "x"}', ("hidden_size", "'x'")),
-        ('{"model_type": "llama", "hidden_size": 16, "num_attention_heads": 0}', ("zero",)),
+        ('{"model_type": "llama", "hidden_size": null}', ("hidden_size",)),
+        ('{"model_type": "llama", "num_hidden_layers": 1000000000}', ("num_hidden_layers 1000000000", "10,000")),
+        ('{"model_type": "gpt2", "num_labels": 1000000000}', ("num_labels",)),
+        ('{"model_type": "gpt_neo", "attention_types": [[["global"], 1000000000]]}', ("attention_types",)),
+        ('{"model_type": "mpt", "max_seq_len": 1000000000}', ("max_seq_len",)),
+        ('{"model_type": "llama", "rope_parameters": 3}', ("rope_parameters",)),
+        ('{"model_type": "llama", "dtype": "x"}', ("'x'",)),
+        ('{"model_type": "llama", "hidden_size": 16, "num_attention_heads": 0}', ("zero", "num_attention_heads is 0")),
     ],
 )
 def test_broken_configs(config: str, named: tuple[str, ...], tmp_path: Path) -> None:
@@ -68,6 +90,48 @@ def test_broken_configs(config: str, named: tuple[str, ...], tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(config, "utf-8")
     with refuses(ModelError, ValueError, str(tmp_path), *named):
         read_config(tmp_path)
+
+
+def test_a_config_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b'{"model_type": "gpt2\xff"}')
+    with refuses(ModelError, ValueError, str(tmp_path), "config.json", "utf-8"):
+        read_config(tmp_path)
+    with refuses(ModelError, ValueError, "config.json", "utf-8"):
+        read_json(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"hidden_size": "x"}, {"num_hidden_layers": 10**9}, {"dtype": "x"}, {"num_attention_heads": 0}]
+)
+def test_broken_dicts(fields: dict[str, Any]) -> None:
+    """The same as in a file."""
+    with refuses(ModelError, ValueError, "llama", next(iter(fields)) if "dtype" not in fields else "'x'"):
+        read_config({"model_type": "llama", **fields})
+
+
+def test_numbers_beyond_any_model() -> None:
+    """One object each would be made of them, before a library looks whether that makes sense."""
+    check_counts({"n_layer": 96, "max_position_embeddings": 10_485_760, "rope_theta": 10**9, "n_embd": 10**9}, "x")
+    check_counts({"layer_types": ["full_attention"] * 3, "num_key_value_heads": None}, "x")
+    for fields in ({"n_layer": 10**5}, {"text_config": {"num_heads": 10**5}}, {"n_positions": 10**8}):
+        with refuses(ModelError, ValueError, "x", "no model has more"):
+            check_counts(fields, "x")
+
+
+def test_the_fields_that_are_unusual() -> None:
+    """What fails deep inside a library says nothing of the field that it failed by."""
+    usual = transformers.GPT2Config(n_embd=48, n_layer=3, bos_token_id=0).to_dict()
+    assert unusual_fields(usual) == ""
+    assert unusual_fields({**usual, "n_head": 0}) == "; n_head is 0 (usually 12)"
+    assert unusual_fields({**usual, "n_head": -1, "layer_norm_epsilon": None}).count("usually") == 2
+    assert "n_embd is 1000000000" in unusual_fields({**usual, "n_embd": 10**9})
+    assert unusual_fields({"model_type": "never heard of", "n": 0}) == ""
+    assert unusual_fields({"model_type": ["gpt2"]}) == ""
+    assert len(shortened("x" * 1000)) < 100
+
+
+def test_the_config_of_a_folder(tiny_folder: Path) -> None:
+    assert open_config("x", str(tiny_folder), local=True).n_layer == 2
 
 
 def test_what_is_nowhere(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from transformer_lens.model_bridge import TransformerBridge
 
 import ffnmem as fm
 from ffnmem.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
-from ffnmem.models.loading import load_tokenizer
 from tests.helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
 
 TOKENS = torch.tensor([[0, 5, 6, 7]])
@@ -273,20 +272,6 @@ def test_no_tokenizer(tiny_hf: Any, folder: Path) -> None:
         fm.load(transformers.AutoModelForCausalLM.from_pretrained(folder))
 
 
-def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:
-    """Work that needs no weights waits for none: the same tokens, and the same answers where there is nothing."""
-    assert load_tokenizer(tiny_folder).get_vocab() == tiny.tokenizer.get_vocab()
-    assert load_tokenizer("atlas").bos_token == "<|endoftext|>"
-    (folder / "model.safetensors").write_bytes(b"")
-    assert load_tokenizer(str(folder)).get_vocab() == tiny.tokenizer.get_vocab()
-    for file in folder.glob("token*"):
-        file.unlink()
-    with refuses(InputError, ValueError, "no tokenizer", str(folder)):
-        load_tokenizer(folder)
-    with refuses(ModelNotFoundError, FileNotFoundError, "no-such-model", "atlas", "hub"):
-        load_tokenizer("no-such-model")
-
-
 def test_a_vanished_origin(tiny_folder: Path, folder: Path) -> None:
     """A model that says where it came from may outlive that place."""
     original = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -374,7 +359,7 @@ def test_weights_that_do_not_fit_their_config(tiny_folder: Path, tmp_path: Path)
     shutil.copytree(tiny_folder, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "n_inner": 32}))
-    with refuses(ModelError, ValueError, "cut", "other shapes", "config.json"):
+    with refuses(ModelError, ValueError, "cut", "config.json", "c_fc.weight [16, 64] instead of [16, 32]"):
         fm.load(folder)
 
 
@@ -382,3 +367,30 @@ def test_a_folder_without_a_tokenizer(tiny_hf: Any, tmp_path: Path) -> None:
     tiny_hf.save_pretrained(tmp_path / "bare")
     with refuses(InputError, ValueError, "bare", "tokenizer"):
         fm.load(tmp_path / "bare")
+
+
+def test_settings_that_do_not_run(folder: Path) -> None:
+    """Nothing would be said before the first capture, and then from inside a library."""
+    config = json.loads((folder / "config.json").read_text())
+    for field, value in (("layer_norm_epsilon", float("nan")), ("n_head", -2), ("architectures", 5)):
+        (folder / "config.json").write_text(json.dumps({**config, field: value}))
+        with refuses(ModelError, ValueError, str(folder)):
+            fm.load(folder)
+
+
+def test_a_model_that_gives_no_numbers(tokenizer: Any) -> None:
+    """Half precision overflows: all logits would be NaN."""
+    original = build_gpt2()
+    with torch.no_grad():
+        original.transformer.wte.weight.fill_(3e4)
+    with refuses(ModelError, ValueError, "NaN or infinity", "float16", "float32"):
+        fm.load(original, tokenizer=tokenizer, dtype="float16")
+    assert fm.load(original, tokenizer=tokenizer).dtype == torch.float32
+
+
+def test_a_model_without_an_embedding(tokenizer: Any) -> None:
+    class Odd(torch.nn.Module):
+        config = transformers.GPT2Config()
+
+    with refuses(UnsupportedModelError, ValueError, "Odd", "embedding"):
+        fm.load(Odd(), tokenizer=tokenizer)

@@ -1,0 +1,93 @@
+"""A checkpoint becomes a Hugging Face model only if it is what its config says: nothing is filled in at random."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ModelError, UnsupportedModelError, listed
+from ..foreign import foreign
+from .configs import open_config, unusual_fields
+from .sources import ask_hub, is_cached, locate, quiet
+
+MASKS = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias|causal_mask|embed_positions)$|rotary_emb\.inv_freq$")
+"""What older versions of Hugging Face saved beside the weights, and newer ones compute: masks and angles."""
+GIB = 1 << 30
+
+
+def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
+    """A Hugging Face model from the embedded folder, a local folder or the hub, all of its weights from there.
+
+    Raises:
+        ModelNotFoundError: no such name, folder or hub id. UnsupportedModelError: an encoder-decoder, a PEFT adapter.
+        ModelError: files that cannot be read, or tensors that are not those that the config asks for.
+    """
+    name, path, local = locate(source)
+    local = local or is_cached(path) or ask_hub(name)
+    config = open_config(name, path, local)
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{name} is an encoder-decoder model; ffnmem reads decoder-only models")
+    # First on the device "meta", where no number is read and no memory taken, however large the sizes in the config.
+    with torch.device("meta"):  # for tables that are computed, too
+        empty, report = from_files(name, path, config, local, dtype, device_map="meta")
+    if getattr(empty, "_hf_peft_config_loaded", False):
+        raise UnsupportedModelError(f"{name} holds a PEFT adapter: merge it into the weights first")
+    check_report(report, name)
+    check_buffers(empty, name)
+    model, _ = from_files(name, path, config, local, dtype)
+    return model
+
+
+def from_files(
+    name: str, path: str, config: Any, local: bool, dtype: torch.dtype, **options: Any
+) -> tuple[Any, Mapping[str, Any]]:
+    """The model as Hugging Face loads it, and its report of what was missing, unexpected or of another shape."""
+    import transformers
+
+    where = "" if local else " from the Hugging Face hub"
+    with quiet(), foreign(ModelError, f"{name} could not be read{where}", lambda: unusual_fields(config.to_dict())):
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            local_files_only=local,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # which are in the report, and refused by us
+            **options,
+        )
+
+
+def check_report(report: Mapping[str, Any], name: str) -> None:
+    """Raise ModelError, with the first few names and how many, unless the tensors are those of the config."""
+    unexpected = sorted(key for key in report["unexpected_keys"] if not MASKS.search(key))
+    mismatched = [f"{key} {list(there)} instead of {list(ours)}" for key, there, ours in report["mismatched_keys"]]
+    wrong = [
+        f"{what} {listed(sorted(tensors), 3)}"
+        for what, tensors in (
+            ("missing", report["missing_keys"]),
+            ("unexpected", unexpected),
+            ("of another shape", mismatched),
+            ("unreadable", report["error_msgs"]),
+        )
+        if tensors
+    ]
+    if wrong:
+        raise ModelError(f"{name}: its tensors are not those that its config.json asks for: {'; '.join(wrong)}")
+
+
+def check_buffers(empty: torch.nn.Module, name: str) -> None:
+    """Raise ModelError where tables that are computed, not stored, would take more memory than all of the weights."""
+    weights = sum(p.numel() * p.element_size() for p in empty.parameters())
+    sizes = {path: buffer.numel() * buffer.element_size() for path, buffer in empty.named_buffers()}
+    if sum(sizes.values()) > max(GIB, weights):
+        path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
+        raise ModelError(
+            f"{name}: its config.json asks for tables of {total / GIB:,.0f} GiB beside {weights / GIB:,.1f} of weights "
+            f"({path}): its number of positions is out of range"
+        )

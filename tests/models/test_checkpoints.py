@@ -1,0 +1,380 @@
+"""A checkpoint that is not what its config says is refused: each tensor of each architecture, and each layer."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import ffnmem as fm
+from ffnmem.errors import ModelError, UnsupportedModelError
+from ffnmem.models import checkpoints
+from ffnmem.models.checkpoints import check_buffers, check_report, read_checkpoint
+from ffnmem.resources import embedded_folder
+from tests.architectures import DECODERS
+from tests.helpers import build_gpt2, build_gpt_neo, refuses
+
+WEIGHTS = "model.safetensors"
+
+
+def read(folder: Path) -> Any:
+    return read_checkpoint(folder, torch.float32)
+
+
+def write(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Put tensors in the place of those of a checkpoint."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+
+
+def put(folder: Path, **fields: Any) -> None:
+    """Change fields of a config."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+@pytest.fixture
+def folder(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy of ``tiny_folder`` to break."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "broken"))
+
+
+@pytest.fixture
+def atlas_folder(tmp_path: Path) -> Path:
+    """A copy of the embedded model to break."""
+    return Path(shutil.copytree(embedded_folder("atlas"), tmp_path / "atlas"))
+
+
+# -- what the issue found ---------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_less(atlas_folder: Path) -> None:
+    """It would answer from random weights, other ones on every run."""
+    tensors = load_file(atlas_folder / WEIGHTS)
+    del tensors["transformer.h.0.mlp.c_proj.weight"]
+    write(atlas_folder, tensors)
+    with refuses(ModelError, ValueError, str(atlas_folder), "missing transformer.h.0.mlp.c_proj.weight"):
+        fm.load(atlas_folder)
+
+
+def test_another_number_of_layers(atlas_folder: Path) -> None:
+    """A layer would be dropped in silence, or one of random numbers be added."""
+    config = json.loads((atlas_folder / "config.json").read_text())
+    with refuses(ModelError, ValueError, "unexpected transformer.h.5.", "in all)"):
+        put(atlas_folder, n_layer=5)
+        fm.load(atlas_folder)
+    with refuses(ModelError, ValueError, "missing transformer.h.6.", "(12 in all)"):
+        put(atlas_folder, n_layer=7)
+        fm.load(atlas_folder)
+    del config["n_layer"]  # Hugging Face takes 12
+    (atlas_folder / "config.json").write_text(json.dumps(config))
+    with refuses(ModelError, ValueError, "missing transformer.h.10.", "(72 in all)"):
+        fm.load(atlas_folder)
+
+
+# -- every tensor and every architecture ------------------------------------------------------------------------------
+
+
+def kinds(tensors: dict[str, Tensor]) -> list[str]:
+    """One tensor of each name, whatever its layer."""
+    return list({re.sub(r"\.\d+\.", ".N.", name): name for name in sorted(tensors)}.values())
+
+
+def current(name: str) -> str:
+    """The name that Hugging Face has for a tensor today, which is not the stored one in Pythia."""
+    return name.replace("embed_out.", "lm_head.")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_tensor_of_every_architecture(name: str, tmp_path: Path) -> None:
+    """Dropped, renamed by a byte or cut short: random numbers would stand in its place. Three of them at a time."""
+    DECODERS[name]().save_pretrained(tmp_path)
+    whole = load_file(tmp_path / WEIGHTS)
+    read(tmp_path)
+    names = kinds(whole)
+    for i, dropped in enumerate(names):
+        renamed, cut = names[(i + 1) % len(names)], names[(i + 2) % len(names)]
+        other = renamed[:-1] + chr(ord(renamed[-1]) ^ 1)
+        tensors = dict(whole)
+        del tensors[dropped]
+        tensors[other] = tensors.pop(renamed)
+        tensors[cut] = tensors[cut][:-1]
+        write(tmp_path, tensors)
+        with pytest.raises(ModelError) as caught:
+            read(tmp_path)
+        missing, unexpected, mismatched = (part.split(", ") for part in str(caught.value).split(": ")[-1].split("; "))
+        assert {current(dropped), current(renamed)} <= {missing[0].removeprefix("missing "), *missing[1:]}
+        assert unexpected == [f"unexpected {current(other)}"]
+        assert mismatched[0].startswith(f"of another shape {current(cut)} [")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_architecture_with_a_layer_more_or_less(name: str, tmp_path: Path) -> None:
+    """A whole layer would be random, or be dropped."""
+    model = DECODERS[name]()
+    model.save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    field = type(model.config).attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    assert fields[field] == 2
+    for layers, wrong in ((1, "unexpected"), (3, "missing")):
+        lists = {
+            key: (fields[key] * 2)[:layers]
+            for key in ("layer_types", "attention_layers", "no_rope_layers")
+            if fields.get(key)
+        }
+        types = {"attention_types": [[["global"], layers]]} if "attention_types" in fields else {}
+        (tmp_path / "config.json").write_text(json.dumps({**fields, field: layers, **lists, **types}))
+        with refuses(ModelError, ValueError, str(tmp_path), wrong, "in all"):
+            read(tmp_path)
+
+
+# -- what is rightly absent or beside ---------------------------------------------------------------------------------
+
+
+def test_the_layout_of_gpt2_on_the_hub(tmp_path: Path) -> None:
+    """The model that everyone tries first: saved without ``transformer.``, with the masks of an old version beside."""
+    config = transformers.GPT2Config()
+    config.save_pretrained(tmp_path)
+    sizes: dict[str, tuple[int, ...]] = {"wte.weight": (50257, 768), "wpe.weight": (1024, 768)}
+    layer = {
+        "attn.bias": (1, 1, 1024, 1024),
+        "attn.c_attn.bias": (2304,),
+        "attn.c_attn.weight": (768, 2304),
+        "attn.c_proj.bias": (768,),
+        "attn.c_proj.weight": (768, 768),
+        "attn.masked_bias": (),
+        "ln_1.bias": (768,),
+        "ln_1.weight": (768,),
+        "ln_2.bias": (768,),
+        "ln_2.weight": (768,),
+        "mlp.c_fc.bias": (3072,),
+        "mlp.c_fc.weight": (768, 3072),
+        "mlp.c_proj.bias": (768,),
+        "mlp.c_proj.weight": (3072, 768),
+    }
+    sizes |= {f"h.{i}.{name}": shape for i in range(12) for name, shape in layer.items()}
+    sizes |= {"ln_f.bias": (768,), "ln_f.weight": (768,)}
+    write(tmp_path, {name: torch.full(shape, i / 1000) for i, (name, shape) in enumerate(sizes.items())})
+    found = read(tmp_path)
+    assert sum(parameter.numel() for parameter in found.parameters()) == 124_439_808
+    for i, name in enumerate(sizes):
+        if not name.endswith((".attn.bias", ".masked_bias")):
+            assert bool((found.get_parameter(f"transformer.{name}") == torch.tensor(i / 1000)).all()), name
+    assert found.lm_head.weight is found.transformer.wte.weight
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "GPT-Neo", "StarCoder", "OPT", "Bloom", "Falcon 7B", "MPT", "Gemma"])
+def test_saved_from_the_model_without_its_unembedding(name: str, tmp_path: Path) -> None:
+    """Tied unembeddings are not stored, and the hub has many models saved without the prefix of the whole."""
+    model = DECODERS[name]()
+    model.save_pretrained(tmp_path)
+    write(tmp_path, model.base_model.state_dict())
+    found = read(tmp_path).state_dict()
+    assert all(torch.equal(found[key], tensor) for key, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "GPT-Neo", "GPT-J", "CodeGen", "Pythia", "Llama", "Phi 2", "Falcon 7B"])
+def test_masks_and_angles_of_old_versions(name: str, tmp_path: Path) -> None:
+    """Pythia, GPT-J and others on the hub have them: what is computed was once saved too."""
+    model = DECODERS[name]()
+    model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    attentions = {match[1] for key in tensors if (match := re.match(r"(.*\.(attn|attention|self_attn))\.", key))}
+    assert attentions or name == "Falcon 7B"
+    for path in attentions:
+        names = ("rotary_emb.inv_freq",) if path.endswith("self_attn") else ("bias", "masked_bias", "causal_mask")
+        for inside in names:
+            tensors[f"{path}.{inside}"] = torch.ones(1, 1, 32, 32)
+    write(tmp_path, tensors)
+    found = read(tmp_path).state_dict()
+    assert all(torch.equal(found[key], tensor) for key, tensor in model.state_dict().items())
+
+
+def test_an_unembedding_that_is_not_tied(tmp_path: Path) -> None:
+    """The config's word counts: a model whose unembedding is its own has lost it."""
+    build_gpt2().save_pretrained(tmp_path)  # tied, so that none is stored
+    put(tmp_path, tie_word_embeddings=False)
+    with refuses(ModelError, ValueError, "missing lm_head.weight"):
+        read(tmp_path)
+
+
+# -- shards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shards(tmp_path: Path, tokenizer: Any) -> Path:
+    """A checkpoint in several files."""
+    build_gpt2().save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    tokenizer.save_pretrained(tmp_path / "shards")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    return tmp_path / "shards"
+
+
+def test_shards(shards: Path, tiny: fm.Model) -> None:
+    assert fm.load(shards).fingerprint == tiny.fingerprint
+
+
+def test_shards_that_lack_something(shards: Path) -> None:
+    """A file that was not copied, a tensor that its file does not have, a list that names another file."""
+    last = sorted(shards.glob("*.safetensors"))[-1]
+    tensors = load_file(last)
+    lost = next(iter(tensors))
+    save_file({name: tensor for name, tensor in tensors.items() if name != lost}, last, {"format": "pt"})
+    with refuses(ModelError, ValueError, str(shards), f"missing {lost}"):
+        fm.load(shards)
+    last.unlink()
+    with refuses(ModelError, ValueError, str(shards), last.name):
+        fm.load(shards)
+
+
+@pytest.mark.parametrize("index", ["", "[]", "null", '{"weight_map": 3}', '{"weight_map": {"a": 3}}', "{"])
+def test_a_list_of_shards_that_is_none(shards: Path, index: str) -> None:
+    (shards / f"{WEIGHTS}.index.json").write_text(index)
+    with refuses(ModelError, ValueError, str(shards)):
+        fm.load(shards)
+
+
+# -- sizes out of range -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where weights would be read, or memory be taken for them."""
+    from_files = checkpoints.from_files
+
+    def guarded(*args: Any, **options: Any) -> Any:
+        assert options == {"device_map": "meta"}, "memory would have been taken"
+        return from_files(*args, **options)
+
+    monkeypatch.setattr(checkpoints, "from_files", guarded)
+
+
+@pytest.mark.usefixtures("never_read")
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("n_embd", 10**9, "n_embd"),
+        ("n_inner", 10**9, "mlp.c_fc.weight [16, 64] instead of [16, 1000000000]"),
+        ("vocab_size", 10**12, "wte.weight"),
+        ("n_positions", 10**7, "wpe.weight"),
+        ("n_positions", 10**9, "n_positions 1000000000"),
+        ("n_head", 10**9, "n_head 1000000000"),
+        ("n_layer", 10**9, "n_layer 1000000000"),
+        ("num_labels", 10**9, "num_labels 1000000000"),
+        ("n_head", 0, "n_head is 0"),
+        ("n_embd", -16, "n_embd is -16"),
+        ("n_embd", "sixteen", "n_embd"),
+        ("n_embd", None, "n_embd"),
+        ("vocab_size", 10**400, "vocab_size"),
+    ],
+)
+def test_absurd_sizes(folder: Path, field: str, value: Any, named: str) -> None:
+    """Terabytes would be asked for, or a loop run for hours, before anyone sees that the sizes are wrong."""
+    put(folder, **{field: value})
+    with refuses(ModelError, ValueError, str(folder), named[:60]):
+        read(folder)
+
+
+@pytest.mark.usefixtures("never_read")
+@pytest.mark.parametrize("name", ["GPT-J", "CodeGen"])
+def test_absurd_tables(name: str, tmp_path: Path) -> None:
+    """No tensor's shape depends on this number, but tables that Hugging Face makes beside the weights do."""
+    DECODERS[name]().save_pretrained(tmp_path)
+    put(tmp_path, rotary_dim=10**9)
+    with refuses(ModelError, ValueError, str(tmp_path), "tables", "GiB", "embed_positions"):
+        read(tmp_path)
+
+
+def test_tables_as_such() -> None:
+    """GPT-Neo's masks are of the size of its context; as many as that are allowed."""
+    model = build_gpt_neo()
+    check_buffers(model, "x")
+    with torch.device("meta"):
+        model.register_buffer("large", torch.empty(2**20, 2**10))
+        with refuses(ModelError, ValueError, "x", "large", "4 GiB"):
+            check_buffers(model, "x")
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def header(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Write the header of a safetensors file anew."""
+    data = (folder / WEIGHTS).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    fields = json.loads(data[8 : 8 + size])
+    changed = json.dumps(change(fields) or fields).encode()
+    (folder / WEIGHTS).write_bytes(len(changed).to_bytes(8, "little") + changed + data[8 + size :])
+
+
+@pytest.mark.usefixtures("never_read")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["transformer.wte.weight"].update(shape=[10**9, 16]),
+        lambda h: h["transformer.wte.weight"].update(data_offsets=[0, 10**15]),
+        lambda h: h["transformer.wte.weight"].update(data_offsets=[10**15, 0]),
+        lambda h: h["transformer.wte.weight"].update(dtype="F7"),
+        lambda h: h["transformer.wte.weight"].update(dtype="I64"),
+        lambda h: h["transformer.wte.weight"].pop("shape"),
+        lambda h: {"x": None},
+        lambda h: [1],
+        lambda h: {"__metadata__": {"format": 3}},
+        lambda h: {"__metadata__": {"format": "tf"}},
+    ],
+)
+def test_headers_that_lie(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """A header can declare any size; nothing of it may be believed before it is compared."""
+    header(folder, change)
+    with refuses(ModelError, ValueError, str(folder)):
+        read(folder)
+
+
+def test_a_header_longer_than_the_file(folder: Path) -> None:
+    data = (folder / WEIGHTS).read_bytes()
+    for size in (2**63, 2**40, len(data)):
+        (folder / WEIGHTS).write_bytes(size.to_bytes(8, "little") + data[8:])
+        with refuses(ModelError, ValueError, str(folder)):
+            read(folder)
+
+
+def test_an_adapter_is_refused(folder: Path) -> None:
+    """Its report would hide that of the weights, and the weights be other ones than those that are edited."""
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "x"}))
+    with refuses(ModelError, ValueError, str(folder)):
+        read(folder)
+
+
+def test_settings_that_make_no_numbers(folder: Path) -> None:
+    """No tensor's shape depends on it, so that only running shows it."""
+    for value in (float("nan"), -5.0):
+        put(folder, layer_norm_epsilon=value)
+        with pytest.raises(ModelError):
+            fm.load(folder)
+
+
+def test_encoder_decoders(tmp_path: Path) -> None:
+    transformers.T5Config(vocab_size=300, d_model=16, num_layers=1).save_pretrained(tmp_path)
+    with refuses(UnsupportedModelError, ValueError, str(tmp_path), "encoder-decoder"):
+        read(tmp_path)
+
+
+def test_the_report_as_such() -> None:
+    """The first few are named, and how many there are."""
+    clean: dict[str, Any] = dict.fromkeys(("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"), ())
+    check_report(clean, "x")
+    check_report({**clean, "unexpected_keys": {"h.0.attn.bias", "h.0.attn.masked_bias"}}, "x")
+    with refuses(ModelError, ValueError, "x", "missing a, b, c, … (5 in all)"):
+        check_report({**clean, "missing_keys": set("edcba")}, "x")
+    with refuses(ModelError, ValueError, "unexpected h.0.attn.dense.bias"):
+        check_report({**clean, "unexpected_keys": {"h.0.attn.dense.bias"}}, "x")
+    with refuses(ModelError, ValueError, "of another shape a [2, 3] instead of [4]"):
+        check_report({**clean, "mismatched_keys": {("a", torch.Size([2, 3]), torch.Size([4]))}}, "x")

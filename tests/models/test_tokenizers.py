@@ -1,0 +1,129 @@
+"""Tokenizers that are none, or that are another model's."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.errors import InputError, ModelNotFoundError
+from ffnmem.models.tokenizers import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
+from tests.helpers import refuses
+
+
+@pytest.fixture
+def folder(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy of ``tiny_folder`` to break."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "broken"))
+
+
+def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:
+    """Work that needs no weights waits for none: the same tokens, and the same answers where there is nothing."""
+    assert load_tokenizer(tiny_folder).get_vocab() == tiny.tokenizer.get_vocab()
+    assert load_tokenizer("atlas").bos_token == "<|endoftext|>"
+    (folder / "model.safetensors").write_bytes(b"")
+    assert load_tokenizer(str(folder)).get_vocab() == tiny.tokenizer.get_vocab()
+    assert open_tokenizer("x", str(folder), local=True).get_vocab() == tiny.tokenizer.get_vocab()
+    for file in folder.glob("token*"):
+        file.unlink()
+    with refuses(InputError, ValueError, "no tokenizer", str(folder)):
+        load_tokenizer(folder)
+    with refuses(ModelNotFoundError, FileNotFoundError, "no-such-model", "atlas", "hub"):
+        load_tokenizer("no-such-model")
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
+@pytest.mark.parametrize("text", ["", "null", "[]", "5", '"x"', "{", "[" * 100_000, b"\xff\xfe"])
+def test_a_file_that_is_none(folder: Path, file: str, text: str | bytes) -> None:
+    """An AttributeError of NoneType, from somewhere inside a library, would be all that is said."""
+    (folder / file).write_bytes(text.encode() if isinstance(text, str) else text)
+    with refuses(InputError, ValueError, str(folder), file):
+        load_tokenizer(folder)
+    with refuses(InputError, ValueError, str(folder), file):
+        fm.load(folder)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"model": null, "added_tokens": []}', '{"added_tokens": [{"id": "x"}]}'])
+def test_a_tokenizer_without_its_parts(folder: Path, text: str) -> None:
+    """Whatever the library below says of it: a KeyError, a TypeError, a bare Exception."""
+    (folder / "tokenizer.json").write_text(text)
+    with refuses(InputError, ValueError, str(folder), "tokenizer"):
+        load_tokenizer(folder)
+
+
+def test_tokens_beyond_the_embedding(tiny_hf: Any, tokenizer: Any, folder: Path) -> None:
+    """An IndexError from inside torch would come up with the first text that holds one."""
+    longer = copy.deepcopy(tokenizer)
+    longer.add_tokens(["Zanzibar"])
+    rows = tiny_hf.get_input_embeddings().weight.shape[0]
+    with refuses(InputError, ValueError, str(rows), f"up to {rows}", "Zanzibar"):
+        fm.load(tiny_hf, tokenizer=longer)
+    longer.save_pretrained(folder)
+    with refuses(InputError, ValueError, str(folder), str(rows), "Zanzibar"):
+        fm.load(folder)
+    special = copy.deepcopy(tokenizer)
+    special.add_special_tokens({"pad_token": "[PAD]"})
+    with refuses(InputError, ValueError, str(rows), "[PAD]"):
+        fm.load(tiny_hf, tokenizer=special)
+
+
+def test_what_a_text_model_leaves_out(tiny_hf: Any, tokenizer: Any) -> None:
+    """Gemma 3's text models would be refused for the token of images, which no text of theirs holds."""
+    shared = copy.deepcopy(tokenizer)
+    shared.add_special_tokens({"additional_special_tokens": sorted(WITHOUT_ROWS)})
+    model = fm.load(tiny_hf, tokenizer=shared)
+    for ask in (model.tokenize, model.token_id, lambda text: fm.capture(model, text)):
+        with refuses(InputError, ValueError, "'<image_soft_token>'", "no embedding"):
+            ask("<image_soft_token>")
+
+
+def test_fewer_tokens_than_rows(tiny_hf: Any, tokenizer: Any) -> None:
+    """Embeddings are padded to round numbers, as Pythia's and OPT's are."""
+    padded = copy.deepcopy(tiny_hf)
+    padded.resize_token_embeddings(len(tokenizer) + 50)
+    assert fm.load(padded, tokenizer=tokenizer).d_vocab == len(tokenizer) + 50
+
+
+def put(file: Path, change: dict[str, Any]) -> None:
+    found = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps({**found, **change}))
+
+
+@pytest.mark.parametrize("where", ["vocabulary", "added_tokens_decoder", "added_tokens.json"])
+def test_an_absurd_id_is_refused_at_once(folder: Path, where: str) -> None:
+    """Libraries below walk through all ids up to the last one: minutes, or all of the memory."""
+    absurd = 2147483648
+    if where == "vocabulary":
+        model = json.loads((folder / "tokenizer.json").read_text())["model"]
+        put(folder / "tokenizer.json", {"model": {**model, "vocab": {**model["vocab"], "zzz": absurd}}})
+    elif where == "added_tokens.json":
+        put(folder / where, {"zzz": absurd})
+    else:
+        put(folder / "tokenizer_config.json", {where: {str(absurd): {"content": "zzz"}}})
+    with refuses(InputError, ValueError, str(folder), "which no model has" if where != "vocabulary" else "no model"):
+        load_tokenizer(folder)
+    with refuses(InputError, ValueError, str(folder)):
+        fm.load(folder)
+
+
+def test_ids_as_such(tokenizer: Any) -> None:
+    check_ids(tokenizer, "x")
+    check_ids(tokenizer, "x", rows=len(tokenizer))
+    with refuses(InputError, ValueError, "x", f"{len(tokenizer) - 1} rows"):
+        check_ids(tokenizer, "x", rows=len(tokenizer) - 1)
+    assert LARGEST > 1_000_000
+
+
+def test_the_tokenizer_of_a_loaded_model(tiny_folder: Path, folder: Path) -> None:
+    """It says where it came from; what is there may be gone."""
+    assert tokenizer_of(str(tiny_folder), "x").get_vocab() == load_tokenizer(tiny_folder).get_vocab()
+    with refuses(InputError, ValueError, "tokenizer=", "GPT"):
+        tokenizer_of("", "GPT")
+    (folder / "tokenizer.json").write_text("null")
+    with refuses(InputError, ValueError, "tokenizer=", "tokenizer.json"):
+        tokenizer_of(str(folder), "GPT")
