@@ -17,6 +17,7 @@ from .errors import HookError, InputError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
 from .models.layout import inner
+from .models.turns import Turns, in_turn
 from .provenance import Provenance
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
@@ -65,6 +66,11 @@ class Capture:
     residual: Residual | None
     logits: Float[Tensor, "batch pos vocab"] | None
     provenance: Provenance
+
+    @property
+    def turns(self) -> Turns:
+        """Of its model."""
+        return self.model.turns
 
     @property
     def content(self) -> Bool[Tensor, "batch pos"]:
@@ -141,6 +147,7 @@ class Capture:
         return capture_html(self)
 
 
+@in_turn
 def capture(
     model: Model,
     prompt: Prompt,

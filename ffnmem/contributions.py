@@ -15,6 +15,7 @@ from .attribution import Attribution, ComponentLogits
 from .captures import Capture
 from .errors import InputError, check_count
 from .models.final_norm import FinalNorm, at_least_float32, model_logits
+from .models.turns import in_turn
 from .models.writes import pulled_through
 
 
@@ -33,6 +34,7 @@ NEXT = Next.NEXT
 Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 
 
+@in_turn
 def decompose(
     capture: Capture,
     layer: SupportsIndex,
@@ -89,6 +91,7 @@ def decompose(
     return frame
 
 
+@in_turn
 def attribute(
     capture: Capture,
     target: Target = None,

@@ -23,6 +23,7 @@ from ..errors import FfnmemError, FileError, InputError, check_number
 from ..files import check_destination
 from ..models import Model
 from ..models.bare_body import BareBody, check_same
+from ..models.turns import in_turn
 from ..scanning.passes import CHECKPOINT_SECONDS
 from ..scanning.settings import BATCH_TOKENS
 from .moments import Part, SecondMoment
@@ -37,6 +38,7 @@ Progress = Callable[[int, int], None]
 STATE, CORPUS, LOCK = "state.safetensors", "corpus", ".lock"
 
 
+@in_turn
 def second_moment(
     model: Model,
     corpus: Any,

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from ..errors import InputError, check_count
 from ..models import Model
+from ..models.turns import in_turn
 
 PLAIN = "{}"
 TOP = 5  # likeliest tokens to sample from
 LENGTHS = (5, 10)
 
 
+@in_turn
 def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGTHS, seed: int = 0) -> tuple[str, ...]:
     """``"{}"`` and ``n`` beginnings of text that the model itself writes, each as ``"TEXT. {}"``.
 

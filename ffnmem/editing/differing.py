@@ -19,6 +19,7 @@ from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models import Model
 from ..models.final_norm import FinalNorm, at_least_float32
+from ..models.turns import in_turn
 from ..models.writes import pulled_through
 from ..provenance import Provenance
 from .applying import with_edit
@@ -112,6 +113,7 @@ class EditDiff:
         )
 
 
+@in_turn
 def diff(
     edit: Edit,
     model: Model,

@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit
 from .joint import Form, joint_edit
 from .moments import RIDGE
@@ -16,6 +17,7 @@ from .settings import Settings
 from .spreading import emmet_left
 
 
+@in_turn
 def emmet(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit
 from .joint import Form, joint_edit, layer_range
 from .moments import RIDGE
@@ -19,6 +20,7 @@ WEIGHTS = {"gpt2-xl": 20_000.0}  # λ of the published program
 SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
 
 
+@in_turn
 def memit(
     model: Model,
     facts: Fact | Iterable[Fact],

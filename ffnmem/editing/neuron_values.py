@@ -12,6 +12,7 @@ from ..facts import Fact
 from ..facts.asking import target_ids
 from ..interventions import knowledge_neurons
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit, LayerChange
 from .preparing import Plan, Progress, check_change, finished, make_plan, one_or_all
 from .requests import Request
@@ -19,6 +20,7 @@ from .requests import Request
 NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
 
 
+@in_turn
 def knowledge_neuron(
     model: Model,
     facts: Fact | Iterable[Fact],

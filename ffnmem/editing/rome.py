@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import check_choice
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit, LayerChange
 from .moments import RIDGE
 from .preparing import (
@@ -31,6 +32,7 @@ from .values import Found
 KEYS = ("consistent", "original")
 
 
+@in_turn
 def rome(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -16,6 +16,7 @@ from ..editing.settings import Settings
 from ..errors import InputError, check_choice
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .asking import make_case
 from .bootstrap import summarised
 from .measuring import measure, said
@@ -24,6 +25,7 @@ from .metrics import METRICS, check_metrics
 NOT_HERE = ("texts", "generation")
 
 
+@in_turn
 def edit_quality(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -20,6 +20,7 @@ from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
+from ..models.turns import in_turn
 from .asking import Case, make_case
 from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
 from .measuring import measure, said
@@ -34,6 +35,7 @@ CHUNK = 8  # facts whose v* are found together, and that are kept together
 Progress = Callable[[int, int], None]
 
 
+@in_turn
 def evaluate(
     model: Model,
     facts: Fact | Iterable[Fact],

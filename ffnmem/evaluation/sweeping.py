@@ -15,6 +15,7 @@ from ..errors import InputError, check_choice
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from .editors import OwnEditor
 from .evaluating import evaluate
@@ -95,6 +96,7 @@ class Sweep:
         return curve_html(title, self.frame, "layer", self.provenance.as_dict())
 
 
+@in_turn
 def layer_sweep(
     model: Model,
     facts: Fact | Iterable[Fact],

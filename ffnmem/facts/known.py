@@ -14,6 +14,7 @@ from ..errors import InputError, check_choice
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from .asking import target_ids
 from .fact import Fact, as_facts
@@ -63,6 +64,7 @@ class Known:
         return f"<div><p>{said}</p>{table}{more}</div>"
 
 
+@in_turn
 def filter_known(
     model: Model,
     facts: Fact | Iterable[Fact],

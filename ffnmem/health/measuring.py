@@ -19,6 +19,7 @@ from ..errors import InputError, check_count
 from ..ffn.activations import activation
 from ..models import Model
 from ..models.norms import at_least_float32
+from ..models.turns import in_turn
 from ..scanning.settings import BATCH_TOKENS
 from ..semantics.reading import Page
 from .backward import Passes, answering, scored_places
@@ -32,6 +33,7 @@ Progress = Callable[[int, int], None]
 TOKENS = 20_000
 
 
+@in_turn
 def neuron_health(
     model: Model,
     texts: Any,

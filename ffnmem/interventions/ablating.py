@@ -15,6 +15,7 @@ from ..captures import Capture
 from ..contributions import Target, attribute
 from ..errors import InputError, check_choice, check_count
 from ..models.final_norm import at_least_float32
+from ..models.turns import in_turn
 from ..paths import attribute_paths
 from .ablation import COLUMNS, Ablation
 from .changes import Change, Mean, Set, as_change
@@ -26,6 +27,7 @@ BATCH = 64
 CHOSEN_BY = ("direct", "paths")
 
 
+@in_turn
 def ablate(
     capture: Capture,
     target: Target = None,

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, check_count
 from ..files import check_destination, replacing, write_whole
+from ..models.turns import in_turn
 from ..scanning.store import Store
 from .cards import Card, card, kinds_shown
 from .markdown import neurons_markdown
@@ -44,6 +45,7 @@ Item = TypeVar("Item")
 Report = Callable[[int, int], None]
 
 
+@in_turn
 def neuron_report(
     store: Store,
     neurons: pd.DataFrame | Iterable[Sequence[int]],

@@ -10,6 +10,7 @@ from ..contributions import attribute
 from ..errors import InputError, check_count
 from ..files import check_destination, write_whole
 from ..models import Model
+from ..models.turns import in_turn
 from ..paths import PathAttribution, attribute_paths
 from .answer import answer, carried
 from .heatmap import heatmap
@@ -19,6 +20,7 @@ from .tables import BASIS, firings, ledger, memories, predictions, prompt_chips,
 FIRINGS = 10  # rows of the table of single firings
 
 
+@in_turn
 def report(
     model: Model,
     prompt: Prompt,

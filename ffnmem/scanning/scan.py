@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import check_choice, check_count
 from ..models import Model
+from ..models.turns import in_turn
 from .finishing import fast_tokenizer, finish
 from .jobs import check_shard, held, most_frequent, packed_corpus, prepare, start
 from .passes import CHECKPOINT_SECONDS, Report
@@ -19,6 +20,7 @@ from .writing import CORPUS
 FREQUENT = 128  # tokens whose mean coefficients are kept
 
 
+@in_turn
 def scan(
     model: Model,
     source: Any,

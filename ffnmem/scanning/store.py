@@ -13,6 +13,7 @@ import pandas as pd
 from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
 from ..models import Model
+from ..models.turns import in_turn
 from .cases import CASES
 from .contexts import Contexts, Window
 from .examples import BANDS, GATED_KINDS, KINDS, example_frame
@@ -323,6 +324,7 @@ class Store:
         self.corpus.verify()
 
 
+@in_turn
 def open_store(folder: str | Path, model: Model | None = None) -> Store:
     """Open what a scan wrote.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..captures import choose_layers
 from ..errors import InputError, check_count
 from ..models import Model
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from ..scanning.passes import Report
 from . import capacity, interference
@@ -88,6 +89,7 @@ class Geometry:
         return geometry_html(self)
 
 
+@in_turn
 def geometry(
     model: Model,
     *,

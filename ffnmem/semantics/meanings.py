@@ -11,6 +11,7 @@ from jaxtyping import Float32, Int64
 
 from ..errors import check_choice, check_count
 from ..models import Model, load
+from ..models.turns import in_turn
 from ..scanning import Store
 from ..scanning.contexts import Window
 from ..scanning.passes import Report
@@ -125,6 +126,7 @@ class Found:
     similarity: Float32[np.ndarray, "n n"] | None = None
 
 
+@in_turn
 def meanings(
     store: Store,
     layer: SupportsIndex,

@@ -12,6 +12,7 @@ from jaxtyping import Int64
 
 from ..errors import InputError, check_choice, check_count
 from ..models import Model, load
+from ..models.turns import in_turn
 from ..scanning import Store
 from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
@@ -49,6 +50,7 @@ class Survey:
     counts: Int64[np.ndarray, " vocab"]
 
 
+@in_turn
 def polysemanticity(
     store: Store,
     model: Model | None = None,

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..errors import InputError, check_count
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning.passes import Report
 from ..scanning.store import Store
 from .counting import FiringCounts, count_firings, position_information, token_detection
@@ -20,6 +21,7 @@ from .role_rules import NONE, ROLES, Role, Thresholds, assign
 from .unembedding import frequency_direction, null_space, read_unembedding, variance_null, written
 
 
+@in_turn
 def roles(
     model: Model,
     store: Store | None = None,

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..models import Model
+from ..models.turns import in_turn
 from ..plots import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
 from ..roles_plots import plot_percentiles, plot_roles
 from ..scanning.passes import Report
@@ -40,6 +41,7 @@ EXAMPLES = 10  # neurons of each role
 PROMOTED = 8
 
 
+@in_turn
 def study(
     model: Model,
     store: Store,

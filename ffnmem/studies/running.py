@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import FileError, InputError, listed
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning import Store, scan
 from ..scanning.passes import Report
 from .study import Study, check_settings, study_module
@@ -17,6 +18,7 @@ STORE = "store"
 EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
 
 
+@in_turn
 def study(
     name: str,
     model: Model,

@@ -15,9 +15,11 @@ from ..facts.asking import Asked, ask_about
 from ..facts.fact import Fact
 from ..models import Model
 from ..models.layout import inner
+from ..models.turns import in_turn
 from .settings import FACTOR
 
 
+@in_turn
 def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, prepend_bos: bool | None = None) -> float:
     """The standard deviation of the noise that hides the subjects of some facts.
 

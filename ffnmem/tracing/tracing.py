@@ -15,6 +15,7 @@ from ..facts.fact import Fact, as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
+from ..models.turns import in_turn
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
 from .saving import TraceFolder, kept_noise
@@ -27,6 +28,7 @@ BATCH_TOKENS = 4096
 Progress = Callable[[int, int], None]
 
 
+@in_turn
 def trace_fact(
     model: Model,
     fact: Fact | str,
@@ -80,6 +82,7 @@ def trace_fact(
     return traced(PlainLayers(model), asked, name, known, settings, tokens, progress)
 
 
+@in_turn
 def trace_facts(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import check_choice, check_count
 from ..models import Model
+from ..models.turns import in_turn
 from .products import row_norms
 from .projection import choose_neurons
 from .scoring import Extremes, Scorer
@@ -22,6 +23,7 @@ KINDS = ("random", "shuffled")
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
 
 
+@in_turn
 def projection_null(
     model: Model,
     layer: SupportsIndex,

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ..errors import InputError, check_choice, check_count
 from ..files import check_destination
 from ..models import Model
+from ..models.turns import in_turn
 from .scoring import BLOCK, Scorer
 from .storing import Tables, frugal_frame, plain_frame, write_projection
 from .vectors import BASES, check_sides, everything, side_tokens, side_vectors
@@ -52,6 +53,7 @@ def project(
 ) -> Path: ...
 
 
+@in_turn
 def project(
     model: Model,
     layer: SupportsIndex | None = None,

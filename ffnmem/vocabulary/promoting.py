@@ -12,6 +12,7 @@ from jaxtyping import Float
 from ..errors import InputError, check_choice, check_count
 from ..models import Model
 from ..models.final_norm import at_least_float32
+from ..models.turns import in_turn
 from .kernels import score_rows
 from .scoring import in_threads
 from .vectors import BASES, SIGNS, check_sides, everything, side_tokens, side_vectors
@@ -19,6 +20,7 @@ from .vectors import BASES, SIGNS, check_sides, everything, side_tokens, side_ve
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
+@in_turn
 def promoters(
     model: Model,
     tokens: Tokens,
