@@ -219,7 +219,10 @@ class Model:
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
         not noticed). Raises BusyError while another thread or context changes the model.
         """
-        self.turns.check()
+        with self.turns.reading("fingerprint"):
+            return self.hashed()
+
+    def hashed(self) -> str:
         state = self.weight_state()
         if self._fingerprint is None or self._fingerprint[0] != state:
             config = self.bridge.cfg

@@ -82,9 +82,13 @@ class Turns:
             self.functions.setdefault(me, []).append(what)
         try:
             yield
-            words = self.disturbed.get(me)
-            if words is not None:
-                raise disturbed(what, words)
+        except Exception as error:
+            if me in self.disturbed:  # an error that nobody could make sense of
+                raise disturbed(what, self.disturbed[me]) from error
+            raise
+        else:
+            if me in self.disturbed:
+                raise disturbed(what, self.disturbed[me])
         finally:
             with self.lock:
                 self.functions[me].pop()
@@ -106,12 +110,12 @@ class Turns:
                 self.disturbed.pop(me, None)  # of a pass that a KeyboardInterrupt ended: torch then calls no hook
             self.passes.add(me)
 
-    def end_pass(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+    def end_pass(self, _module: nn.Module, _args: Any, output: Any) -> None:
         me = threading.get_ident()
         with self.lock:
             self.passes.discard(me)
             words = self.disturbed.get(me) if me in self.functions else self.disturbed.pop(me, None)
-        if words is not None:
+        if words is not None and output is not None:  # None where the pass raises an error of its own
             raise disturbed("this pass", words)
 
     # -- changing ------------------------------------------------------------------------------------------------
