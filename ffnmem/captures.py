@@ -18,6 +18,7 @@ from .errors import HookError, InputError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
 from .models.layout import inner
+from .models.turns import Turns, in_turn
 from .provenance import Provenance
 from .token_text import printable
 
@@ -68,6 +69,11 @@ class Capture:
     residual: Residual | None
     logits: Float[Tensor, "batch pos vocab"] | None
     provenance: Provenance
+
+    @property
+    def turns(self) -> Turns:
+        """Of its model."""
+        return self.model.turns
 
     @property
     def content(self) -> Bool[Tensor, "batch pos"]:
@@ -145,6 +151,7 @@ class Capture:
 
 
 @public
+@in_turn
 def capture(
     model: Model,
     prompt: Prompt,

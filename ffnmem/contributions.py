@@ -16,6 +16,7 @@ from .attribution import Attribution, ComponentLogits
 from .captures import Capture
 from .errors import InputError, check_count
 from .models.final_norm import FinalNorm, at_least_float32, model_logits
+from .models.turns import in_turn
 from .models.writes import pulled_through
 
 
@@ -35,6 +36,7 @@ Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 
 
 @public
+@in_turn
 def decompose(
     capture: Capture,
     layer: SupportsIndex,
@@ -92,6 +94,7 @@ def decompose(
 
 
 @public
+@in_turn
 def attribute(
     capture: Capture,
     target: Target = None,

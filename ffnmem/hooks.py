@@ -1,7 +1,8 @@
-"""Hooks that cannot leak: registered together, removed together, whatever happens in between."""
+"""Hooks that cannot leak: registered together, removed together, and told of their own thread's passes alone."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,15 +23,20 @@ def first_tensor(value: Any) -> Tensor:
 def listening(
     inputs: Iterable[tuple[nn.Module, OnTensor]] = (), outputs: Iterable[tuple[nn.Module, OnTensor]] = ()
 ) -> Iterator[None]:
-    """Call each function with the first input, or the output, of its module whenever that runs inside the block."""
+    """Call each function with the first input, or the output, of its module whenever this thread runs that inside the
+    block; what other threads run meanwhile is theirs."""
+    me = threading.get_ident()
+
+    def hear(receive: OnTensor, value: Any) -> None:
+        if threading.get_ident() == me:
+            receive(first_tensor(value))
+
     handles = []
     try:
         for module, receive in inputs:
-            handles.append(module.register_forward_pre_hook(lambda _m, args, receive=receive: receive(args[0])))
+            handles.append(module.register_forward_pre_hook(lambda _m, args, to=receive: hear(to, args)))
         for module, receive in outputs:
-            handles.append(
-                module.register_forward_hook(lambda _m, _args, out, receive=receive: receive(first_tensor(out)))
-            )
+            handles.append(module.register_forward_hook(lambda _m, _args, out, to=receive: hear(to, out)))
         yield
     finally:
         for handle in handles:

@@ -18,6 +18,7 @@ from .captures import Capture
 from .errors import InputError, check_count
 from .models.attention_view import frozen_attention
 from .models.final_norm import FinalNorm, at_least_float32, model_logits
+from .models.turns import in_turn
 from .models.writes import pulled_through
 from .provenance import Provenance
 
@@ -113,6 +114,7 @@ class PathAttribution:
 
 
 @public
+@in_turn
 def attribute_paths(
     capture: Capture,
     target: str | int | None = None,

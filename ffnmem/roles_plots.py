@@ -60,7 +60,7 @@ def plot_roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     ax.set_xticks(layers[:: 1 + len(layers) // MOST_TICKS])
     ax.set_xlabel("layer")
-    ax.set_ylabel("share of the layer's neurons")
+    ax.set_ylabel("share of the layer's neurons, by first role")
     handles, labels = ax.get_legend_handles_labels()
     if handles:
         ax.legend(handles[::-1], labels[::-1], frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import nn
 
+from ffnmem.models.turns import Turns
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 PROMPT = "The Eiffel Tower is in the city of"
@@ -257,6 +259,7 @@ def added(model: Any, layer: int, part: str, written: torch.Tensor) -> torch.Ten
 
 
 def hook_count(module: nn.Module) -> int:
-    """All hooks on a module and below it."""
+    """All hooks on a module and below it, but for those that see whose turn a model is, which stay."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return sum(len(getattr(part, kind)) for part in module.modules() for kind in kinds)
+    hooks = [hook for part in module.modules() for kind in kinds for hook in getattr(part, kind).values()]
+    return sum(not isinstance(getattr(hook, "__self__", None), Turns) for hook in hooks)

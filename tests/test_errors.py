@@ -22,6 +22,7 @@ TREE = {
     errors.ModelNotFoundError: FileNotFoundError,
     errors.UnsupportedModelError: ValueError,
     errors.HookError: RuntimeError,
+    errors.BusyError: RuntimeError,
     errors.FileError: OSError,
     errors.WorkerError: RuntimeError,
     errors.MissingExtraError: ImportError,

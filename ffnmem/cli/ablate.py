@@ -30,6 +30,7 @@ from .project import read_neurons
 from .tables import (
     ADDS,
     TAKES,
+    captioned,
     console,
     decimals,
     explain_negatives,
@@ -127,8 +128,10 @@ def ablate(
       ffnmem ablate "The capital of France is" --attribution paths
       ffnmem ablate "The capital of France is" --top 64 --plot effects.png
 
-    --csv has layer, neuron, coefficient, direct, logit (the total effect), probability, loss, and with integrated
-    gradients attribution. Positive ones add to the answer; loss is what the neuron saves. --json has these and more.
+    --csv has layer, neuron, coefficient (at the answer), direct, logit (the total effect), probability, loss,
+    peak_position and peak (where the neuron fires most, and how strongly, which is what the table shows), and with
+    integrated gradients attribution. Positive ones add to the answer; loss is what the neuron saves. --json has these
+    and more.
     """
     path = None if plot is None else check_figure(plot)
     asked = read_neurons(neurons) if neurons else None
@@ -211,23 +214,26 @@ def agreement(found: Ablation) -> str:
 def effect_table(model: Model, found: Ablation, table: pd.DataFrame) -> Table:
     """One row a neuron: the effects, and the tokens that its value promotes."""
     last = "attribution" if "attribution" in table else "loss"  # both would leave no room for tokens
-    numbers = ["coefficient", "direct", "total", "probability", last]
+    numbers = ["coefficient", "at", "direct", "total", "probability", last]
     result = plain_table("neuron", *numbers, PROMOTES, left=["neuron"], wraps=[PROMOTES])
     tokens = promoted(model, table, PROMOTED)
-    places = {name: decimals(table[name]) for name in ("coefficient", last)}
+    places = {name: decimals(table[name]) for name in ("peak", last)}
     logits = decimals([*table["direct"], *table["logit"]])
     named = [found.target, *([] if found.foil is None else [found.foil])]
     for row in table.to_dict("records"):
         result.add_row(
             f"{row['layer']}.{row['neuron']}",
-            number(row["coefficient"], places["coefficient"]),
+            number(row["peak"], places["peak"]),
+            str(row["peak_position"]),
             signed(row["direct"], logits),
             signed(row["logit"], logits),
             change_in_percent(row["probability"]),
             number(row[last], places[last], sign=True),
             token_line(tokens[row["layer"], row["neuron"]], named),
         )
-    explain_negatives(result, table["coefficient"])
+    explain_negatives(result, table["peak"])
+    notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
+    captioned(result, "; ".join([*notes, *([] if result.caption is None else [str(result.caption)])]))
     return result
 
 

@@ -105,14 +105,16 @@ def intervene(
     """Change coefficients of neurons and see what the model says next, before and after.
 
     PROMPT is a text. Neurons are changed at every position of it, and at every token generated, unless --at says
-    where. With --generate, the text goes on both ways.
+    where. With --generate, the text goes on both ways. What a model knows of a subject hangs on many neurons: of one
+    that is set to 0 little shows. The first example removes all of layer 0 at the subject.
 
     \b
     Examples
-      ffnmem intervene "The Eiffel Tower is located in the city of" --set 5.349=0
-      ffnmem intervene "The capital of France is" --set 4.all=0 --scale 5.171=-2
       ffnmem intervene "The Eiffel Tower is located in the city of" \\
-          --add 5.349=-8 --at -1 --generate 8
+          --set 0.all=0 --at 2 --at 3
+      ffnmem intervene "The capital of France is" \\
+          --scale 0.895=-2,1.594=-2,4.163=-2 --at 4
+      ffnmem intervene "The capital of France is" --set 1.all=0 --generate 8
 
     --csv has token, token_id, before, after (probabilities), change, rank_before, rank_after, logit_before,
     logit_after. --json has these and the continuations.

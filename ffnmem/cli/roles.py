@@ -96,7 +96,7 @@ def roles(
     cosines between value and vocabulary), partition neurons split the vocabulary (their variance), entropy neurons
     write where no logit moves; strengthening and weakening neurons write along, or against, what they read. With a
     store also: dead, position, token-frequency and token-detector neurons (a gated neuron fires where its gate is
-    open). A neuron counts once, for the first that applies; the help of fm.roles has every rule and its source.
+    open). A neuron counts for every role that applies to it; the help of fm.roles has every rule and its source.
 
     \b
     Examples
@@ -104,8 +104,9 @@ def roles(
       ffnmem roles --store runs/atlas --plot roles.png
       ffnmem roles --layer -1 --role partition --top 20 --json
 
-    --json has the counts by layer, the clearest neurons of each role, the thresholds and the provenance. --csv has one
-    row a neuron with all roles and statistics; with --role only those of that role, the clearest first.
+    --json has the counts by layer (applies: of every role that applies, as the table; layers: of a neuron's first role
+    alone), the clearest neurons of each role, the thresholds and the provenance. --csv has one row a neuron with all
+    roles and statistics; with --role only those of that role, the clearest first.
     """
     from ..scanning import open_store
 
@@ -167,18 +168,18 @@ def print_roles(model: Model, frame: pd.DataFrame, listed: pd.DataFrame) -> None
 
 
 def count_tables(frame: pd.DataFrame, width: int) -> Iterator[Table]:
-    """How many neurons of each layer have each role as their first, as many layers a table as the width allows."""
+    """How many neurons each role applies to by layer, as many layers a table as the width allows."""
     from ..semantics.role_rules import NONE
-    from ..semantics.roles import role_counts
+    from ..semantics.roles import APPLIES, role_counts
 
-    counts = role_counts(frame)
+    counts = role_counts(frame, flags=True)
     names = [name for name in counts.columns if name != "layer"]
     shown = [name for name in names if counts[name].any() or name == NONE]
     absent = [name for name in names if name not in shown]
     at_once = max(1, (width - NAME_WIDTH - COUNT_WIDTH) // COUNT_WIDTH)
     for start in range(0, len(counts), at_once):
         part = counts.iloc[start : start + at_once]
-        title = "neurons of each role by layer" if start == 0 else ""
+        title = APPLIES if start == 0 else ""
         table = plain_table("role", *map(str, part["layer"]), "all", left=["role"], title=title)
         for name in shown:
             table.add_row(name, *(f"{count:,}" if count else "" for count in part[name]), f"{counts[name].sum():,}")

@@ -54,8 +54,17 @@ def heading(found: Trace) -> dict[str, RenderableType]:
             f"   {probability(found.clean)} clean, {probability(found.corrupted)} with noise on the subject (*)",
             "default",
         ),
-        "noise": Text(f"standard deviation {found.noise:.3g}, {len(found.samples)} samples"),
+        "noise": Text(noise_line(found)),
     }
+
+
+def noise_line(found: Trace) -> str:
+    """How much noise, what that was taken from, and which."""
+    source = dict(found.provenance.settings).get("noise_from")
+    return (
+        f"standard deviation {found.noise:.3g}{f' ({source})' if source else ''}, {len(found.samples)} samples, "
+        f"seed {found.seed}"
+    )
 
 
 def trace_table(found: Trace, kind: str) -> Table:

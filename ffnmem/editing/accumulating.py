@@ -24,6 +24,7 @@ from ..files import check_destination
 from ..folders import LOCK, Kind, claimed, locked, remove_files
 from ..models import Model
 from ..models.bare_body import BareBody, check_same
+from ..models.turns import in_turn
 from ..scanning.passes import CHECKPOINT_SECONDS
 from ..scanning.settings import BATCH_TOKENS
 from .moments import Part, SecondMoment
@@ -40,6 +41,7 @@ PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=
 
 
 @public
+@in_turn
 def second_moment(
     model: Model,
     corpus: Any,

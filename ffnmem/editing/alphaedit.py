@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit
 from .joint import Form, joint_edit, keys_of, layer_range
 from .moments import NULL
@@ -26,6 +27,7 @@ PENALTY = 10.0  # the published program's
 
 
 @public
+@in_turn
 def alphaedit(
     model: Model,
     facts: Fact | Iterable[Fact],

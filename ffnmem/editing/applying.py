@@ -155,11 +155,25 @@ def apply(edit: Edit, model: Model) -> None:
         edit: made for this model, without edits or with those that it has now.
         model: which.
 
+    It stays for every thread and context, until :func:`revert`.
+
     Raises:
         InputError: applied already, by itself or in a sum, or acting as hooks; weights that something else changed
-            meanwhile; values too large for the model's dtype. ModelError: an edit of another model. Nothing is changed
+            meanwhile; values too large for the model's dtype. ModelError: an edit of another model. BusyError: another
+            thread or context is inside a block of this model, or in the middle of something with it. Nothing is changed
             then.
     """
+    with model.turns.changing(f"applying {edit.title}", changed_by(edit, model)):
+        write(edit, model)
+
+
+def changed_by(edit: Edit, model: Model) -> list[nn.Module]:
+    """The modules whose weights an edit changes."""
+    return [model.ffn[layer].project_out for layer in edit.layers if 0 <= layer < model.n_layers]
+
+
+def write(edit: Edit, model: Model) -> None:
+    """:func:`apply`, for who has the model's turn."""
     ledger = ledger_of(model)
     check_absent(edit, model)
     ledger.check_untouched()
@@ -180,8 +194,15 @@ def revert(edit: Edit, model: Model) -> None:
         edit: one that is applied, or its like from a file.
         model: which.
 
-    Raises: InputError: not applied, or values that something else changed meanwhile; nothing is changed then.
+    Raises: InputError: not applied, or values that something else changed meanwhile; nothing is changed then. BusyError
+        as :func:`apply`.
     """
+    with model.turns.changing(f"reverting {edit.title}", changed_by(edit, model)):
+        erase(edit, model)
+
+
+def erase(edit: Edit, model: Model) -> None:
+    """:func:`revert`, for who has the model's turn."""
     ledger = ledger_of(model)
     place = ledger.find(edit)
     if place is None:
@@ -196,14 +217,21 @@ def revert(edit: Edit, model: Model) -> None:
 def applied(edit: Edit, model: Model) -> Iterator[Model]:
     """A block in which a model has an edit; after it the edit is reverted, unless the block did that itself.
 
+    The block belongs to the context that opened it, as one of :func:`ffnmem.intervene` does: other threads and contexts
+    that run the model, or read it through ffnmem, are refused while it is open.
+
     Raises: as :func:`apply` and :func:`revert`.
     """
-    apply(edit, model)
-    try:
+    with model.turns.changing(f"edit {edit.digest} ({edit.title}) applied", changed_by(edit, model)) as undo:
+        check_absent(edit, model)  # or leaving the block would take out what somebody else put in
+        undo.callback(erase_if_there, edit, model)
+        write(edit, model)
         yield model
-    finally:
-        if ledger_of(model).find(edit) is not None:
-            revert(edit, model)
+
+
+def erase_if_there(edit: Edit, model: Model) -> None:
+    if ledger_of(model).find(edit) is not None:
+        erase(edit, model)
 
 
 @contextmanager
@@ -212,16 +240,21 @@ def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
 
     Raises: as :func:`apply` and :func:`revert`.
     """
-    ledger = ledger_of(model)
-    before = ledger.active
-    if (ledger.find(edit) is not None) == present:
+    before = ledger_of(model).active
+    if (ledger_of(model).find(edit) is not None) == present:
         yield
         return
-    (apply if present else revert)(edit, model)
-    try:
+    words = f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
+    with model.turns.changing(words, changed_by(edit, model)) as undo:
+        undo.callback(put_back, model, before)
+        (write if present else erase)(edit, model)
         yield
-    finally:
-        ledger = ledger_of(model)
+
+
+def put_back(model: Model, before: tuple[Edit, ...]) -> None:
+    """Give a model the edits that it had ``before`` again."""
+    ledger = ledger_of(model)
+    if ledger.active != before:
         ledger.become(before)
         ledger.settle()
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..arguments import public
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
+from ..models.turns import in_turn
 
 PLAIN = "{}"
 TOP = 5  # likeliest tokens to sample from
@@ -18,6 +19,7 @@ LENGTHS = (5, 10)
 
 
 @public
+@in_turn
 def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGTHS, seed: int = 0) -> tuple[str, ...]:
     """``"{}"`` and ``n`` beginnings of text that the model itself writes, each as ``"TEXT. {}"``.
 

@@ -18,6 +18,7 @@ from ..corpus import Batch
 from ..corpus.batching import PAD, grouped
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning.settings import BATCH_TOKENS
 from .accumulating import CORPUS, Pass, Reader, packed_corpus
 from .moments import RIDGE, Part, SecondMoment
@@ -31,6 +32,7 @@ MULTIPLES = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of d_mlp, the default count
 
 
 @public
+@in_turn
 def convergence(
     model: Model,
     corpus: Any,

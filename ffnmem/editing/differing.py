@@ -19,6 +19,7 @@ from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models import Model
 from ..models.final_norm import FinalNorm, at_least_float32
+from ..models.turns import in_turn
 from ..models.writes import pulled_through
 from ..provenance import Provenance
 from ..token_text import page_text
@@ -114,6 +115,7 @@ class EditDiff:
         )
 
 
+@in_turn
 def diff(
     edit: Edit,
     model: Model,

@@ -9,6 +9,7 @@ from ..arguments import public
 from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit
 from .joint import Form, joint_edit
 from .moments import RIDGE
@@ -18,6 +19,7 @@ from .spreading import emmet_left
 
 
 @public
+@in_turn
 def emmet(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -12,16 +12,19 @@ from torch import Tensor, nn
 
 from ..errors import InputError, UnsupportedModelError, listed
 from ..files import appearing, check_new_folder, readable, write_whole
+from ..hooks import listening
 from ..models import Model
 from ..models.bare_body import AGREE, HALF, Plain, twin
 from ..models.sources import is_cached, locate, quiet
 from ..models.tokenizers import open_tokenizer
+from ..models.turns import in_turn
 from .applying import check_fits, with_edit
 from .edit import Edit
 
 PROBE = 8  # tokens
 
 
+@in_turn
 def export(edit: Edit, model: Model, folder: str | Path) -> Path:
     """Write a model with an edit as a plain Hugging Face checkpoint, which ``transformers`` loads like any other.
 
@@ -85,11 +88,8 @@ def check_same_logits(network: Any, model: Model) -> None:
     """Raise UnsupportedModelError where the network is another model: a bias of its own, norms folded into weights."""
     tokens = torch.arange(min(PROBE, model.d_vocab), device=model.device).unsqueeze(0)
     final: list[Tensor] = []
-    handle = model.layout.final_norm.register_forward_hook(lambda _m, _args, out: final.append(out.detach()))
-    try:
+    with listening(outputs=[(model.layout.final_norm, lambda out: final.append(out.detach()))]):
         model.body(tokens)
-    finally:
-        handle.remove()
     with torch.no_grad():
         found = network(input_ids=tokens, use_cache=False).logits
     expected = model.logits_of(final[0])
@@ -101,6 +101,7 @@ def check_same_logits(network: Any, model: Model) -> None:
         )
 
 
+@in_turn
 def export_lora(edit: Edit, model: Model, folder: str | Path) -> Path:
     """Write an edit as a PEFT adapter (LoRA) on the down projections of its layers.
 

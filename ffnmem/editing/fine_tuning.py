@@ -14,6 +14,7 @@ from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models import Model
 from ..models.replaying import Replay
+from ..models.turns import in_turn
 from .adam import Adam
 from .edit import Edit, LayerChange
 from .preparing import Plan, Progress, check_change, finished, make_plan, numbers_of, one_or_all, weight_norm
@@ -25,6 +26,7 @@ RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
 
 
 @public
+@in_turn
 def ft_l(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -9,6 +9,7 @@ from ..arguments import public
 from ..errors import InputError
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit
 from .joint import Form, joint_edit, layer_range
 from .moments import RIDGE
@@ -21,6 +22,7 @@ SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other mode
 
 
 @public
+@in_turn
 def memit(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -13,6 +13,7 @@ from ..facts import Fact
 from ..facts.asking import target_ids
 from ..interventions import knowledge_neurons
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit, LayerChange
 from .preparing import Plan, Progress, check_change, finished, make_plan, one_or_all
 from .requests import Request
@@ -21,6 +22,7 @@ NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron autho
 
 
 @public
+@in_turn
 def knowledge_neuron(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -136,20 +136,22 @@ def hooked(edit: Edit, model: Model) -> Iterator[Model]:
     """A block in which hooks on a model write what an edit would, in every pass, its weights untouched.
 
     All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and
-    attribution, which reads values off the weights, does not add up there: that is for :meth:`Edit.applied`.
+    attribution, which reads values off the weights, does not add up there: that is for :meth:`Edit.applied`. The block
+    belongs to the context that opened it, as one of :func:`ffnmem.intervene` does: other threads are refused.
 
     Args:
         edit: made for this model, without edits or with those that it has now.
         model: which.
 
     Raises: ModelError: an edit of another model. InputError: one that is applied, or acts as hooks, already.
+        BusyError: another thread or context is inside a block of this model, or in the middle of something with it.
     """
     check_absent(edit, model)
     check_fits(edit, model)
-    with ExitStack() as stack:
-        for change in edit.changes:
-            module = model.ffn[change.layer].project_out
+    changed = {model.ffn[change.layer].project_out: change for change in edit.changes}
+    with model.turns.changing(f"edit {edit.digest} ({edit.title}) as hooks", changed) as undo:
+        for module, change in changed.items():
             hook = EditHook(edit, change, model.ffn[change.layer].values)
-            stack.callback(module.register_forward_hook(hook).remove)
-            stack.callback(module.register_forward_pre_hook(EditMark(edit)).remove)
+            undo.callback(module.register_forward_hook(hook).remove)
+            undo.callback(module.register_forward_pre_hook(EditMark(edit)).remove)
         yield model

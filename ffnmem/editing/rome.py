@@ -11,6 +11,7 @@ from ..arguments import public
 from ..errors import check_choice
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .edit import Edit, LayerChange
 from .moments import RIDGE
 from .preparing import (
@@ -33,6 +34,7 @@ KEYS = ("consistent", "original")
 
 
 @public
+@in_turn
 def rome(
     model: Model,
     facts: Fact | Iterable[Fact],

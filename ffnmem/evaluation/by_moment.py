@@ -17,6 +17,7 @@ from ..editing.settings import Settings
 from ..errors import InputError, check_choice
 from ..facts import Fact
 from ..models import Model
+from ..models.turns import in_turn
 from .asking import make_case
 from .bootstrap import summarised
 from .measuring import measure, said
@@ -26,6 +27,7 @@ NOT_HERE = ("texts", "generation")
 
 
 @public
+@in_turn
 def edit_quality(
     model: Model,
     facts: Fact | Iterable[Fact],

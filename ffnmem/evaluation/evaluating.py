@@ -21,6 +21,7 @@ from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
+from ..models.turns import in_turn
 from .asking import Case, make_case
 from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
 from .measuring import measure, said
@@ -36,6 +37,7 @@ Progress = Callable[[int, int], None]
 
 
 @public
+@in_turn
 def evaluate(
     model: Model,
     facts: Fact | Iterable[Fact],

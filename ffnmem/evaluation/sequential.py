@@ -12,7 +12,7 @@ import torch
 
 from ..arguments import public
 from ..attribution import plain_records
-from ..editing.applying import ledger_of
+from ..editing.applying import put_back
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
 from ..editing.showing import plain
@@ -21,6 +21,7 @@ from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from ..token_text import printable
 from .asking import Case
@@ -100,6 +101,7 @@ class Decay:
 
 
 @public
+@in_turn
 def sequential(
     model: Model,
     facts: Iterable[Fact],
@@ -178,13 +180,9 @@ def checkpoints(at: Sequence[int] | None, facts: int) -> list[int]:
 @contextmanager
 def restored(model: Model) -> Iterator[None]:
     """A block after which the model has the edits that it has now, and no others."""
-    before = tuple(model.edits)
-    try:
+    with model.turns.changing("a sequence of edits") as undo:
+        undo.callback(put_back, model, tuple(model.edits))
         yield
-    finally:
-        ledger = ledger_of(model)
-        ledger.become(before)
-        ledger.settle()
 
 
 class Run:

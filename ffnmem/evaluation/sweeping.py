@@ -17,6 +17,7 @@ from ..facts import Fact
 from ..facts.fact import as_facts
 from ..files import user_path
 from ..models import Model
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from .editors import OwnEditor
 from .evaluating import evaluate
@@ -99,6 +100,7 @@ class Sweep:
 
 
 @public
+@in_turn
 def layer_sweep(
     model: Model,
     facts: Fact | Iterable[Fact],

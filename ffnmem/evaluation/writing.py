@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -137,9 +137,13 @@ def hooked(model: Model, rows: Rows | None) -> Iterator[None]:
 
         return add
 
-    with ExitStack() as stack:
-        for layer in rows.stacks if rows is not None else ():
-            stack.callback(model.ffn[layer].project_out.register_forward_hook(hook(layer)).remove)
+    if rows is None:
+        yield
+        return
+    changed = {model.ffn[layer].project_out: layer for layer in rows.stacks}
+    with model.turns.changing("the edits whose texts are written", changed) as undo:
+        for module, layer in changed.items():
+            undo.callback(module.register_forward_hook(hook(layer)).remove)
         yield
 
 

@@ -14,6 +14,7 @@ from ..errors import InputError, check_choice
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from ..token_text import page_text, printable
 from .asking import target_ids
@@ -66,6 +67,7 @@ class Known:
 
 
 @public
+@in_turn
 def filter_known(
     model: Model,
     facts: Fact | Iterable[Fact],

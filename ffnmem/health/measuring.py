@@ -20,6 +20,7 @@ from ..errors import InputError, check_seed
 from ..ffn.activations import activation
 from ..models import Model
 from ..models.norms import at_least_float32
+from ..models.turns import in_turn
 from ..scanning.settings import BATCH_TOKENS
 from ..semantics.reading import Page
 from .backward import Passes, answering, scored_places
@@ -34,6 +35,7 @@ TOKENS = 20_000
 
 
 @public
+@in_turn
 def neuron_health(
     model: Model,
     texts: Any,

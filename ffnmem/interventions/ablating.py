@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..arguments import public
@@ -16,6 +16,7 @@ from ..captures import Capture
 from ..contributions import Target, attribute
 from ..errors import InputError, check_choice, check_count
 from ..models.final_norm import at_least_float32
+from ..models.turns import in_turn
 from ..paths import attribute_paths
 from .ablation import COLUMNS, Ablation
 from .changes import Change, Mean, Set, as_change
@@ -28,6 +29,7 @@ CHOSEN_BY = ("direct", "paths")
 
 
 @public
+@in_turn
 def ablate(
     capture: Capture,
     target: Target = None,
@@ -177,11 +179,13 @@ def effects(
     batch: int,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, Float[np.ndarray, " n"]]:
-    """Coefficient, direct effect, and the ablated logit and log-probability of each neuron, in float64."""
+    """Coefficient, direct effect, the ablated logit and log-probability of each neuron, in float64; and its peak."""
     restart = asked.restart
     first = 0 if cells is None else cells[0]
     direction = asked.directions()
-    parts: dict[str, list[Tensor]] = {"coefficient": [], "direct": [], "logit": [], "log": []}
+    names = ("coefficient", "direct", "logit", "log", "peak_position", "peak")
+    parts: dict[str, list[Tensor]] = {name: [] for name in names}
+    places = peak_places(asked, cells)
     differences: dict[int, Tensor] = {}
     with torch.no_grad():
         for begin in range(0, len(neurons), batch):
@@ -195,6 +199,10 @@ def effects(
             final = restart.finish([layer for layer, _ in some], outputs)
             logit, log = asked.scores(final)
             parts["coefficient"].append(torch.stack([asked.coefficients(layer)[neuron] for layer, neuron in some]))
+            firings = torch.stack([restart.coefficients[layer][places, neuron] for layer, neuron in some])
+            highest = firings.abs().argmax(dim=1)
+            parts["peak_position"].append(places[highest])
+            parts["peak"].append(firings.gather(1, highest.unsqueeze(1)).squeeze(1))
             directions = torch.stack([direction[layer] for layer, _ in some])
             parts["direct"].append(-at_least_float32(delta[:, -1]) * (at_least_float32(values) * directions).sum(-1))
             parts["logit"].append(logit)
@@ -202,6 +210,13 @@ def effects(
             if progress is not None:
                 progress(begin + len(some), len(neurons))
     return {name: torch.cat(tensors).double().cpu().numpy() for name, tensors in parts.items()}
+
+
+def peak_places(asked: Question, cells: tuple[int, ...] | None) -> Int[Tensor, " some"]:
+    """Positions where neurons are removed and a token of the text stands; all of them where none does."""
+    every = range(asked.position + 1) if cells is None else cells
+    content = asked.capture.content[asked.row].tolist()
+    return torch.tensor([p for p in every if content[p]] or list(every), device=asked.model.device)
 
 
 def difference(
@@ -234,6 +249,8 @@ def effect_frame(
             "logit": logit - found["logit"],
             "probability": np.exp(log) - np.exp(found["log"]),
             "loss": log - found["log"],
+            "peak_position": found["peak_position"].astype(np.int64),
+            "peak": found["peak"],
         },
         columns=list(COLUMNS),
     )

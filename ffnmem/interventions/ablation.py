@@ -11,7 +11,7 @@ from ..arguments import public
 from ..attribution import plain_records
 from ..provenance import Provenance
 
-COLUMNS = ("layer", "neuron", "coefficient", "direct", "logit", "probability", "loss")
+COLUMNS = ("layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak")
 
 
 @public
@@ -25,7 +25,9 @@ class Ablation:
     Attributes:
         neurons: one row a neuron, largest \\|logit\\| first: ``layer``, ``neuron``, ``coefficient`` (at the answer's
             position), ``direct`` (what it adds to the logit by itself, all else frozen), ``logit`` (what it adds in
-            all, through every later layer and position), ``probability``, ``loss`` (in nats).
+            all, through every later layer and position), ``probability``, ``loss`` (in nats), ``peak_position`` and
+            ``peak``: where among the tokens at which it was removed its coefficient is largest, and that coefficient. A
+            neuron that writes at the subject for attention to read does not fire at the answer.
         logit, probability, loss: of the target in the clean pass; the logit minus the foil's if there is one.
         target, target_id, foil, foil_id: tokens, as text and as ids.
         position: where the answer is read; positions: where neurons were removed, None for every one of the prompt.

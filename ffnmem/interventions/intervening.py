@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -31,6 +31,12 @@ def intervene(
     and generation by the bridge or by Hugging Face, with or without a cache. What runs the layers by themselves (a
     scan, :func:`ffnmem.ablate`) refuses to run inside. Blocks nest; an inner one acts on what the outer one left.
 
+    The block belongs to the thread and context that opened it. What runs inside that context sees the change: nested
+    calls, ``asyncio.to_thread``, ``contextvars.copy_context().run`` in another thread. Any other thread or context that
+    runs the model, or reads it through ffnmem, is refused by BusyError while the block is open, so none gets other
+    numbers unawares; to work beside it, load a model of its own. The block does not begin while another thread is in
+    the middle of a pass or inside a block of this model. Threads that only read go side by side.
+
     Args:
         model: from :func:`ffnmem.load`.
         interventions: ``{(layer, neuron): what}``; a neuron of None is every neuron of that layer, and one named beside
@@ -45,7 +51,8 @@ def intervene(
     Raises:
         InputError: nothing to do, a neuron named twice, no finite number, a source of another model, another number of
             rows than a batch has. OutOfRangeError: no such layer, neuron or position; a position that no pass inside
-            the block reached is named at its end. HookError: a pass whose positions cannot be told.
+            the block reached is named at its end. HookError: a pass whose positions cannot be told. BusyError: another
+            thread or context is inside a block of this model, or in the middle of something with it.
     """
     plan = make_plan(model, interventions)
     return intervening(model, plan, choose_positions(model, positions))
@@ -72,11 +79,11 @@ def intervening(model: Model, plan: Plan, positions: tuple[int, ...] | None) -> 
     """The hooks of an intervention, gone after the block whatever happens in it."""
     reader = Reader(model)
     active = Active(model, plan, positions, reader)
-    with ExitStack() as stack:
-        stack.enter_context(reader.following())
-        for layer, change in plan.layers.items():
-            handle = model.ffn[layer].project_out.register_forward_pre_hook(CoefficientHook(active, change))
-            stack.callback(handle.remove)
+    changed = {model.ffn[layer].project_out: change for layer, change in plan.layers.items()}
+    with model.turns.changing(f"intervene ({active})", changed) as undo:
+        undo.enter_context(reader.following())
+        for module, change in changed.items():
+            undo.callback(module.register_forward_pre_hook(CoefficientHook(active, change)).remove)
         yield
     active.check_reached()
 
@@ -86,10 +93,11 @@ class Active:
 
     def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None, reader: Reader) -> None:
         self.model, self.plan, self.positions, self.reader = model, plan, positions, reader
+        # Threads inside the block may run at the same time: sets and dicts are only added to, and known is one value.
         self.reached: set[int] = set()
-        self.longest = 0
+        self.lengths: set[int] = set()
         self.known: tuple[Reading, Bool[Tensor, "batch pos"] | None] | None = None
-        self.random: dict[int, list[Float[np.ndarray, " n_ctx"]]] = {}
+        self.random: dict[tuple[int, int], Float[np.ndarray, " n_ctx"]] = {}
 
     def __str__(self) -> str:
         where = "" if self.positions is None else f" at position {listed(self.positions)}"
@@ -97,18 +105,19 @@ class Active:
 
     def cells(self, reading: Reading) -> Bool[Tensor, "batch pos"] | None:
         """Which cells of a pass to change; worked out once for all layers. None is all."""
-        if self.known is None or self.known[0] is not reading:
+        known = self.known
+        if known is None or known[0] is not reading:
             batch = len(reading.positions)
             if self.plan.rows not in (None, batch):
                 raise InputError(
                     f"the batch has {batch} row{'s' * (batch > 1)}, but interventions were given for {self.plan.rows}"
                 )
-            self.known = (reading, None if self.positions is None else self.chosen(reading, self.positions))
-        return self.known[1]
+            known = self.known = (reading, None if self.positions is None else self.chosen(reading, self.positions))
+        return known[1]
 
     def chosen(self, reading: Reading, positions: tuple[int, ...]) -> Bool[Tensor, "batch pos"]:
         found = torch.zeros(reading.positions.shape, dtype=torch.bool, device=reading.positions.device)
-        self.longest = max(self.longest, int(reading.positions.max()) + 1)
+        self.lengths.add(int(reading.positions.max()) + 1)
         for position in positions:
             if position >= 0:
                 here = reading.positions == position
@@ -131,18 +140,20 @@ class Active:
         """A random number in [0, 1) for each cell of the pass, a function of the seed, the row and the position."""
         assert self.reader.current is not None
         positions = self.reader.current.positions
-        rows = self.random.setdefault(seed, [])
-        for row in range(len(rows), len(positions)):
-            rows.append(np.random.default_rng([seed, row]).random(self.model.n_ctx))
-        table = torch.tensor(np.stack(rows[: len(positions)]), device=positions.device)
+        rows = [(seed, row) for row in range(len(positions))]
+        for key in rows:
+            if key not in self.random:
+                self.random[key] = np.random.default_rng(key).random(self.model.n_ctx)
+        table = torch.tensor(np.stack([self.random[key] for key in rows]), device=positions.device)
         return table.gather(1, positions.clamp(0, self.model.n_ctx - 1))
 
     def check_reached(self) -> None:
         """Raise OutOfRangeError naming positions that no pass reached: nothing was changed there."""
         missed = [p for p in self.positions or () if p not in self.reached]
-        if missed and self.reader.passes:
+        if missed and self.reader.ran:
+            longest = max(self.lengths, default=0)
             raise OutOfRangeError(
-                f"position {listed(missed)} was never reached: the longest text in the block had {self.longest} tokens"
+                f"position {listed(missed)} was never reached: the longest text in the block had {longest} tokens"
             )
 
 

@@ -21,6 +21,7 @@ from ..contributions import Target
 from ..errors import InputError, check_count
 from ..facts import Fact
 from ..models.final_norm import at_least_float32
+from ..models.turns import Turns, in_turn
 from ..provenance import Provenance
 from .clean import Question, ask
 
@@ -103,6 +104,12 @@ class KnowledgeNeurons:
         """The largest \\|sum − expected\\| of a layer, in probability: what the steps miss of the integral."""
         return float(self.layers["error"].max())
 
+    @property
+    def turns(self) -> Turns:
+        """Of its model."""
+        return self.capture.turns
+
+    @in_turn
     def refine(self, prompts: Fact | Iterable[str], share: float = SHARE) -> pd.DataFrame:
         """Ask the same in other words, and count in how many prompts a neuron passes the threshold.
 
@@ -180,6 +187,7 @@ class KnowledgeNeurons:
 
 
 @public
+@in_turn
 def knowledge_neurons(
     capture: Capture,
     target: Target = None,

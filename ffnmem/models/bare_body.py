@@ -187,8 +187,10 @@ class Plain:
 def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
     """A plain Hugging Face model around a bridge's weights, and the attention that it uses.
 
-    Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here.
+    Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here;
+    BusyError, as every pass through it does, while another thread or context changes it.
     """
+    model.turns.check()
     if model.interventions:
         raise UnsupportedModelError(
             f"{model.name} is under an intervention ({listed(model.interventions, 3)}), which its layers by themselves "
@@ -218,6 +220,7 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
         plain = Plain(model, network)
         for block in model.layout.blocks:
             bound_masks(model, plain(block.attention))
+    model.turns.watch(network.base_model)
     return network.eval(), attention
 
 

@@ -16,9 +16,11 @@ from .architectures import DESCRIBED, Architecture
 from .configs import described, read_config, stated_activation
 from .counting import Counted, build_empty, count_loaded, count_module
 from .model import Model
+from .turns import in_turn
 
 
 @public
+@in_turn
 def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     """Where the parameters and the arithmetic of a model are, and what its FFNs are as memories.
 

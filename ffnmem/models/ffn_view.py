@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .turns import check_turn
+
 
 def oriented(module: nn.Module) -> Float[Tensor, "d_in d_out"]:
     """The live weight of a projection as ``[d_in, d_out]``: Conv1D stores it so, Linear stores its transpose."""
@@ -72,7 +74,11 @@ class FFN:
 
     @property
     def values(self) -> Float[Tensor, "d_mlp d_model"]:
-        """Row i is neuron i's value: what it writes into the residual stream, times its coefficient."""
+        """Row i is neuron i's value: what it writes into the residual stream, times its coefficient.
+
+        Raises BusyError while another thread or context changes the model.
+        """
+        check_turn(self.project_out)
         return oriented(self.project_out)
 
     @property
@@ -81,11 +87,11 @@ class FFN:
 
     @property
     def d_mlp(self) -> int:
-        return int(self.values.shape[0])
+        return int(oriented(self.project_out).shape[0])
 
     @property
     def d_model(self) -> int:
-        return int(self.values.shape[1])
+        return int(oriented(self.project_out).shape[1])
 
     def __repr__(self) -> str:
         size = f"d_mlp={self.d_mlp}, d_model={self.d_model}"

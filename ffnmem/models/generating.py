@@ -6,11 +6,15 @@ import math
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from ..errors import InputError, check_count, check_seed
 from .model import Model
+from .turns import in_turn
 
 
+@in_turn
 def generate(
     model: Model, tokens: Sequence[int], new: int, *, temperature: float | None = None, seed: int = 0
 ) -> list[int]:
@@ -38,16 +42,33 @@ def generate(
     if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
         raise InputError(f"temperature must be a number above 0, not {temperature!r}")
     ids = torch.tensor([list(tokens)], device=model.device)
-    how = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature, "top_k": 0}
     end = model.tokenizer.eos_token_id
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []), torch.no_grad():
-        torch.manual_seed(seed)
+    with torch.no_grad():
         found = model.bridge.original_model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=new,
             pad_token_id=end if end is not None else (model.bos_token_id or 0),
             use_cache=True,
-            **how,
+            do_sample=False,
+            logits_processor=[] if temperature is None else [Drawing(temperature, seed, model.device)],
         )
     return [int(i) for i in found[0, len(tokens) :]]
+
+
+class Drawing:
+    """Leaves the likeliest token to be one that was drawn: torch's own random state is every thread's, this is not.
+
+    The tokens are those that Hugging Face's sampling gives after ``torch.manual_seed(seed)``.
+    """
+
+    def __init__(self, temperature: float, seed: int, device: torch.device) -> None:
+        self.temperature = temperature
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def __call__(
+        self, _ids: Int[Tensor, "rows pos"], logits: Float[Tensor, "rows vocab"]
+    ) -> Float[Tensor, "rows vocab"]:
+        probabilities = (logits / self.temperature).softmax(dim=-1)
+        drawn = torch.multinomial(probabilities, 1, generator=self.generator)
+        return torch.full_like(logits, -torch.inf).scatter(1, drawn, 0.0)

@@ -62,6 +62,12 @@ class Layout:
     logit_scale: float = 1.0
     soft_cap: float | None = None
 
+    @property
+    def decoder(self) -> nn.Module | None:
+        """What every way of running the model goes through: the module that holds its token embedding."""
+        held = (m for m in self.body.modules() if any(child is self.embedding for child in m.children()))
+        return next(held, None)
+
     def norm(self, module: nn.Module | None, width: int) -> Norm | None:
         """A norm of this model as it is now, or None for None."""
         if module is None:

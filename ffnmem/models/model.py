@@ -17,6 +17,7 @@ from ..provenance import Provenance
 from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
 from .norms import Norm
+from .turns import turns_of
 
 RUNS_BY = (
     "attention_multiplier",
@@ -40,6 +41,7 @@ class Model:
         prepend_bos: whether texts get the beginning-of-sequence token in front.
         layout: the modules from embedding to unembedding.
         edits: the edits that its weights hold now, in their order; empty for a model as it was loaded.
+        turns: who changes its weights and who reads them at this moment; models around one bridge share it.
     """
 
     def __init__(self, bridge: Any, name: str, prepend_bos: bool | None = None) -> None:
@@ -54,6 +56,7 @@ class Model:
         default = getattr(bridge.cfg, "default_prepend_bos", True)
         self.prepend_bos = bool(default) if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
+        self.turns = turns_of(self.layout)
         self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
@@ -226,8 +229,12 @@ class Model:
         """Twelve hexadecimal digits that change with any weight, its type, or how the weights are put together.
 
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
-        not noticed).
+        not noticed). Raises BusyError while another thread or context changes the model.
         """
+        with self.turns.reading("fingerprint"):
+            return self.hashed()
+
+    def hashed(self) -> str:
         state = self.weight_state()
         if self._fingerprint is None or self._fingerprint[0] != state:
             config = self.bridge.cfg

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,17 +32,36 @@ class Reading:
     lengths: Int[Tensor, " batch"] | None
 
 
+class Here(threading.local):
+    """What a reader knows of one thread: its pass, and of its last prompt how long each row is and how many pads."""
+
+    current: Reading | None = None
+    lengths: Int[Tensor, " batch"] | None = None
+    pads: Int[Tensor, " batch"] | None = None
+
+    def __reduce__(self) -> tuple[type[Here], tuple[()]]:
+        return Here, ()  # with a copy of a model that is followed
+
+
 class Reader:
-    """Follows a model's forward passes; ``current`` is the one that runs, or None."""
+    """Follows a model's forward passes, each thread's by themselves; ``current`` is the one that runs, or None."""
 
     def __init__(self, model: Model) -> None:
         self.name = model.name
-        self.decoder = decoder_of(model)
+        decoder = model.layout.decoder
+        if decoder is None:
+            raise HookError(
+                f"{model.name}: the module that reads tokens was not found, so its passes cannot be followed"
+            )
+        self.decoder = decoder
         self.signature = inspect.signature(self.decoder.forward)
-        self.current: Reading | None = None
-        self.passes = 0
-        self.lengths: Int[Tensor, " batch"] | None = None
-        self.pads: Int[Tensor, " batch"] | None = None
+        self.ran = False
+        self.here = Here()
+
+    @property
+    def current(self) -> Reading | None:
+        """The pass that runs in this thread."""
+        return self.here.current
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -68,36 +88,29 @@ class Reader:
             shape = list(mask.shape)
             raise HookError(f"{self.name}: positions cannot be told from an attention mask of shape {shape}")
         seen = None if mask is None else mask[:, : past + read.shape[1]].bool()
-        self.current = self.reading(read.shape[0], read.shape[1], past, seen, read.device)
-        self.passes += 1
+        self.here.current = self.reading(read.shape[0], read.shape[1], past, seen, read.device)
+        self.ran = True
 
     def reading(
         self, batch: int, columns: int, past: int, mask: Bool[Tensor, "batch seen"] | None, device: torch.device
     ) -> Reading:
         """What a pass over ``columns`` reads after ``past`` cached ones; without a mask all of a prompt counts."""
-        known = self.lengths is not None and len(self.lengths) == batch
+        here = self.here
+        known = here.lengths is not None and len(here.lengths) == batch
         if mask is None:
             if past == 0 or not known:
-                self.pads = torch.zeros(batch, dtype=torch.long, device=device)
-            assert self.pads is not None
-            positions = past + torch.arange(columns, device=device) - self.pads.unsqueeze(-1)
+                here.pads = torch.zeros(batch, dtype=torch.long, device=device)
+            assert here.pads is not None
+            positions = past + torch.arange(columns, device=device) - here.pads.unsqueeze(-1)
             positions = positions.clamp(min=-1)
         else:
             positions = (mask.long().cumsum(-1) - 1).masked_fill(~mask, -1)[:, past:]
         if past == 0:
-            self.lengths = (positions >= 0).sum(-1)
-            self.pads = columns - self.lengths
+            here.lengths = (positions >= 0).sum(-1)
+            here.pads = columns - here.lengths
         elif not known:
-            self.lengths = None
-        return Reading(positions, self.lengths)
+            here.lengths = None
+        return Reading(positions, here.lengths)
 
     def end(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        self.current = None
-
-
-def decoder_of(model: Model) -> nn.Module:
-    """The module that every way of running the model goes through: the one that holds its token embedding."""
-    for module in model.layout.body.modules():
-        if any(child is model.layout.embedding for child in module.children()):
-            return module
-    raise HookError(f"{model.name}: the module that reads tokens was not found, so its passes cannot be followed")
+        self.here.current = None

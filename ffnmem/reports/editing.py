@@ -17,6 +17,7 @@ from ..errors import InputError, check_count
 from ..facts.asking import target_ids
 from ..files import check_destination, write_whole
 from ..models import Model
+from ..models.turns import in_turn
 from ..token_text import visible
 from ..tracing import Trace, trace_fact
 from ..tracing.display import described
@@ -47,6 +48,7 @@ class Moved:
 
 
 @public
+@in_turn
 def edit_report(
     edit: Edit,
     model: Model,

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ..arguments import public
 from ..errors import InputError, check_count
 from ..files import check_destination, replacing, write_whole
+from ..models.turns import in_turn
 from ..scanning.store import Store
 from .cards import Card, card, kinds_shown
 from .markdown import neurons_markdown
@@ -46,6 +47,7 @@ Report = Callable[[int, int], None]
 
 
 @public
+@in_turn
 def neuron_report(
     store: Store,
     neurons: pd.DataFrame | Iterable[Sequence[int]],

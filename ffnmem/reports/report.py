@@ -11,6 +11,7 @@ from ..contributions import attribute
 from ..errors import InputError, check_count
 from ..files import check_destination, write_whole
 from ..models import Model
+from ..models.turns import in_turn
 from ..paths import PathAttribution, attribute_paths
 from .answer import answer, carried
 from .heatmap import heatmap
@@ -21,6 +22,7 @@ FIRINGS = 10  # rows of the table of single firings
 
 
 @public
+@in_turn
 def report(
     model: Model,
     prompt: Prompt,

@@ -9,6 +9,7 @@ from typing import Any
 from ..arguments import public
 from ..errors import check_choice, check_count
 from ..models import Model
+from ..models.turns import in_turn
 from .finishing import fast_tokenizer, finish
 from .jobs import check_shard, most_frequent, packed_corpus, prepared, start
 from .passes import CHECKPOINT_SECONDS, Report
@@ -21,6 +22,7 @@ FREQUENT = 128  # tokens whose mean coefficients are kept
 
 
 @public
+@in_turn
 def scan(
     model: Model,
     source: Any,

@@ -15,6 +15,7 @@ from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
 from ..files import user_folder
 from ..models import Model
+from ..models.turns import in_turn
 from ..token_text import printable
 from .cases import CASES
 from .contexts import Contexts, Window
@@ -330,6 +331,7 @@ class Store:
 
 
 @public
+@in_turn
 def open_store(folder: str | Path, model: Model | None = None) -> Store:
     """Open what a scan wrote.
 

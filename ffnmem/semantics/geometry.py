@@ -16,6 +16,7 @@ from ..arguments import public
 from ..captures import choose_layers
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
+from ..models.turns import in_turn
 from ..provenance import Provenance
 from ..scanning.passes import Report
 from ..token_text import printable
@@ -93,6 +94,7 @@ class Geometry:
 
 
 @public
+@in_turn
 def geometry(
     model: Model,
     *,

@@ -12,6 +12,7 @@ from jaxtyping import Float32, Int64
 from ..arguments import public
 from ..errors import check_choice, check_count, check_seed
 from ..models import Model, load
+from ..models.turns import in_turn
 from ..scanning import Store
 from ..scanning.contexts import Window
 from ..scanning.passes import Report
@@ -128,6 +129,7 @@ class Found:
 
 
 @public
+@in_turn
 def meanings(
     store: Store,
     layer: SupportsIndex,

@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from ..arguments import public
 from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model, load
+from ..models.turns import in_turn
 from ..scanning import Store
 from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
@@ -51,6 +52,7 @@ class Survey:
 
 
 @public
+@in_turn
 def polysemanticity(
     store: Store,
     model: Model | None = None,

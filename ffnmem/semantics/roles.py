@@ -12,6 +12,7 @@ import pandas as pd
 from ..arguments import public
 from ..errors import InputError, check_count
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning.passes import Report
 from ..scanning.store import Store
 from .counting import FiringCounts, count_firings, position_information, token_detection
@@ -22,6 +23,7 @@ from .unembedding import frequency_direction, null_space, read_unembedding, vari
 
 
 @public
+@in_turn
 def roles(
     model: Model,
     store: Store | None = None,
@@ -232,6 +234,10 @@ def firing_statistics(model: Model, store: Store, firing: FiringCounts, threshol
     return pd.concat(frames, ignore_index=True)
 
 
+APPLIES = "neurons that each role applies to, by layer"
+"""The title of counts in which a neuron counts for every role that applies to it, so that they may add up to more."""
+
+
 # -- reading the table -------------------------------------------------------------------------------------------------
 
 
@@ -245,13 +251,14 @@ def role_counts(frame: pd.DataFrame, flags: bool = False) -> pd.DataFrame:
 
     Args:
         frame: of :func:`roles`.
-        flags: count every role that applies, instead of the primary one; then there is no column "none".
+        flags: count every role that applies, as :data:`APPLIES` says, instead of the primary one.
     """
     known = known_roles(frame)
     by_layer = frame.groupby("layer")
     if flags:
         counts = by_layer[[role.column for role in known]].sum().astype(np.int64)
         counts.columns = [role.name for role in known]
+        counts[NONE] = by_layer["role"].agg(lambda role: int((role == NONE).sum()))
         return counts.reset_index()
     counts = by_layer["role"].value_counts().unstack(fill_value=0)
     names = [*(role.name for role in known), NONE]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning import Store
 from ..scanning.passes import Report
 from ..vocabulary import BASES
@@ -54,6 +55,7 @@ TOO_SMALL = "give a corpus with more text, or a longer context"
 SHOWN = 3  # prefixes a key in the table of prefixes
 
 
+@in_turn
 def study(
     model: Model,
     store: Store,

@@ -12,12 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..models import Model
+from ..models.turns import in_turn
 from ..plots import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
 from ..roles_plots import plot_percentiles, plot_roles
 from ..scanning.passes import Report
 from ..scanning.store import Store
 from ..semantics.reading import SEQUENCES
-from ..semantics.roles import known_roles, role_counts, roles, strongest
+from ..semantics.roles import APPLIES, known_roles, role_counts, roles, strongest
 from ..token_text import visible
 from ..vocabulary import project
 from .intervals import share_interval
@@ -40,6 +41,7 @@ EXAMPLES = 10  # neurons of each role
 PROMOTED = 8
 
 
+@in_turn
 def study(
     model: Model,
     store: Store,
@@ -65,7 +67,7 @@ def study(
         basis, kurtosis, partition, io: as in :func:`ffnmem.roles`, whose other thresholds keep their defaults.
 
     Returns:
-        Tables ``summary`` (neurons of each role by layer; a neuron counts for every role that applies), ``signs``
+        Tables ``summary`` (neurons that each role applies to, by layer), ``signs``
         (prediction against suppression), ``statistics`` (quantiles by layer), ``strongest`` (the clearest neurons of
         each role, with what they promote and suppress), ``neurons`` (all); figures ``roles``, ``kurtosis``, ``skew``,
         ``variance``, ``signs``, ``norm_variance``.
@@ -112,8 +114,8 @@ def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[Tabl
         Table(
             "summary",
             summary,
-            "Neurons of each role by layer",
-            "A neuron counts for every role that applies to it. Entropy neurons are looked for in the last layer only.",
+            APPLIES.capitalize(),
+            "A neuron may count for several roles. Entropy neurons are looked for in the last layer only.",
         ),
         Table(
             "signs",
@@ -151,7 +153,12 @@ def figures(
 ) -> tuple[Figure, ...]:
     spread = partial(plot_percentiles, frame)
     return (
-        Figure("roles", "Roles by layer", partial(plot_roles, frame), "Primary roles: each neuron counts once."),
+        Figure(
+            "roles",
+            "First roles by layer",
+            partial(plot_roles, frame),
+            "Each neuron counts once, for the first role that applies to it: fewer than in the summary.",
+        ),
         Figure(
             "kurtosis",
             "Kurtosis of cos(W_U, v) by layer",

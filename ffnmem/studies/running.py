@@ -11,6 +11,7 @@ from ..arguments import public
 from ..errors import FileError, InputError
 from ..folders import claimed
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning import Store, scan
 from ..scanning.passes import Report
 from .study import Study, check_settings, study_module
@@ -20,6 +21,7 @@ EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
 
 
 @public
+@in_turn
 def study(
     name: str,
     model: Model,

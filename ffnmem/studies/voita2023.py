@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 
 from ..models import Model
+from ..models.turns import in_turn
 from ..scanning.passes import Report
 from ..scanning.store import Store
 from ..semantics.counting import (
@@ -50,6 +51,7 @@ SMOOTH = 5  # positions averaged before crossings are counted
 PROMOTED = 8
 
 
+@in_turn
 def study(
     model: Model,
     store: Store,

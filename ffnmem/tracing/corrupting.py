@@ -1,4 +1,4 @@
-"""Noise on the token embeddings of a subject: how much, and which, so that a fact's noise depends on nothing else."""
+"""Noise on the token embeddings of a subject: how much, and which, so that a prompt's depends on nothing else."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from ..facts.asking import Asked, ask_about
 from ..facts.fact import Fact
 from ..models import Model
 from ..models.layout import inner
+from ..models.turns import in_turn
 from .settings import FACTOR
 
 
 @public
+@in_turn
 def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, prepend_bos: bool | None = None) -> float:
     """The standard deviation of the noise that hides the subjects of some facts.
 
@@ -61,23 +63,23 @@ def embed(model: Model, tokens: Int[Tensor, "*pos"]) -> Float[Tensor, "*pos d_em
 
 
 def standard_noise(
-    seed: int, name: str, samples: int, tokens: int, width: int
+    seed: int, text: str, samples: int, tokens: int, width: int
 ) -> Float[Tensor, "samples tokens width"]:
-    """Independent standard normal numbers, in float64, the same for the same seed and name.
+    """Independent standard normal numbers, in float64, the same for the same seed and prompt.
 
-    More samples begin with the same ones; the model's dtype and device do not matter.
+    More samples begin with the same ones; the model's dtype and device do not matter, nor does what a fact is called.
     """
-    digest = int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8])
+    digest = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
     drawn = np.random.default_rng([seed, digest]).standard_normal((samples, tokens, width))
     return torch.from_numpy(drawn)
 
 
 def corrupted(
-    model: Model, asked: Asked, noise: float, samples: int, seed: int, name: str
+    model: Model, asked: Asked, noise: float, samples: int, seed: int
 ) -> Float[Tensor, "rows pos d_embedding"]:
     """Token embeddings of the prompt as it is, in row 0, and with noise on the subject's tokens in ``samples`` more."""
     own = embed(model, torch.tensor([asked.tokens], device=model.device))
     rows = own.repeat(samples + 1, 1, 1)
-    drawn = standard_noise(seed, name, samples, len(asked.subject), own.shape[-1])
+    drawn = standard_noise(seed, asked.text, samples, len(asked.subject), own.shape[-1])
     rows[1:, asked.subject.start : asked.subject.stop] += (noise * drawn).to(own)
     return rows

@@ -31,7 +31,7 @@ class Trace:
         clean: the answer's probability in the clean run; samples: in each corrupted run.
         answer, answer_id: the model's likeliest token, of which all this is the probability.
         text: the prompt; tokens: its tokens; subject: the positions of the subject's.
-        fact: the fact's id, or the prompt where it has none; with the seed it makes the noise.
+        fact: the fact's id, or the prompt where it has none.
         window: how many layers a cell of ``"ffn"`` and ``"attention"`` restores.
         noise: the standard deviation of the noise.
         seed: as given.

@@ -16,10 +16,11 @@ from ..facts.fact import Fact, as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
+from ..models.turns import in_turn
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
-from .saving import kept, kept_noise
-from .settings import KINDS, SAMPLES, Settings, check_kinds, check_noise, check_window
+from .saving import kept_noise
+from .settings import GIVEN, KINDS, OWN, SAMPLES, Settings, check_kinds, check_noise, check_window, of_all
 from .trace import Trace
 from .traces import Traces
 
@@ -29,6 +30,7 @@ Progress = Callable[[int, int], None]
 
 
 @public
+@in_turn
 def trace_fact(
     model: Model,
     fact: Fact | str,
@@ -58,7 +60,7 @@ def trace_fact(
         samples: corrupted runs.
         noise: standard deviation of the Gaussian noise on the subject's token embeddings; default three times that
             of these embeddings. :func:`noise_scale` takes it over many facts.
-        seed: of the noise, which further depends on the fact's id (else the prompt) and on nothing else.
+        seed: of the noise, which further depends on the prompt's text (with its subject) and on nothing else.
         severed: ``"ffn"`` or ``"attention"`` for another kind, ``"severed_ffn"`` or ``"severed_attention"``: the state
             is restored, and in all later layers that part writes at this position what it wrote in the corrupted run.
         prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
@@ -76,13 +78,14 @@ def trace_fact(
     """
     asked, name = question(model, fact, subject, prepend_bos)
     known = target if target is not None or isinstance(fact, str) else fact.target_true
-    sigma = scale_of(model, [asked]) if noise is None else check_noise(noise)
+    sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
     settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
     return traced(PlainLayers(model), asked, name, known, settings, tokens, progress)
 
 
 @public
+@in_turn
 def trace_facts(
     model: Model,
     facts: Fact | Iterable[Fact],
@@ -119,9 +122,13 @@ def trace_facts(
     Source: Meng et al. 2022 (2202.05262), section 2.2.
     """
     some = as_facts(facts)
-    if noise is None and out is not None:
-        noise = kept_noise(out)  # else facts that are added would ask for another one
-    sigma = noise_scale(model, some, prepend_bos=prepend_bos) if noise is None else check_noise(noise)
+    kept = kept_noise(out) if noise is None and out is not None else None
+    if kept is not None:  # facts that are added would ask for another one
+        sigma = check_noise(kept), "the traces kept before"
+    elif noise is not None:
+        sigma = check_noise(noise), GIVEN
+    else:
+        sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else of_all(len(some))
     settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
     layers = PlainLayers(model)
@@ -149,7 +156,7 @@ def checked(
     severed: Sequence[str],
     window: int | None,
     samples: int,
-    noise: float,
+    noise: tuple[float, str],
     seed: int,
     prepend_bos: bool | None,
 ) -> Settings:
@@ -157,7 +164,8 @@ def checked(
     return Settings(
         kinds=check_kinds(kinds, severed),
         window=check_window(window, model.n_layers),
-        noise=noise,
+        noise=noise[0],
+        noise_from=noise[1],
         samples=check_count("samples", samples),
         seed=check_seed(seed),
         prepend_bos=model.prepend_bos if prepend_bos is None else prepend_bos,
@@ -165,7 +173,7 @@ def checked(
 
 
 def question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None) -> tuple[Asked, str]:
-    """The prompt with its subject found, and what names it to the seed."""
+    """The prompt with its subject found, and what it is called."""
     if isinstance(fact, Fact):
         if subject is not None:
             raise InputError(f"the fact has a subject, {fact.subject!r}: give a prompt to trace {subject!r}")
@@ -197,7 +205,7 @@ def traced(
     """The trace of one prompt; InputError if the model does not answer what is known."""
     model = layers.model
     expected = None if known is None else target_ids(model, known)[0]
-    embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed, name)
+    embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed)
     tokens = torch.tensor([asked.tokens], device=model.device).repeat(len(embeddings), 1)
     replay = Replay(layers, tokens, embeddings=embeddings)
     with torch.no_grad():

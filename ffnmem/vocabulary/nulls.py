@@ -14,6 +14,7 @@ from torch import Tensor
 from ..arguments import public
 from ..errors import check_choice, check_count, check_seed
 from ..models import Model
+from ..models.turns import in_turn
 from .products import row_norms
 from .projection import choose_neurons
 from .scoring import Extremes, Scorer
@@ -24,6 +25,7 @@ TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by roun
 
 
 @public
+@in_turn
 def projection_null(
     model: Model,
     layer: SupportsIndex,

@@ -14,6 +14,7 @@ from ..arguments import public
 from ..errors import InputError, check_choice, check_count
 from ..files import check_destination
 from ..models import Model
+from ..models.turns import in_turn
 from .scoring import BLOCK, Scorer
 from .storing import Tables, frugal_frame, plain_frame, write_projection
 from .vectors import BASES, check_sides, everything, side_tokens, side_vectors
@@ -54,6 +55,7 @@ def project(
 
 
 @public
+@in_turn
 def project(
     model: Model,
     layer: SupportsIndex | None = None,

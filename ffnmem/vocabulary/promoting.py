@@ -13,6 +13,7 @@ from ..arguments import public
 from ..errors import InputError, check_choice, check_count
 from ..models import Model
 from ..models.final_norm import at_least_float32
+from ..models.turns import in_turn
 from .kernels import score_rows
 from .scoring import in_threads
 from .vectors import BASES, SIGNS, check_sides, everything, side_tokens, side_vectors
@@ -21,6 +22,7 @@ Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
 @public
+@in_turn
 def promoters(
     model: Model,
     tokens: Tokens,

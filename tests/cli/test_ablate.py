@@ -62,8 +62,11 @@ def test_table(asked: list[Any], capture: fm.Capture, width: int) -> None:
     expected = fm.ablate(capture, " Paris", " Rome", top=5)
     for label in ("prompt", "after", "target", "foil", "logit", "removed", "agree"):
         assert f"\n{label} " in f"\n{out}"
+    lines = [line.split() for line in out.splitlines()]
     for row in expected.neurons.itertuples():
-        assert f"\n{row.layer}.{row.neuron} " in out
+        (line,) = (line for line in lines if line[:1] == [f"{row.layer}.{row.neuron}"])
+        assert float(line[1].replace("−", "-")) == pytest.approx(row.peak, abs=0.01)
+        assert line[2] == str(row.peak_position)
     assert f"{expected.logit:.3f}" in out
     assert f"{expected.opposite} of 5 have opposite" in " ".join(out.split())
 

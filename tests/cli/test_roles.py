@@ -14,7 +14,7 @@ from ffnmem.cli.roles import NAMES
 from ffnmem.scanning import Store
 from ffnmem.semantics.reading import SEQUENCES
 from ffnmem.semantics.role_rules import ROLES
-from ffnmem.semantics.roles import role_counts, strongest
+from ffnmem.semantics.roles import APPLIES, role_counts, strongest
 from tests.cli.running import data, mistake, run, table
 
 
@@ -35,11 +35,14 @@ def test_names_and_defaults_are_the_librarys() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table(tiny: fm.Model, tiny_store: Store, width: int) -> None:
+    """Counted as the study's page counts under the same title: a neuron for every role that applies to it."""
     out = table("roles", "--store", tiny_store.folder, "--top", 2, width=width)
     frame = fm.roles(tiny, tiny_store)
-    counts = role_counts(frame)
+    counts = role_counts(frame, flags=True)
+    assert counts["weakening"].sum() > role_counts(frame)["weakening"].sum()
+    assert APPLIES in out
     lines = [line.split() for line in out.splitlines()]
-    for name in (role.name for role in ROLES if counts[role.name].any()):
+    for name in (*(role.name for role in ROLES if counts[role.name].any()), "none"):
         numbers = [str(n) for n in counts[name] if n]
         assert [name, *numbers, str(counts[name].sum())] in lines
     for row in strongest(frame, "weakening", 2).to_dict("records"):

@@ -50,6 +50,7 @@ def test_a_row_a_token(found: fm.Trace) -> None:
     assert best[found.subject[-1]] == str(int(found.indirect("state")[:, found.subject[-1]].argmax()))
     assert best[0] == ""  # nothing is corrupted there, so nothing can come back
     assert f"{found.clean:.1%} clean" in str(heading(found)["answer"])
+    assert str(heading(found)["noise"]) == "standard deviation 1 (given), 2 samples, seed 0"
 
 
 def test_groups(found: fm.Trace) -> None:

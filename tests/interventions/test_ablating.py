@@ -51,6 +51,19 @@ def test_equals_whole_passes(pair64: Pair, position: int, positions: Positions) 
             assert allclose([row.logit, row.probability, row.loss], numbers, exact(pair64))
 
 
+def test_the_peak_is_where_the_neuron_fires(tiny: fm.Model) -> None:
+    """The coefficient at the answer, where a neuron that writes at the subject does not fire; or that of BOS."""
+    capture = fm.capture(tiny, PROMPT)
+    for positions in (None, (2, 3), (0,)):
+        frame = fm.ablate(capture, TARGET, by="paths", top=9, positions=positions).neurons
+        at = range(1, capture.length()) if positions is None else positions
+        for row in frame.itertuples():
+            m = capture.coefficients[row.layer][0, :, row.neuron]
+            assert row.peak_position == max(at, key=lambda p: abs(float(m[p])))
+            assert row.peak == pytest.approx(float(m[row.peak_position]), abs=1e-6)
+            assert row.coefficient == pytest.approx(float(m[-1]), abs=1e-6)
+
+
 def test_equals_whole_passes_in_float32(pair: Pair) -> None:
     expected = naive_effects(pair, NEURONS, 2.5, -1, slice(None))
     found = fm.ablate(fm.capture(pair.model, IDS), TARGET, neurons=NEURONS, how=2.5).neurons

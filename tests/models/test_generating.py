@@ -31,6 +31,23 @@ def test_sampling_is_seeded_and_leaves_the_random_state(tiny: fm.Model) -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_sampling_is_that_of_hugging_face(tiny: fm.Model) -> None:
+    """Seeds of before would write other texts."""
+    tokens = tiny.tokenize("The city")
+    ids = torch.tensor([tokens])
+    torch.manual_seed(7)
+    theirs = tiny.bridge.original_model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=12,
+        do_sample=True,
+        temperature=1.5,
+        top_k=0,
+        pad_token_id=tiny.tokenizer.eos_token_id,
+    )
+    assert generate(tiny, tokens, 12, temperature=1.5, seed=7) == theirs[0, len(tokens) :].tolist()
+
+
 def test_what_is_refused(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "33", str(tiny.n_ctx), "at most 29"):
         generate(tiny, [1, 2, 3], 33)

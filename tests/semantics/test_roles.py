@@ -176,7 +176,7 @@ def test_counts_are_of_all_neurons(frame: pd.DataFrame, tiny: fm.Model) -> None:
     counts = role_counts(frame)
     assert counts.drop(columns="layer").sum(axis=1).tolist() == [tiny.d_mlp] * tiny.n_layers
     flags = role_counts(frame, flags=True)
-    assert NONE not in flags
+    assert flags[NONE].tolist() == counts[NONE].tolist()
     for role in ROLES:
         assert flags[role.name].sum() == frame[role.column].sum()
         assert (counts[role.name] <= flags[role.name]).all()

@@ -34,7 +34,7 @@ def test_facts_that_cannot_be_asked_are_left_out(tiny: fm.Model) -> None:
         noise_scale(tiny, [too_long])
 
 
-def test_noise_depends_on_seed_and_name_alone() -> None:
+def test_noise_depends_on_seed_and_prompt_alone() -> None:
     """Noise that changed with the number of samples, or was shared by facts, would make runs incomparable."""
     one = standard_noise(0, "a", 4, 2, 8)
     assert torch.equal(one, standard_noise(0, "a", 4, 2, 8))
@@ -51,11 +51,11 @@ def test_noise_depends_on_seed_and_name_alone() -> None:
 def test_only_the_subject_is_corrupted(pair: Pair) -> None:
     """Row 0 is clean, and so are all other tokens of the other rows; each sample has noise of its own."""
     asked = ask_about(pair.model, EIFFEL.prompt, EIFFEL.subject)
-    rows = corrupted(pair.model, asked, 0.5, 3, 0, "eiffel")
+    rows = corrupted(pair.model, asked, 0.5, 3, 0)
     own = pair.hf.get_input_embeddings()(torch.tensor([asked.tokens])).detach()
     assert allclose(embed(pair.model, torch.tensor([asked.tokens])), own)
     assert torch.equal(rows[:1], own)
     outside = [i for i in range(len(asked.tokens)) if i not in asked.subject]
     assert torch.equal(rows[:, outside], own[:, outside].expand(4, -1, -1))
-    expected = own[:, list(asked.subject)] + 0.5 * standard_noise(0, "eiffel", 3, len(asked.subject), own.shape[-1])
+    expected = own[:, list(asked.subject)] + 0.5 * standard_noise(0, asked.text, 3, len(asked.subject), own.shape[-1])
     assert allclose(rows[1:, list(asked.subject)], expected, 1e-6)

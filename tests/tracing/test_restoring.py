@@ -80,7 +80,7 @@ def test_float32_equals_whole_passes(name: str, tokenizer: Any) -> None:
 
 def replay_of(model: fm.Model) -> tuple[Replay, range]:
     asked = find_subject(model, PROMPT, SUBJECT)
-    embeddings = corrupted(model, asked, NOISE, SAMPLES, 0, PROMPT)
+    embeddings = corrupted(model, asked, NOISE, SAMPLES, 0)
     tokens = torch.tensor([asked.tokens]).repeat(len(embeddings), 1)
     return Replay(PlainLayers(model), tokens, embeddings=embeddings), asked.subject
 

@@ -16,7 +16,7 @@ from ffnmem.tracing.saving import MANIFEST, TraceFolder, kept, read_json
 from ffnmem.tracing.settings import Settings
 from tests.helpers import PROMPT, refuses
 
-SETTINGS = Settings(("state",), 1, 0.5, 2, 0, True)
+SETTINGS = Settings(("state",), 1, 0.5, "given", 2, 0, True)
 FACT = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel")
 
 

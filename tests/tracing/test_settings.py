@@ -50,6 +50,6 @@ def test_noise() -> None:
 
 def test_settings_as_json() -> None:
     """A manifest that came back changed would refuse its own run."""
-    settings = Settings(("state", "ffn"), 3, 0.1, 10, 0, True)
+    settings = Settings(("state", "ffn"), 3, 0.1, "given", 10, 0, True)
     assert json.loads(json.dumps(settings.to_dict())) == settings.to_dict()
     assert "prepend_bos" not in settings.recorded()

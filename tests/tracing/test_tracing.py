@@ -41,7 +41,10 @@ def test_a_prompt_a_template_and_a_fact_are_the_same_question(tiny: fm.Model) ->
     prompt = trace_fact(tiny, PROMPT, "Eiffel Tower", **options)
     template = trace_fact(tiny, FACT.prompt, "Eiffel Tower", **options)
     assert template.to_dict() == prompt.to_dict()
-    assert trace_fact(tiny, replace(FACT, id=""), **options).to_dict() == prompt.to_dict()
+    for name in ("", "eiffel", "another"):  # a fact's id is what it is called in a file, no part of the question
+        fact = trace_fact(tiny, replace(FACT, id=name), **options)
+        (alone,) = trace_facts(tiny, [replace(FACT, id=name)], **options).traces
+        assert fact.to_dict() == alone.to_dict() == {**prompt.to_dict(), "fact": name or PROMPT}
     assert trace_fact(tiny, PROMPT, "Eiffel Tower", target="France", **options).to_dict() == prompt.to_dict()
 
 
@@ -64,6 +67,11 @@ def test_no_noise_changes_nothing(tiny: fm.Model) -> None:
 def test_default_noise_and_window(tiny: fm.Model) -> None:
     trace = trace_fact(tiny, PROMPT, "Eiffel Tower", kinds=("ffn",), samples=1)
     assert trace.noise == pytest.approx(noise_scale(tiny, [FACT]))
+    assert trace.provenance.as_dict()["noise_from"] == "3 sd of this subject's embeddings"
+    (alone,) = trace_facts(tiny, [FACT], kinds=("state",), samples=2).traces
+    assert (
+        alone.samples.tolist() == trace_fact(tiny, PROMPT, "Eiffel Tower", kinds=("state",), samples=2).samples.tolist()
+    )
     assert trace.window == 1
     assert trace_fact(tiny, PROMPT, "Eiffel Tower", kinds=("ffn",), samples=1, window=7).window == 7
 
@@ -145,6 +153,7 @@ def test_default_noise_is_of_all_facts(tiny: fm.Model) -> None:
     traces = many(tiny, KNOWN, noise=None)
     assert {trace.noise for trace in traces.traces} == {noise_scale(tiny, KNOWN)}
     assert traces.provenance.as_dict()["noise"] == noise_scale(tiny, KNOWN)
+    assert traces.provenance.as_dict()["noise_from"] == "3 sd of the embeddings of 3 facts' subjects"
 
 
 def test_goes_on_where_it_stopped(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,443 @@
+"""One context changes a model for a while; nobody else gets numbers that are neither the one nor the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import gc
+import inspect
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.applying import apply, revert
+from ffnmem.editing.differing import diff
+from ffnmem.editing.exporting import export, export_lora
+from ffnmem.editing.per_row import Rows
+from ffnmem.errors import BusyError
+from ffnmem.evaluation.sequential import restored
+from ffnmem.evaluation.writing import hooked
+from ffnmem.models.bare_body import BareBody
+from ffnmem.models.generating import generate
+from ffnmem.models.plain_layers import PlainLayers
+from ffnmem.models.replaying import Replay
+from ffnmem.models.turns import INSIDE, Turns
+from ffnmem.studies import geva2021, gurnee2024, voita2023
+from tests.editing.edits import made
+from tests.helpers import PROMPT, refuses
+
+LONG = 60  # seconds that a thread may wait for another one: for ever, to a test that passes
+Block = Callable[[fm.Model], AbstractContextManager[Any]]
+BLOCKS: dict[str, Block] = {
+    "intervene": lambda model: fm.intervene(model, {(0, 3): 5.0, (1, None): fm.Scale(0.5)}),
+    "hooks": lambda model: made(model, (0, 1)).hooks(model),
+    "applied": lambda model: made(model, (0, 1)).applied(model),
+    "texts": lambda model: hooked(model, Rows([made(model, (1,))], [0])),
+    "sequence": restored,
+}
+CHANGING = ["intervene", "hooks", "applied"]
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """What a call gives in a thread with a context of its own; an error is raised here."""
+    found: list[Any] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:  # noqa: BLE001 (raised again below)
+            errors.append(error)
+
+    thread = threading.Thread(target=contextvars.Context().run, args=(run,))
+    thread.start()
+    thread.join(LONG)
+    assert not thread.is_alive(), "waits for ever"
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+def last_logits(model: fm.Model) -> torch.Tensor:
+    return fm.capture(model, PROMPT).logits_at(0, -1)
+
+
+@pytest.fixture(params=CHANGING)
+def block(request: pytest.FixtureRequest) -> Block:
+    """Each way to change a model for a while."""
+    return BLOCKS[request.param]
+
+
+@pytest.fixture
+def model(make_tiny: Callable[..., fm.Model]) -> fm.Model:
+    return make_tiny()
+
+
+class Halfway:
+    """A thread that runs something and stops in the middle, when a module is called; the test says when it goes on."""
+
+    def __init__(self, module: torch.nn.Module, call: Callable[[], Any]) -> None:
+        self.there, self.on = threading.Event(), threading.Event()
+        self.call, self.found = call, []
+        self.error: BaseException | None = None
+        self.handle = module.register_forward_pre_hook(self.stop)
+        self.thread = threading.Thread(target=contextvars.copy_context().run, args=(self.run,))
+        self.thread.start()
+        assert self.there.wait(LONG)
+
+    def stop(self, _module: torch.nn.Module, _args: Any) -> None:
+        if threading.current_thread() is self.thread and not self.there.is_set():
+            self.there.set()
+            assert self.on.wait(LONG)
+
+    def run(self) -> None:
+        try:
+            self.found.append(self.call())
+        except BaseException as error:  # noqa: BLE001 (raised again by finish)
+            self.error = error
+        finally:
+            self.there.set()
+
+    def finish(self) -> Any:
+        self.on.set()
+        self.thread.join(LONG)
+        self.handle.remove()
+        if self.error is not None:
+            raise self.error
+        return self.found[0]
+
+
+# -- who is refused ----------------------------------------------------------------------------------------------------
+
+
+def public() -> Iterator[tuple[str, Callable[..., Any], str]]:
+    """Every function of ours that takes a model or a capture, and the name under which it takes it."""
+    rooms = (geva2021, gurnee2024, voita2023)
+    found = [(name, getattr(fm, name)) for name in fm.__all__]
+    found += [(f"{room.__name__}.study", room.study) for room in rooms]
+    found += [(f.__name__, f) for f in (generate, diff, export, export_lora, apply, revert)]
+    for name, function in found:
+        if inspect.isfunction(function):
+            names = ("model", "capture", *(("source",) if name == "anatomy" else ()))
+            takes = next((n for n in inspect.signature(function).parameters if n in names), None)
+            if takes is not None and name not in ("intervene", "pack"):  # a block itself; what needs a tokenizer alone
+                yield name, function, takes
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_every_public_function_is_refused_elsewhere(model: fm.Model, kind: str) -> None:
+    """One that is not would give the numbers of a model that somebody else is changing at this moment."""
+    capture, edit = fm.capture(model, PROMPT), made(model, (1,), seed=9)
+    tried = set()
+    with BLOCKS[kind](model):
+        for name, function, takes in public():
+            given = {takes: capture if takes == "capture" else model}
+            needed = [
+                parameter.name
+                for parameter in inspect.signature(function).parameters.values()
+                if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+            ]
+            rest = {key: edit if key == "edit" else None for key in needed if key != takes}
+            # In the middle of nothing: whatever else is given is not looked at before.
+            with refuses(BusyError, RuntimeError, "another thread or context", "copy_context", "load"):
+                elsewhere(lambda f=function, g={**rest, **given}: f(**g))
+            tried.add(name)
+    assert {"capture", "attribute", "scan", "rome", "evaluate", "project", "report", "study", "trace_fact"} <= tried
+    assert len(tried) > 40
+
+
+def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block) -> None:
+    """Past ffnmem, or through what was made before the block began."""
+    ids, layers = torch.tensor([model.tokenize(PROMPT)]), PlainLayers(model)
+    x = torch.zeros(1, 2, model.d_model)
+    replay, body = Replay(layers, ids), BareBody(model)
+    twice = fm.load(model.bridge)
+    edit = made(model, (0,), seed=5)
+    ways: dict[str, Callable[[], Any]] = {
+        "bridge": lambda: model.bridge(ids),
+        "hugging face": lambda: model.bridge.original_model(input_ids=ids),
+        "generation": lambda: model.bridge.original_model.generate(input_ids=ids, max_new_tokens=1),
+        "body": lambda: model.body(ids),
+        "one block": lambda: model.bridge.blocks[1](x),
+        "one FFN": lambda: model.bridge.blocks[1].mlp(x),
+        "layers by themselves": lambda: PlainLayers(model),
+        "layers made before": lambda: layers.body(input_ids=ids),
+        "replay": lambda: replay.run_layer(1, x, 0, torch.zeros(1, dtype=torch.long)),
+        "scan": lambda: body.run(ids),
+        "values": lambda: model.ffn[1].values,
+        "fingerprint": lambda: model.fingerprint,
+        "another model around the bridge": lambda: fm.capture(twice, PROMPT),
+        "another block": lambda: fm.intervene(twice, {(0, 0): 0.0}).__enter__(),
+        "apply": lambda: edit.apply(model),
+    }
+    before = last_logits(model)
+    with block(model):
+        if block is BLOCKS["hooks"] or block is BLOCKS["intervene"]:
+            inside = last_logits(model)
+            assert not torch.equal(inside, before)
+        for way in ways.values():
+            with pytest.raises(BusyError, match="another thread or context"):
+                elsewhere(way)
+        assert model.d_mlp == elsewhere(lambda: model.d_mlp)  # what nobody changes is anybody's
+    for way in list(ways.values())[:-2]:
+        elsewhere(way)
+    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
+
+
+# -- who sees it -------------------------------------------------------------------------------------------------------
+
+
+def test_the_context_sees_it_in_any_thread(model: fm.Model, block: Block) -> None:
+    """A worker that a user starts for speed would be refused, or get the numbers of before."""
+    before = last_logits(model)
+
+    async def both() -> tuple[torch.Tensor, torch.Tensor]:
+        return await asyncio.to_thread(last_logits, model), last_logits(model)
+
+    with block(model):
+        inside = last_logits(model)
+        assert not torch.equal(inside, before)
+        context = contextvars.copy_context()
+        assert torch.equal(elsewhere(lambda: context.run(last_logits, model)), inside)
+        assert all(torch.equal(found, inside) for found in asyncio.run(both()))
+    assert torch.equal(last_logits(model), before)
+    assert INSIDE.get() == ()
+
+
+def test_a_task_beside_is_refused(model: fm.Model, block: Block) -> None:
+    """Two tasks of one loop run in the same thread: thread numbers would not tell them apart."""
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    async def changes() -> None:
+        with block(model):
+            begun.set()
+            await done.wait()
+
+    async def reads() -> None:
+        await begun.wait()
+        try:
+            with pytest.raises(BusyError):
+                fm.capture(model, PROMPT)
+        finally:
+            done.set()
+
+    async def together() -> None:
+        await asyncio.gather(changes(), reads())
+
+    asyncio.run(together())
+
+
+def test_threads_inside_have_passes_of_their_own(model: fm.Model) -> None:
+    """Positions of one thread's prompt would be those of another's."""
+    texts = [PROMPT, "The city of"]
+    with fm.intervene(model, {(0, 3): 5.0}, positions=-1):
+        alone = [fm.capture(model, text).coefficients[0] for text in texts]
+        first = Halfway(model.ffn[0].project_out, lambda: fm.capture(model, texts[0]).coefficients[0])
+        second = fm.capture(model, texts[1]).coefficients[0]
+        assert torch.equal(first.finish(), alone[0])
+        assert torch.equal(second, alone[1])
+
+
+# -- when a block begins and ends --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["pass", "function"])
+def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) -> None:
+    """What was read before would be the model without, what is read after it the model with the change."""
+    ids = torch.tensor([model.tokenize(PROMPT)])
+    calls = {"pass": lambda: model.bridge(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
+    before = calls[run]()
+    reading = Halfway(model.layout.blocks[1].attention, calls[run])
+    edit = made(model, (0,), seed=4)
+    with refuses(BusyError, RuntimeError, "cannot begin", "capture" if run == "function" else "a pass"):
+        block(model).__enter__()
+    with refuses(BusyError, RuntimeError, "cannot begin"):
+        edit.apply(model)
+    assert torch.equal(reading.finish(), before)
+    with block(model):
+        pass
+    edit.apply(model)
+    with refuses(BusyError, RuntimeError, "cannot begin"):
+        reading = Halfway(model.layout.blocks[1].attention, calls[run])
+        try:
+            edit.revert(model)
+        finally:
+            reading.finish()
+    edit.revert(model)
+    assert torch.equal(calls[run](), before)
+
+
+@pytest.mark.parametrize("run", ["pass", "function"])
+def test_a_block_left_in_the_middle_is_named(model: fm.Model, block: Block, run: str) -> None:
+    """A thread that outlives its block would give numbers that are partly with the change and partly without."""
+    ids = torch.tensor([model.tokenize(PROMPT)])
+    calls = {"pass": lambda: model.bridge(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
+    before = calls[run]()
+    with block(model):
+        reading = Halfway(model.layout.blocks[1].attention, calls[run])
+    with refuses(BusyError, RuntimeError, "was left", "in the middle"):
+        reading.finish()
+    assert torch.equal(calls[run](), before)
+    assert torch.equal(elsewhere(calls[run]), before)
+
+
+def test_an_inner_block_does_not_outlive_the_outer_one(model: fm.Model, block: Block) -> None:
+    """Its owner began on top of a change that is gone."""
+    with block(model):
+        context = contextvars.copy_context()
+        inner = fm.intervene(model, {(1, 9): 1.0})
+        elsewhere(lambda: context.run(inner.__enter__))
+        with pytest.raises(BusyError):
+            fm.capture(model, PROMPT)  # the outer one's context is not inside the inner one
+    with refuses(BusyError, RuntimeError, "1.9 = 1", "is over"):
+        elsewhere(lambda: context.run(fm.capture, model, PROMPT))
+    elsewhere(lambda: context.run(inner.__exit__, None, None, None))
+    fm.capture(model, PROMPT)
+
+
+def test_blocks_of_one_context_in_any_order(model: fm.Model) -> None:
+    before = last_logits(model)
+    first, second = (fm.intervene(model, {(layer, 3): 2.0}) for layer in (0, 1))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not torch.equal(last_logits(model), before)
+    second.__exit__(None, None, None)
+    assert torch.equal(last_logits(model), before)
+
+
+# -- whatever happens --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_any_way_out_gives_it_back(model: fm.Model, block: Block, kind: type[BaseException]) -> None:
+    """A model that nobody could use any more."""
+    before = last_logits(model)
+    with pytest.raises(kind), block(model):
+        raise kind("out")
+    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
+    assert INSIDE.get() == ()
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_generator_that_is_dropped(model: fm.Model, block: Block, where: str) -> None:
+    """Its block ends with it, also where another thread's garbage collector comes across it."""
+    before = last_logits(model)
+
+    def asking() -> Iterator[torch.Tensor]:
+        with block(model):
+            yield last_logits(model)
+
+    holder = [asking()]
+    assert not torch.equal(next(holder[0]), before)
+    (holder.clear if where == "here" else lambda: elsewhere(holder.clear))()
+    gc.collect()
+    assert torch.equal(last_logits(model), before)
+    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+def test_a_pass_that_fails_is_over(model: fm.Model, kind: type[BaseException]) -> None:
+    """Nobody could change the model after it."""
+
+    def fails(_module: torch.nn.Module, _args: Any) -> None:
+        raise kind("out")
+
+    def run(call: Callable[[], Any]) -> None:
+        with pytest.raises(kind):
+            call()
+
+    handle = model.layout.blocks[1].attention.register_forward_pre_hook(fails)
+    elsewhere(lambda: run(lambda: model.bridge(torch.tensor([[1, 2]]))))
+    elsewhere(lambda: run(lambda: fm.capture(model, PROMPT)))
+    handle.remove()
+    with fm.intervene(model, {(0, 0): 0.0}):
+        pass
+
+
+def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt just after the values were written, before the block began."""
+    before = last_logits(model)
+    edit = made(model, (0,))
+    monkeypatch.setattr("ffnmem.editing.applying.Ledger.settle", interrupted(settle := [True]))
+    with pytest.raises(KeyboardInterrupt), edit.applied(model):
+        pass
+    assert settle == []
+    monkeypatch.undo()
+    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
+
+
+def interrupted(once: list[bool]) -> Callable[[Any], None]:
+    from ffnmem.editing.applying import Ledger
+
+    settle = Ledger.settle
+
+    def run(ledger: Any) -> None:
+        settle(ledger)
+        if once:
+            once.pop()
+            raise KeyboardInterrupt
+
+    return run
+
+
+# -- threads that only read --------------------------------------------------------------------------------------------
+
+
+def test_listeners_hear_their_own_thread(model: fm.Model) -> None:
+    """A capture would hold what another thread's prompt made the FFNs do (and did)."""
+    texts = [PROMPT, "The Tower is in the city of"]
+    alone = [fm.capture(model, text, logits=True) for text in texts]
+    for module in (model.layout.blocks[0].whole, model.ffn[0].project_out, model.layout.final_norm):
+        first = Halfway(module, lambda: fm.capture(model, texts[0], logits=True))
+        found = [fm.capture(model, texts[1], logits=True), first.finish()]
+        for one, expected in zip(found[::-1], alone, strict=True):
+            assert torch.equal(one.logits, expected.logits)
+            for layer in range(model.n_layers):
+                assert torch.equal(one.coefficients[layer], expected.coefficients[layer])
+                assert torch.equal(one.residual.attention[layer], expected.residual.attention[layer])
+
+
+def test_readers_side_by_side(model: fm.Model) -> None:
+    """A capture would refuse the attribution beside it, or a sampled text change with what another thread samples."""
+    tokens = model.tokenize(PROMPT)
+    capture = fm.capture(model, PROMPT)
+    runs: list[Callable[[], Any]] = [
+        lambda: fm.attribute_paths(capture).neurons.to_csv(),
+        lambda: fm.ablate(capture, top=3).neurons.to_csv(),
+        lambda: generate(model, tokens, 6, temperature=1.0, seed=3),
+        lambda: fm.project(model, 1, 3, k=2).to_csv(),
+        lambda: fm.capture(model, PROMPT, logits=True).logits.tolist(),
+    ]
+    alone = [run() for run in runs]
+    for one, expected in zip(runs, alone, strict=True):
+        reading = Halfway(model.layout.blocks[1].attention, lambda: generate(model, tokens, 6, temperature=1.0, seed=3))
+        assert one() == expected
+        assert reading.finish() == alone[2]
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def test_copies_are_models_of_their_own(model: fm.Model, block: Block) -> None:
+    """A lock in a copy would fail to be copied, or the copy be refused where the original is changed."""
+    with block(model):
+        other = copy.deepcopy(model.bridge.original_model)
+        elsewhere(lambda: other(input_ids=torch.tensor([[1, 2]])))
+    assert isinstance(pickle.loads(pickle.dumps(model.turns)), Turns)
+    own = fm.load(build_from(model), tokenizer=model.tokenizer)
+    with block(model):
+        elsewhere(lambda: fm.capture(own, PROMPT))
+
+
+def build_from(_model: fm.Model) -> Any:
+    from tests.helpers import build_gpt2
+
+    return build_gpt2()
