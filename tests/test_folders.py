@@ -103,7 +103,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
         (tmp_path / "file", True, "is a file"),
         (tmp_path / "file" / "below", True, "cannot make"),
         (tmp_path / "none" / "below", False, "no folder"),
-        ("", True, "empty name"),
+        ("", True, "no path"),
     ):
         with refuses(FileError, OSError, named), claimed(out, NOTES, parents=parents):
             raise AssertionError
