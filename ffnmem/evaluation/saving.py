@@ -12,14 +12,49 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..attribution import plain_records
-from ..errors import FileError
+from ..checked_files import (
+    Form,
+    digest_of,
+    file_hash,
+    is_whole,
+    open_parquet,
+    read_checked,
+    read_json,
+    reading,
+    seal,
+    sealable,
+    with_checksum,
+)
+from ..errors import FileError, listed
 from ..files import replacing, write_whole
 from ..provenance import Provenance
+from ..schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
 from .scores import ABOUT, Scores
 
 SCHEMA = 1
 KIND, PART = "ffnmem scores", "ffnmem evaluation"
 CASES, SUMMARY, MANIFEST, CHUNKS = "cases.parquet", "summary.json", "manifest.json", "chunks"
+RUN = b"ffnmem.run"
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            "draws": whole(1),
+            "seed": whole(),
+            "settings": table(text(), anything),
+            "provenance": fields(
+                {
+                    **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
+                    "prepend_bos": maybe(flag),
+                    "settings": items(row(text(), anything)),
+                }
+            ),
+        },
+        {"cases": hexadecimal(64)},
+    ),
+    "table of scores: Scores.save and evaluate(out=…) write one",
+)
 OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 
@@ -38,33 +73,35 @@ def save_scores(scores: Scores, folder: str | Path) -> Path:
         | {"settings": [list(pair) for pair in scores.provenance.settings]},
         "summary": plain_records(scores.summary),
         "relations": plain_records(scores.relations),
+        "cases": file_hash(target / CASES),
     }
-    write_whole(target / SUMMARY, json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    written = json.dumps(with_checksum(made), indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(target / SUMMARY, written + "\n")
     return target
 
 
 def load_scores(folder: str | Path) -> Scores:
     """The scores in a folder; intervals come out the same, for their draws are seeded. Raises FileError."""
     source = Path(folder).expanduser()
-    made = read_json(source / SUMMARY)
-    if made is None:
-        unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
-        what = unfinished if (source / MANIFEST).is_file() else " no scores: Scores.save and evaluate(out=…) write them"
-        raise FileError(f"{folder} holds{what}")
-    if made.get("kind") != KIND or made.get("schema") != SCHEMA:
-        raise FileError(f"{source / SUMMARY} is no {KIND} of schema {SCHEMA}, which this version of ffnmem reads")
-    try:
-        own = dict(made["provenance"])
-        settings = tuple((str(name), value) for name, value in own.pop("settings"))
-        return Scores(
-            cases=read_table(source / CASES),
-            settings=made["settings"],
-            provenance=Provenance(**own, settings=settings),
-            draws=made["draws"],
-            seed=made["seed"],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{source / SUMMARY} is damaged ({error!r})") from None
+    unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
+    nothing = " no scores: Scores.save and evaluate(out=…) write them"
+    made = read_checked(
+        source / SUMMARY, FORM, f"{folder} holds{unfinished if (source / MANIFEST).is_file() else nothing}"
+    )
+    if made.get("cases", None) not in (None, file_hash(source / CASES)):
+        raise FileError(f"{source / CASES} is damaged, or of other scores than {SUMMARY}: evaluate again")
+    own = made["provenance"]
+    cases = read_table(source / CASES)
+    missing = [name for name in (*ABOUT, "failure") if name not in cases]
+    if missing:
+        raise FileError(f"{source / CASES} holds no scores: it has no column {listed(missing)}")
+    return Scores(
+        cases=cases,
+        settings=made["settings"],
+        provenance=Provenance(**{name: own[name] for name in OWN}, settings=tuple(map(tuple, own["settings"]))),
+        draws=made["draws"],
+        seed=made["seed"],
+    )
 
 
 class Folder:
@@ -79,20 +116,24 @@ class Folder:
 
     def __init__(self, out: str | Path, run: Mapping[str, Any]) -> None:
         self.folder = Path(out).expanduser()
-        made_by = json.loads(json.dumps({"kind": PART, "schema": SCHEMA, **run}))
+        self.made_by = made_by = json.loads(json.dumps({"kind": PART, "schema": SCHEMA, **run}))
         make_folder(self.folder)
         # A name with a dot in front is a file that was being written when a run was stopped.
         if any(not path.name.startswith(".") for path in self.folder.iterdir()):
             self.check(made_by)
         else:
-            write_whole(self.folder / MANIFEST, json.dumps(made_by, indent=1, ensure_ascii=False) + "\n")
+            written = json.dumps(with_checksum(made_by), indent=1, ensure_ascii=False)
+            write_whole(self.folder / MANIFEST, written + "\n")
         make_folder(self.folder / CHUNKS)
 
     def check(self, made_by: Mapping[str, Any]) -> None:
         """Raise FileError if what is there belongs to another run."""
-        there = read_json(self.folder / MANIFEST)
-        if there is None or there.get("kind") != PART:
+        path = self.folder / MANIFEST
+        there = read_json(path) if path.exists() else {}
+        if there.get("kind") != PART:
             raise FileError(f"{self.folder} is a folder with other things in it: name a new one for the evaluation")
+        if not is_whole(there):
+            raise FileError(f"{path} is damaged: its checksum does not match: name another folder")
         for name, value in made_by.items():
             old = there.get(name)
             if name != "model" and old != value:  # a model's name is how it was asked for, not what it is
@@ -107,14 +148,19 @@ class Folder:
         path = self.path(number)
         if not path.exists():
             return None
-        found = read_table(path)
+        found = read_table(path, self.run)
         if not set(ABOUT) <= set(found) or list(zip(found["editor"], found["id"], strict=True)) != list(about):
             raise FileError(f"{path} is damaged: it holds other cases; remove it to evaluate them again")
         return found
 
     def write(self, number: int, cases: pd.DataFrame) -> None:
         """Keep a chunk's cases, whole. Raises FileError."""
-        write_table(cases, self.path(number))
+        write_table(cases, self.path(number), self.run)
+
+    @property
+    def run(self) -> str:
+        """What tells the cases of this run from those of another: all that they depend on."""
+        return digest_of({name: value for name, value in self.made_by.items() if name != "model"})
 
 
 def short(value: Any) -> str:
@@ -132,33 +178,20 @@ def make_folder(folder: Path) -> None:
         raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as Parquet whose pages have checksums, whole or not at all. Raises FileError."""
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+def write_table(frame: pd.DataFrame, path: Path, run: str = "") -> None:
+    """Write a table as Parquet whose pages and footer have checksums, whole or not at all. Raises FileError."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(sealable({RUN: run.encode()}))
     with replacing(path) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
+        seal(temporary)
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table that :func:`write_table` wrote; raises FileError where it is missing or damaged."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+def read_table(path: Path, run: str = "") -> pd.DataFrame:
+    """A table that :func:`write_table` wrote; raises FileError where it is missing or damaged, or of another run."""
+    again = "remove it to evaluate its facts again"
+    with open_parquet(path, again=again) as file:
+        # One of an older version does not say of which run it is.
+        if (file.schema_arrow.metadata or {}).get(RUN, run.encode()) != run.encode():
+            raise FileError(f"{path} is of another evaluation: {again}")
+        with reading(path, again):
             return file.read().to_pandas()
-    except FileNotFoundError:
-        raise FileError(f"{path} is missing") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise FileError(f"{path} is damaged ({first}): remove it to evaluate its facts again") from None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, None if there is no such file; raises FileError for anything else."""
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise FileError(f"{path} holds no JSON object")
-    return found

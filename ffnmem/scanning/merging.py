@@ -13,9 +13,8 @@ import numpy as np
 from ..errors import FileError, InputError
 from .finishing import write_store
 from .jobs import held, link_corpus, prepare, same_folder
-from .state_file import StateFile
 from .store import Store, open_store
-from .writing import CORPUS, STATE, TOKENIZER, VALUES
+from .writing import CORPUS, TOKENIZER, VALUES
 
 FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
 
@@ -46,10 +45,10 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     building = target.with_name(f".{target.name}.merging")
     shutil.rmtree(building, ignore_errors=True)  # of a merge that was killed
     with held(prepare(building)) as folder:
-        state = reduce(lambda a, b: a.merged(b), (StateFile(store.folder / STATE).state() for store in opened))
+        state = reduce(lambda a, b: a.merged(b), (store.state.state() for store in opened))
         link_corpus(first.folder / CORPUS, folder / CORPUS)
         for name in (VALUES, TOKENIZER):
-            shutil.copyfile(first.folder / name, folder / name)
+            shutil.copyfile(first.checked(name), folder / name)
         facts = {name: first.manifest[name] for name in FACTS}
         write_store(folder, state, first.state.identity, first.sequences, facts)
     if target.exists():

@@ -7,10 +7,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..checked_files import Form, is_whole, read_json, with_checksum
 from ..errors import FileError
 from ..facts.fact import Fact
 from ..files import write_whole
 from ..models import Model
+from ..schemas import (
+    Misfit,
+    anything,
+    fields,
+    flag,
+    items,
+    number,
+    quoted,
+    row,
+    rule,
+    table,
+    text,
+    together,
+    whole,
+)
 from .settings import Settings
 from .trace import Trace
 
@@ -18,13 +34,59 @@ KIND = "ffnmem traces"
 SCHEMA = 1
 MANIFEST = "manifest.json"
 FACTS = "facts"
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            **{name: text() for name in ("model", "fingerprint", "dtype")},
+            "settings": fields(
+                {
+                    "kinds": items(text(), least=1),
+                    "window": whole(1),
+                    "noise": number(0),
+                    "samples": whole(1),
+                    "seed": whole(),
+                    "prepend_bos": flag,
+                }
+            ),
+        }
+    ),
+    "folder of traces: trace_facts writes one",
+)
+SKIPPED = fields({"fact": text(), "skipped": text()})
+TRACED = together(
+    fields(
+        {
+            **{name: text() for name in ("fact", "text", "answer")},
+            "tokens": items(text(), least=1),
+            "subject": row(whole(), whole()),
+            "answer_id": whole(),
+            "clean": number(),
+            "samples": items(number(), least=1),
+            "window": whole(1),
+            "noise": number(0),
+            "seed": whole(),
+            "scores": table(text(), items(items(number(), least=1), least=1)),
+            "provenance": table(text(), anything),
+        }
+    ),
+    rule(
+        lambda trace: {len(row) for scores in trace["scores"].values() for row in scores} == {len(trace["tokens"])},
+        "a trace with a score for every token",
+    ),
+    rule(
+        lambda trace: len({len(scores) for scores in trace["scores"].values()}) == 1,
+        "a trace with scores of as many layers of every kind",
+    ),
+    rule(lambda trace: trace["subject"][0] < trace["subject"][1] <= len(trace["tokens"]), "a trace with a subject"),
+)
 
 
 def kept_noise(out: str | Path) -> float | None:
     """The noise of the traces in a folder; None where there are none."""
-    there = read_json(Path(out).expanduser() / MANIFEST)
-    noise = there.get("settings", {}).get("noise") if isinstance(there, dict) and there.get("kind") == KIND else None
-    return float(noise) if isinstance(noise, int | float) else None
+    there = read_made(Path(out).expanduser())
+    return None if there is None else float(there["settings"]["noise"])
 
 
 class TraceFolder:
@@ -42,7 +104,7 @@ class TraceFolder:
         self.folder = Path(out).expanduser()
         if self.folder.exists() and not self.folder.is_dir():
             raise FileError(f"{out} is a file: name a folder for the traces")
-        made_by = {
+        made_by: dict[str, Any] = {
             "kind": KIND,
             "schema": SCHEMA,
             "model": model.name,
@@ -50,12 +112,13 @@ class TraceFolder:
             "dtype": str(model.dtype).removeprefix("torch."),
             "settings": settings.to_dict(),
         }
+        self.made_by = made_by
         try:
             (self.folder).mkdir(parents=True, exist_ok=True)
             # A name with a dot in front is a file that was being written when a run was stopped.
             other = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
             if not other:
-                write_whole(self.folder / MANIFEST, json.dumps(made_by, indent=1) + "\n")
+                write_whole(self.folder / MANIFEST, json.dumps(with_checksum(made_by), indent=1) + "\n")
             (self.folder / FACTS).mkdir(exist_ok=True)
         except OSError as error:
             if isinstance(error, FileError):
@@ -66,16 +129,12 @@ class TraceFolder:
 
     def check(self, made_by: dict[str, Any]) -> None:
         """Raise FileError if what is there was not made in the same way."""
-        there = read_json(self.folder / MANIFEST)
-        if there is None or there.get("kind") != KIND:
+        there = read_made(self.folder)
+        if there is None:
             raise FileError(f"{self.folder} is a folder with other things in it: name a new one for the traces")
-        if there.get("schema") != SCHEMA:
-            raise FileError(
-                f"{self.folder} has schema {there.get('schema')}; this version of ffnmem reads {SCHEMA}: name a new one"
-            )
         # The name of a model is how it was asked for; the fingerprint is what it is.
         pairs = {name: (there.get(name), made_by[name]) for name in ("fingerprint", "dtype")}
-        before = there.get("settings", {})
+        before = there["settings"]
         pairs |= {name: (before.get(name), value) for name, value in made_by["settings"].items()}
         for name, (old, new) in pairs.items():
             if old != new:
@@ -89,28 +148,44 @@ class TraceFolder:
     def read(self, fact: Fact) -> Trace | str | None:
         """A fact's trace, or why it was skipped; None if it was not asked about yet. Raises FileError."""
         path = self.path(fact)
-        record = read_json(path)
-        if record is None:
+        if not path.exists():
             return None
+        again = "remove it to trace the fact again"
+        record = read_json(path, again=again)
+        if not is_whole(record):
+            raise FileError(f"{path} is damaged: its checksum does not match: {again}")
         try:
-            return str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileError(f"{path} is damaged ({error!r}): remove it to trace the fact again") from None
+            (SKIPPED if "skipped" in record else TRACED)(record)
+            found = str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
+            if isinstance(found, Trace):
+                self.check_trace(found, fact)
+        except Misfit as misfit:
+            raise FileError(f"{path} is damaged ({misfit}): {again}") from None
+        return found
+
+    def check_trace(self, trace: Trace, fact: Fact) -> None:
+        """Raise Misfit for the trace of another fact, model or settings than those of this folder."""
+        wanted: dict[str, tuple[Any, Any]] = {
+            "text": (trace.text, fact.text),
+            "kinds": (list(trace.kinds), self.made_by["settings"]["kinds"]),
+            "samples": (len(trace.samples), self.made_by["settings"]["samples"]),
+            "fingerprint": (trace.provenance.fingerprint, self.made_by["fingerprint"]),
+            **{name: (getattr(trace, name), self.made_by["settings"][name]) for name in ("window", "noise", "seed")},
+        }
+        for name, (found, right) in wanted.items():
+            if found != right:
+                raise Misfit(quoted(right), found, (name,))
 
     def write(self, fact: Fact, found: Trace | str) -> None:
         """Keep a fact's trace, or why it was skipped. Raises FileError."""
         record = {"fact": fact.id, "skipped": found} if isinstance(found, str) else found.to_dict()
-        write_whole(self.path(fact), json.dumps(record) + "\n")
+        write_whole(self.path(fact), json.dumps(with_checksum(record)) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, None if there is no such file; raises FileError for anything else."""
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
+def read_made(folder: Path) -> dict[str, Any] | None:
+    """How the traces in a folder were made; None where it has no manifest of ours. Raises FileError."""
+    path = folder / MANIFEST
+    if not path.exists():
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise FileError(f"{path} holds no JSON object")
-    return found
+    found = read_json(path)
+    return FORM.fit(path, found, is_whole) if found.get("kind") == KIND else None

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.checked_files import digest_of
 from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
 from ffnmem.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning.bins import BINS, bin_of, edges
-from ffnmem.scanning.manifest import manifest_checksum
 from ffnmem.scanning.statistics import STATS, bucket_name
 from tests.helpers import allclose, refuses
 from tests.scanning.texts import tiny_texts
@@ -338,7 +338,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     with refuses(FileError, OSError, str(tmp_path), "no store", "ffnmem scan"):
         open_store(tmp_path)
     (tmp_path / "manifest.json").write_text('{"kind": "recipe"}')
-    with refuses(FileError, OSError, "describes no store"):
+    with refuses(FileError, OSError, "is no store", "recipe"):
         open_store(tmp_path)
     (tmp_path / "file").write_text("")
     with refuses(FileError, OSError, "file"):
@@ -354,7 +354,7 @@ def test_an_unfinished_scan(copied: Path) -> None:
 def test_a_newer_schema(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
     manifest["schema"] = 3
-    manifest["checksum"] = manifest_checksum(manifest)
+    manifest["checksum"] = digest_of(manifest)
     (copied / "manifest.json").write_text(json.dumps(manifest))
     with refuses(FileError, OSError, "schema 3", "up to 2", "newer"):
         open_store(copied)
@@ -392,10 +392,11 @@ def test_every_error_is_ours(copied: Path) -> None:
 def test_opened_again_where_replaced(tiny_store: Store, tmp_path: Path) -> None:
     """A table written anew in the same session must not be read as it was."""
     store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
-    before = store.opened("stats.parquet")
-    assert store.opened("stats.parquet") is before
     table = pd.read_parquet(store.folder / "stats.parquet")
-    with replacing(store.folder / "stats.parquet") as temporary:
+    table.to_parquet(store.folder / "kept.parquet")
+    before = store.opened("kept.parquet")
+    assert store.opened("kept.parquet") is before
+    with replacing(store.folder / "kept.parquet") as temporary:
         table.assign(mean=7.0).to_parquet(temporary)
-    assert store.opened("stats.parquet") is not before
-    assert set(store.stats()["mean"]) == {7.0}
+    assert store.opened("kept.parquet") is not before
+    assert set(store.table("kept.parquet")["mean"]) == {7.0}
