@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
 from .._version import __version__
+from ..checked_files import read_json
 from ..errors import FileError
 from ..files import write_whole
 from ..reports.rendering import MINUS, provenance_line, render
@@ -74,10 +75,9 @@ def write_study(study: Study, folder: Path) -> None:
 def written_study(folder: Path) -> str | None:
     """The name of the study that a folder holds, or None."""
     try:
-        held = json.loads((folder / ABOUT).read_text("utf-8"))
-    except (OSError, ValueError):
+        name = read_json(folder / ABOUT).get("study")
+    except FileError:
         return None
-    name = held.get("study") if isinstance(held, dict) else None
     return name if isinstance(name, str) else None
 
 

@@ -14,10 +14,10 @@ from ..files import write_whole
 from ..models import Model
 from ..schemas import (
     Misfit,
-    anything,
     fields,
     flag,
     items,
+    maybe,
     number,
     quoted,
     row,
@@ -68,7 +68,10 @@ TRACED = together(
             "noise": number(0),
             "seed": whole(),
             "scores": table(text(), items(items(number(), least=1), least=1)),
-            "provenance": table(text(), anything),
+            "provenance": fields(
+                {name: text() for name in ("model", "fingerprint", "dtype", "device", "ffnmem")},
+                {"prepend_bos": maybe(flag)},
+            ),
         }
     ),
     rule(
@@ -156,6 +159,8 @@ class TraceFolder:
             raise FileError(f"{path} is damaged: its checksum does not match: {again}")
         try:
             (SKIPPED if "skipped" in record else TRACED)(record)
+            if "skipped" in record and record["fact"] != fact.id:
+                raise Misfit(quoted(fact.id), record["fact"], ("fact",))
             found = str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
             if isinstance(found, Trace):
                 self.check_trace(found, fact)
@@ -169,6 +174,7 @@ class TraceFolder:
             "text": (trace.text, fact.text),
             "kinds": (list(trace.kinds), self.made_by["settings"]["kinds"]),
             "samples": (len(trace.samples), self.made_by["settings"]["samples"]),
+            "prepend_bos": (trace.provenance.prepend_bos, self.made_by["settings"]["prepend_bos"]),
             "fingerprint": (trace.provenance.fingerprint, self.made_by["fingerprint"]),
             **{name: (getattr(trace, name), self.made_by["settings"][name]) for name in ("window", "noise", "seed")},
         }
