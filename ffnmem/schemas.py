@@ -103,6 +103,9 @@ def hexadecimal(digits: int) -> Check:
     return text(f"[0-9a-f]{{{digits}}}", f"{digits} hexadecimal digits")
 
 
+word = text(r"[!-~]{1,128}", "a hash or another single word")
+
+
 def one_of(*values: Any) -> Check:
     """One of a few values."""
 

@@ -19,6 +19,7 @@ from ffnmem.schemas import DEEPEST, Check, Misfit, check_plain
         (schemas.number(), [0, -1.5, 3], [float("nan"), float("inf"), True, "1", None, 10**400]),
         (schemas.number(0), [0.0], [-1e-9]),
         (schemas.text(), ["", "a\nb"], [None, 3, ["a"]]),
+        (schemas.word, ["c0de", "2.1.0+cpu"], ["", "a b", "a\n", "x" * 129, "é", None]),
         (schemas.hexadecimal(4), ["0a9f"], ["0A9F", "0a9", "0a9f\n", 3]),
         (schemas.one_of("a", 1), ["a", 1], ["b", True, 1.0, None]),
         (schemas.maybe(schemas.flag), [None, True], [0]),

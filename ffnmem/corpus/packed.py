@@ -15,7 +15,7 @@ from jaxtyping import Int64
 
 from ..checked_files import Form, read_json
 from ..errors import FileError, check_index
-from ..schemas import fields, items, maybe, one_of, text, whole
+from ..schemas import fields, items, maybe, one_of, text, whole, word
 from .chunked import ChunkedFile
 from .problems import MEANINGS, Problem, problems_from
 
@@ -31,8 +31,9 @@ FORM = Form(
     SCHEMA,
     fields(
         {
-            **{name: text() for name in ("hash", "tokenizer_hash", "model", "source")},
-            "stamp": maybe(text()),
+            **dict.fromkeys(("hash", "tokenizer_hash"), word),
+            **{name: text() for name in ("model", "source")},
+            "stamp": maybe(word),
             **{name: whole() for name in ("documents", "tokens", "vocab")},
             "problems": items(fields({"kind": one_of(*MEANINGS), "count": whole(1), "first": text()})),
             # No names but these, so that none leads out of the folder.

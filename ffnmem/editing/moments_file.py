@@ -14,7 +14,22 @@ from .._version import __version__
 from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
 from ..errors import FileError, check_choice
 from ..files import check_destination, readable, replacing
-from ..schemas import anything, ascending, fields, flag, items, maybe, number, row, rule, table, text, together, whole
+from ..schemas import (
+    anything,
+    ascending,
+    fields,
+    flag,
+    items,
+    maybe,
+    number,
+    row,
+    rule,
+    table,
+    text,
+    together,
+    whole,
+    word,
+)
 from .moments import Part, SecondMoment
 from .triangles import length_of
 
@@ -27,13 +42,15 @@ FORM = Form(
     together(
         fields(
             {
-                **{name: text() for name in ("model", "fingerprint", "tokenizer_hash")},
+                "model": text(),
+                "fingerprint": word,
+                "tokenizer_hash": word,
                 "layers": ascending(whole()),
                 "widths": items(whole(1, 1 << 24), least=1),
                 "count": whole(1),
                 "context": whole(1),
                 "prepend_bos": flag,
-                "parts": items(row(text(), text(), items(row(whole(), whole(1)))), least=1),
+                "parts": items(row(word, text(), items(row(whole(), whole(1)))), least=1),
                 "provenance": table(text(), anything),
             },
             {

@@ -18,7 +18,7 @@ from ..errors import FfnmemError, FileError, listed
 from ..facts import Fact
 from ..files import check_destination, write_whole
 from ..provenance import Provenance
-from ..schemas import anything, fields, flag, items, maybe, one_of, row, rule, table, text, together
+from ..schemas import anything, fields, flag, items, maybe, one_of, row, rule, table, text, together, word
 from .edit import Edit, LayerChange
 from .showing import plain
 
@@ -41,7 +41,7 @@ FORM = Form(
     fields(
         {
             "method": text(),
-            "fingerprint": text(),
+            "fingerprint": word,
             "facts": items(table(text(), anything)),
             "targets": items(text()),
             "settings": table(text(), anything),
@@ -56,8 +56,8 @@ FORM = Form(
                     "settings": items(row(text(), anything)),
                 }
             ),
-            "under": items(text()),
-            "parts": items(text(), least=1),
+            "under": items(word),
+            "parts": items(word, least=1),
             "checksums": table(text(r"\d{1,9}\.(left|right)", "a layer and the name of a factor"), anything),
         }
     ),

@@ -14,7 +14,7 @@ from .._version import __version__
 from ..checked_files import Form, check_regular, digest_of, file_hash, read_json, with_checksum
 from ..errors import FileError
 from ..files import write_whole
-from ..schemas import fields, flag, hexadecimal, items, maybe, one_of, quoted, rule, text, together, whole
+from ..schemas import fields, flag, hexadecimal, items, maybe, one_of, quoted, rule, text, together, whole, word
 from .settings import SETTINGS
 from .state_file import StateFile
 from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
@@ -33,8 +33,8 @@ FORM = Form(
         fields(
             {
                 "model": text(),
-                "fingerprint": text(),
-                "tokenizer_hash": text(),
+                "fingerprint": word,
+                "tokenizer_hash": word,
                 "settings": SETTINGS,
                 "layers": whole(1),
                 "d_mlp": items(whole(1), least=1),
@@ -44,7 +44,7 @@ FORM = Form(
                     fields({"done": whole(), "total": whole(1)}),
                     rule(lambda u: u["done"] <= u["total"], "done of total"),
                 ),
-                "corpus": fields({"source": text(), "hash": text(), "documents": whole()}, {"digest": hexadecimal(64)}),
+                "corpus": fields({"source": text(), "hash": word, "documents": whole()}, {"digest": hexadecimal(64)}),
                 "special_token_ids": items(whole()),
                 "bos": maybe(whole()),
                 "rescored_in": maybe(one_of("float32")),

@@ -18,7 +18,7 @@ from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
 from ..errors import FileError
 from ..files import readable
 from ..schemas import fields as record
-from ..schemas import flag, row, rule, text, together, whole
+from ..schemas import flag, row, rule, text, together, whole, word
 from .bins import BINS
 from .settings import SETTINGS, ScanSettings
 from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
@@ -34,8 +34,8 @@ FORM = Form(
         {
             "settings": SETTINGS,
             "identity": record(
-                {name: text() for name in ("model", "fingerprint", "tokenizer_hash", "corpus_hash", "version")}
-                | {"n_units": whole(1)}
+                dict.fromkeys(("fingerprint", "tokenizer_hash", "corpus_hash", "version"), word)
+                | {"model": text(), "n_units": whole(1)}
             ),
             "progress": record(
                 {

@@ -26,6 +26,7 @@ from ..schemas import (
     text,
     together,
     whole,
+    word,
 )
 from .settings import Settings
 from .trace import Trace
@@ -39,7 +40,9 @@ FORM = Form(
     SCHEMA,
     fields(
         {
-            **{name: text() for name in ("model", "fingerprint", "dtype")},
+            "model": text(),
+            "fingerprint": word,
+            "dtype": word,
             "settings": fields(
                 {
                     "kinds": items(text(), least=1),
