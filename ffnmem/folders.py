@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ._version import __version__
+from .checked_files import with_checksum
 from .errors import FfnmemError, FileError, listed
 from .files import clear_rooms, is_room, user_path, write_whole
 
@@ -45,7 +46,7 @@ class Kind:
         """
         rest = {"ffnmem": __version__, UNFINISHED: True} if run is None else run
         said = {"kind": self.kind, "schema": self.schema, **rest}
-        write_whole(folder / self.manifest, json.dumps(said, ensure_ascii=False, indent=1) + "\n")
+        write_whole(folder / self.manifest, json.dumps(with_checksum(said), ensure_ascii=False, indent=1) + "\n")
 
     def said(self, folder: Path) -> dict[str, Any] | None:
         """What the folder's manifest says, whole or not; None where there is none that can be read."""

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..checked_files import check_regular
 from ..errors import FileError, OutOfRangeError
 
 CHUNK = 1 << 20  # bytes that share one checksum
@@ -77,12 +78,12 @@ class ChunkedFile:
         self._bytes, self._chunk = int(record["bytes"]), int(record["chunk"])
         self._checksums = np.array(record["crc32"], dtype=np.uint32)
         self._good = np.zeros(len(self._checksums), dtype=bool)
-        if len(self._checksums) != -(-self._bytes // self._chunk) or self._chunk % self.dtype.itemsize:
+        if len(self._checksums) != -(-self._bytes // self._chunk) or {
+            self._chunk % self.dtype.itemsize,
+            self._bytes % self.dtype.itemsize,
+        } != {0}:
             raise FileError(f"{path}: the checksums in corpus.json do not fit its size: pack the corpus again")
-        try:
-            found = path.stat().st_size
-        except OSError as error:
-            raise FileError(f"{path}: {error.strerror or error}: pack the corpus again") from None
+        found = check_regular(path, f"{path} is missing: pack the corpus again")
         if found != self._bytes:
             raise FileError(f"{path} has {found:,} bytes and should have {self._bytes:,}: pack the corpus again")
 

@@ -13,17 +13,52 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from ..checked_files import Form, read_json
 from ..errors import FileError, check_index
 from ..files import user_folder
 from ..folders import UNFINISHED, Kind
+from ..schemas import fields, items, maybe, one_of, text, whole, word
 from .chunked import ChunkedFile
-from .problems import Problem, problems_from
+from .problems import MEANINGS, Problem, problems_from
 
 SCHEMA = 1
 MANIFEST = "corpus.json"
 TOKENS, DOCUMENTS, COUNTS = "tokens.bin", "documents.bin", "counts.bin"
 KIND = "ffnmem corpus"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the packed corpus")
+FILES = {TOKENS: ("<u2", "<u4"), DOCUMENTS: ("<i8",), COUNTS: ("<i8",)}
+"""The arrays of a packed corpus, and the types that each may have."""
+
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            **dict.fromkeys(("hash", "tokenizer_hash"), word),
+            **{name: text() for name in ("model", "source")},
+            "stamp": maybe(word),
+            **{name: whole() for name in ("documents", "tokens", "vocab")},
+            "problems": items(fields({"kind": one_of(*MEANINGS), "count": whole(1), "first": text()})),
+            # No names but these, so that none leads out of the folder.
+            "files": fields(
+                {
+                    name: fields(
+                        {
+                            "bytes": whole(),
+                            "dtype": one_of(*types),
+                            "chunk": whole(8, 1 << 30),
+                            "crc32": items(whole(0, 0xFFFFFFFF)),
+                        }
+                    )
+                    for name, types in FILES.items()
+                },
+                closed=True,
+            ),
+        }
+    ),
+    "packed corpus: make one with pack (ffnmem pack)",
+    "pack the corpus again",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +75,7 @@ class Packed:
         vocab: one more than the highest token id of the tokenizer.
         problems: what was wrong with the source, counted.
         stamp: of the source's files and how they were read, or None if the source was no file.
+        digest: of the sizes and checksums of its files: of all that is in them.
     """
 
     folder: Path
@@ -52,6 +88,7 @@ class Packed:
     vocab: int
     problems: tuple[Problem, ...]
     stamp: str | None
+    digest: str
     _files: Mapping[str, ChunkedFile] = field(repr=False)
 
     @property
@@ -75,11 +112,17 @@ class Packed:
         Raises:
             FileError: the file is damaged there. OutOfRangeError: the corpus is shorter.
         """
-        return self._files[TOKENS].read(start, stop)
+        found = self._files[TOKENS].read(start, stop)
+        if len(found) and int(found.max()) >= self.vocab:
+            raise FileError(f"{self.folder / TOKENS} has token {found.max()} of {self.vocab}: pack the corpus again")
+        return found
 
     def offsets(self, start: int, stop: int) -> Int64[np.ndarray, " n"]:
         """Entries ``start`` to ``stop`` of :attr:`documents`, checked."""
-        return self._files[DOCUMENTS].read(start, stop)
+        found = self._files[DOCUMENTS].read(start, stop)
+        if len(found) and not (found[0] >= 0 and found[-1] <= self.n_tokens and (found[1:] >= found[:-1]).all()):
+            raise FileError(f"{self.folder / DOCUMENTS}: its documents are not in order: pack the corpus again")
+        return found
 
     def document(self, number: int) -> np.ndarray:
         """The tokens of one document; raises OutOfRangeError, FileError."""
@@ -105,24 +148,24 @@ def open_packed(folder: str | Path, tokenizer_hash: str | None = None) -> Packed
     """
     path = user_folder(folder)
     state = read_manifest(path)
-    try:
-        files = {name: ChunkedFile(path / name, state["files"][name]) for name in (TOKENS, DOCUMENTS, COUNTS)}
-        packed = Packed(
-            folder=path,
-            hash=str(state["hash"]),
-            tokenizer_hash=str(state["tokenizer_hash"]),
-            model=str(state["model"]),
-            source=str(state["source"]),
-            n_documents=int(state["documents"]),
-            n_tokens=int(state["tokens"]),
-            vocab=int(state["vocab"]),
-            problems=problems_from(state["problems"]),
-            stamp=state["stamp"],
-            _files=files,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileError(f"{path / MANIFEST} lacks or garbles {error}: pack the corpus again") from None
-    sizes = tuple(len(files[name]) for name in (TOKENS, DOCUMENTS, COUNTS))
+    files = {name: ChunkedFile(path / name, state["files"][name]) for name in FILES}
+    packed = Packed(
+        folder=path,
+        hash=state["hash"],
+        tokenizer_hash=state["tokenizer_hash"],
+        model=state["model"],
+        source=state["source"],
+        n_documents=state["documents"],
+        n_tokens=state["tokens"],
+        vocab=state["vocab"],
+        problems=problems_from(state["problems"]),
+        stamp=state["stamp"],
+        digest=hashlib.sha256(
+            json.dumps([state["files"][name] for name in FILES], sort_keys=True).encode()
+        ).hexdigest(),
+        _files=files,
+    )
+    sizes = tuple(len(files[name]) for name in FILES)
     if sizes != (packed.n_tokens, packed.n_documents + 1, packed.vocab):
         raise FileError(f"{path / MANIFEST}: its counts do not fit its files: pack the corpus again")
     if tokenizer_hash is not None and tokenizer_hash != packed.tokenizer_hash:
@@ -149,22 +192,10 @@ def checksum(state: Mapping[str, Any]) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What corpus.json says, checked; raises FileError."""
-    path = folder / MANIFEST
-    try:
-        state = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        what = "no finished packed corpus" if folder.is_dir() else "no folder"
-        raise FileError(f"{folder} is {what}: make one with pack (ffnmem pack)") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} cannot be read ({error}): pack the corpus again") from None
-    if not isinstance(state, dict) or state.get("kind") != KIND:
-        raise FileError(f"{path} describes no packed corpus: make one with pack (ffnmem pack)")
-    if UNFINISHED in state:
+    """What corpus.json says, checked, without its checksum; raises FileError."""
+    what = "no finished packed corpus" if folder.is_dir() else "no folder"
+    state = read_json(folder / MANIFEST, f"{folder} is {what}: make one with pack (ffnmem pack)", FORM.again)
+    if state.get("kind") == KIND and UNFINISHED in state:
         raise FileError(f"{folder} is no finished packed corpus: pack it again")
-    schema = state.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise FileError(f"{path} has schema {schema}; this version of ffnmem reads up to {SCHEMA}: install a newer one")
-    if state.pop("checksum", None) != checksum(state):
-        raise FileError(f"{path} is damaged (checksum): pack the corpus again")
-    return state
+    written = state.pop("checksum", None)
+    return FORM.fit(folder / MANIFEST, state, lambda values: written == checksum(values))

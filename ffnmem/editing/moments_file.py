@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .._version import __version__
+from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
 from ..errors import FileError, check_choice
-from ..files import check_destination, check_ordinary, readable, replacing, user_path
-from ..scanning.state_file import checksum
+from ..files import check_destination, readable, replacing, user_path
+from ..schemas import (
+    anything,
+    ascending,
+    fields,
+    flag,
+    items,
+    maybe,
+    number,
+    row,
+    rule,
+    table,
+    text,
+    together,
+    whole,
+    word,
+)
 from .moments import Part, SecondMoment
 from .triangles import length_of
 
 SCHEMA = 1
 KIND = "ffnmem second moment"
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
+FORM = Form(
+    KIND,
+    SCHEMA,
+    together(
+        fields(
+            {
+                "model": text(),
+                "fingerprint": word,
+                "tokenizer_hash": word,
+                "layers": ascending(whole()),
+                "widths": items(whole(1, 1 << 24), least=1),
+                "count": whole(1),
+                "context": whole(1),
+                "prepend_bos": flag,
+                "parts": items(row(word, text(), items(row(whole(), whole(1)))), least=1),
+                "provenance": table(text(), anything),
+            },
+            {
+                "conditions": table(text(r"\d{1,9}", "the number of a layer"), maybe(number(0))),
+                "progress": fields({"batches": whole(), "batch_tokens": whole(1)}),
+            },
+        ),
+        rule(lambda header: len(header["widths"]) == len(header["layers"]), "a header with a width for each layer"),
+        rule(
+            # Of a merge, the first part's; of a checkpoint, what is counted so far.
+            lambda header: header["provenance"].get("tokens", header["count"]) == header["count"],
+            "a header whose count is that of its provenance",
+        ),
+    ),
+    "second moment: make one with second_moment",
+)
 FIELDS = ("model", "fingerprint", "tokenizer_hash", "layers", "widths", "count", "context", "prepend_bos")
 
 
@@ -46,14 +92,12 @@ def write(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any])
         **{name: getattr(moment, name) for name in FIELDS},
         "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
         "provenance": dict(moment.provenance),
-        "checksums": {name: checksum(array) for name, array in arrays.items()},
+        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
         **more,
     }
-    text = json.dumps(header, sort_keys=True)
     with replacing(path) as temporary:
         try:
-            # One entry of metadata: several would be written in an order that changes from run to run.
-            save_file(arrays, temporary, {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"})
+            save_file(arrays, temporary, header_entry(header, sort_keys=True))
         except SafetensorError as error:
             raise FileError(f"cannot write {path}: {error}") from None
         readable(temporary)
@@ -70,15 +114,11 @@ def load(path: str | Path) -> SecondMoment:
 def read(path: Path) -> tuple[SecondMoment, dict[str, Any]]:
     """A second moment and the header of its file. Raises FileError."""
     sums = FileSums(path)
-    header = sums.header
-    try:
-        sums.widths = dict(zip(header["layers"], header["widths"], strict=True))
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
-        parts = tuple(Part(h, s, tuple((int(a), int(b)) for a, b in ranges)) for h, s, ranges in header["parts"])
-        conditions = {int(k): float("inf") if v is None else v for k, v in header.get("conditions", {}).items()}
-        moment = SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path} has a header that cannot be understood: {error}") from None
+    header = dict(sums.file.header)
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
+    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
+    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
+    moment = SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
     return moment, header
 
 
@@ -86,43 +126,19 @@ class FileSums(Mapping[int, Tensor]):
     """The triangles of a file, each read and checked when it is asked for."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
-
-        self.path = path
-        if path.exists():
-            check_ordinary(path)
-        try:
-            opened: Any = safe_open(path, framework="numpy")
-            metadata = opened.metadata() or {}
-        except FileNotFoundError:
-            raise FileError(f"there is no second moment at {path}: make one with second_moment") from None
-        except (OSError, SafetensorError) as error:
-            raise FileError(f"{path} is truncated, damaged or no second moment: {error}") from None
-        checked, _, text = metadata.get("ffnmem", "").partition(" ")
-        if checked != f"{zlib.crc32(text.encode()):08x}":
-            raise FileError(f"{path} is no second moment, or its header is damaged")
-        header = json.loads(text)
-        if header.get("kind") != KIND:
-            raise FileError(f"{path} is no second moment but a {header.get('kind')!r}")
-        if header["schema"] > SCHEMA:
-            raise FileError(
-                f"{path} has schema {header['schema']}; this version of ffnmem reads up to {SCHEMA}: "
-                "install a newer one"
-            )
-        self.file, self.header = opened, header
-        self.widths: dict[int, int] = {}
+        self.file = HeadedTensors(path, FORM, f"there is no second moment at {path}: make one with second_moment")
+        layers, widths = self.file.header["layers"], self.file.header["widths"]
+        self.widths: dict[int, int] = dict(zip(layers, widths, strict=True))
+        kind = next(iter(self.file.shapes.values()), ("float64",))[0]
+        dtype = kind if kind in DTYPES else "float64"
+        self.file.check_shapes({str(layer): (dtype, (length_of(width),)) for layer, width in self.widths.items()})
 
     def __getitem__(self, layer: int) -> Tensor:
-        from safetensors import SafetensorError
-
         if layer not in self.widths:
             raise KeyError(layer)
-        try:
-            array = self.file.get_tensor(str(layer))
-        except (OSError, SafetensorError) as error:
-            raise FileError(f"{self.path} is damaged: layer {layer} cannot be read ({error})") from None
-        if checksum(array) != self.header["checksums"].get(str(layer)) or array.size != length_of(self.widths[layer]):
-            raise FileError(f"{self.path} is damaged: layer {layer} does not match its checksum")
+        array = self.file.array(str(layer))
+        if not np.isfinite(array).all():
+            raise FileError(f"{self.file.path} is damaged: layer {layer} holds NaN or infinite values")
         return torch.from_numpy(array)
 
     def __iter__(self) -> Iterator[int]:

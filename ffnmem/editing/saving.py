@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from torch import Tensor
+import torch
 
 from .._version import __version__
-from ..errors import FfnmemError, FileError
+from ..checked_files import Form, HeadedTensors, header_entry
+from ..errors import FfnmemError, FileError, listed
 from ..facts import Fact
 from ..files import check_destination, user_path, write_whole
-from ..foreign import first_line
 from ..provenance import Provenance
+from ..schemas import anything, fields, flag, items, maybe, one_of, row, rule, table, text, together, word
 from .edit import Edit, LayerChange
 from .showing import plain
 
 KIND, SCHEMA = "edit", 1
 FACTORS = ("left", "right")
+PROVENANCE = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
+COLUMN = together(
+    fields({"kind": one_of("i", "f", "b", "O"), "values": items(anything)}),
+    rule(lambda column: all(KINDS[column["kind"]](value) for value in column["values"]), "values of their kind"),
+)
+KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "i": lambda value: isinstance(value, int) and abs(value) < 1 << 63,
+    "f": lambda value: value is None or isinstance(value, int | float) or value in ("inf", "-inf"),
+    "b": lambda value: isinstance(value, bool),
+    "O": lambda value: value is None or isinstance(value, str | int | float | list),
+}
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            "method": text(),
+            "fingerprint": word,
+            "facts": items(table(text(), anything)),
+            "targets": items(text()),
+            "settings": table(text(), anything),
+            "numbers": together(
+                table(text(), COLUMN),
+                rule(lambda n: len({len(column["values"]) for column in n.values()}) < 2, "columns of one length"),
+            ),
+            "provenance": fields(
+                {
+                    **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
+                    "prepend_bos": maybe(flag),
+                    "settings": items(row(text(), anything)),
+                }
+            ),
+            "under": items(word),
+            "parts": items(word, least=1),
+            "checksums": table(text(r"\d{1,9}\.(left|right)", "a layer and the name of a factor"), anything),
+        }
+    ),
+    "edit: edit.save and ffnmem edit -o write one",
+)
 
 
 def save_edit(edit: Edit, path: str | Path) -> Path:
@@ -52,11 +93,9 @@ def save_edit(edit: Edit, path: str | Path) -> Path:
         "provenance": provenance_of(edit.provenance),
         "under": list(edit.under),
         "parts": list(edit.parts),
-        "checksums": {name: checksum(tensor) for name, tensor in tensors.items()},
+        "checksums": {name: checksum(tensor.numpy()) for name, tensor in tensors.items()},
     }
-    text = json.dumps(header, sort_keys=False, allow_nan=False, ensure_ascii=False)
-    # One entry of metadata: several would be written in an order that changes from run to run.
-    write_whole(target, save(tensors, {"ffnmem": f"{crc(text.encode()):08x} {text}"}))
+    write_whole(target, save(tensors, header_entry(header, allow_nan=False, ensure_ascii=False)))
     return target
 
 
@@ -69,67 +108,40 @@ def load_edit(path: str | Path) -> Edit:
     Raises: FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
     """
     place = user_path(path)
-    if not place.is_file():
-        raise FileError(f"there is no file {path}: edit.save and ffnmem edit -o write one")
-    header, tensors = read(place)
+    file = HeadedTensors(place, FORM, f"there is no file {path}: edit.save and ffnmem edit -o write one", checksum)
+    header = file.header
+    layers = sorted({int(name.partition(".")[0]) for name in header["checksums"]})
+    if set(file.shapes) != {f"{layer}.{name}" for layer in layers for name in FACTORS}:
+        raise FileError(f"{path} is damaged: each layer has {' and '.join(FACTORS)}, not {listed(sorted(file.shapes))}")
+    changed = [{name: file.array(f"{layer}.{name}") for name in FACTORS} for layer in layers]
+    provenance = {name: header["provenance"][name] for name in PROVENANCE}
     try:
-        damaged = [name for name, tensor in tensors.items() if checksum(tensor) != header["checksums"].get(name)]
-        layers = sorted({int(name.partition(".")[0]) for name in header["checksums"]})
-        if damaged or set(header["checksums"]) != set(tensors):
-            raise FileError(f"{path} is damaged: its factors do not match their checksums")
-        return Edit(
-            changes=tuple(LayerChange(i, *(tensors[f"{i}.{name}"] for name in FACTORS)) for i in layers),
+        edit = Edit(
+            changes=tuple(
+                LayerChange(layer, *(torch.from_numpy(factors[name]) for name in FACTORS))
+                for layer, factors in zip(layers, changed, strict=True)
+            ),
             fingerprint=header["fingerprint"],
             method=header["method"],
             facts=tuple(Fact.from_dict(record) for record in header["facts"]),
             targets=tuple(header["targets"]),
             settings=header["settings"],
             numbers=frame_of(header["numbers"]),
-            provenance=Provenance(**{**header["provenance"], "settings": settings_of(header["provenance"])}),
+            provenance=Provenance(**provenance, settings=settings_of(header["provenance"])),
             under=tuple(header["under"]),
             parts=tuple(header["parts"]),
         )
-    except FileError:
-        raise
-    except (FfnmemError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path} is no edit that can be read ({type(error).__name__}: {first_line(error)})") from None
+    except FfnmemError as error:
+        raise FileError(f"{path} is no edit that can be read: {error}") from None
+    if len(edit.parts) == 1 and edit.parts != (edit.digest,):
+        raise FileError(f"{path} is damaged: its factors are not those of edit {edit.parts[0]}")
+    return edit
 
 
-def read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The checked header and the tensors of a file; raises FileError."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(place, "pt") as file:
-            metadata = file.metadata() or {}
-            header = header_of(place, metadata.get("ffnmem", ""))
-            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, FfnmemError):
-            raise
-        raise FileError(f"{place} is truncated, damaged or no edit: {first_line(error)}") from None
-
-
-def header_of(place: Path, entry: str) -> dict[str, Any]:
-    checked, _, text = entry.partition(" ")
-    if checked != f"{crc(text.encode()):08x}" or not text:
-        raise FileError(f"{place} is no edit, or its header is damaged: edit.save and ffnmem edit -o write one")
-    header: dict[str, Any] = json.loads(text)
-    if header.get("kind") != KIND:
-        raise FileError(f"{place} is no edit but a {header.get('kind')!r}")
-    if header["schema"] > SCHEMA:
-        raise FileError(f"{place} has schema {header['schema']}, this ffnmem reads up to {SCHEMA}: update ffnmem")
-    return header
-
-
-def crc(data: bytes) -> int:
-    return zlib.crc32(data)
-
-
-def checksum(tensor: Tensor) -> int:
-    """Of a tensor's type, shape and bytes: a damaged header may give the same bytes another shape."""
-    name = f"{tensor.dtype} {list(tensor.shape)}".encode()
-    return zlib.crc32(tensor.contiguous().numpy().tobytes(), crc(name))
+def checksum(array: np.ndarray) -> int:
+    """Of a factor's type, shape and bytes: a damaged header may give the same bytes another shape."""
+    name = f"torch.{array.dtype} {list(array.shape)}".encode()
+    return zlib.crc32(np.ascontiguousarray(array).data, zlib.crc32(name))
 
 
 def columns_of(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:

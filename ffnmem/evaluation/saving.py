@@ -14,10 +14,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..attribution import plain_records
-from ..errors import FileError
+from ..checked_files import (
+    Form,
+    digest_of,
+    file_hash,
+    is_whole,
+    open_parquet,
+    read_checked,
+    reading,
+    seal,
+    sealable,
+    with_checksum,
+)
+from ..errors import FileError, listed
 from ..files import replacing, user_folder, user_path, write_whole
 from ..folders import UNFINISHED, Kind, claimed
 from ..provenance import Provenance
+from ..schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
 from .scores import ABOUT, Scores
 
 SCHEMA = 1
@@ -25,6 +38,27 @@ KIND, PART = "ffnmem scores", "ffnmem evaluation"
 CASES, SUMMARY, MANIFEST, CHUNKS = "cases.parquet", "summary.json", "manifest.json", "chunks"
 SAVED = Kind(SUMMARY, KIND, SCHEMA, "the scores")
 FOLDER = Kind(MANIFEST, PART, SCHEMA, "the evaluation", rooms=(CHUNKS,))
+RUN = b"ffnmem.run"
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            "draws": whole(1),
+            "seed": whole(),
+            "settings": table(text(), anything),
+            "provenance": fields(
+                {
+                    **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
+                    "prepend_bos": maybe(flag),
+                    "settings": items(row(text(), anything)),
+                }
+            ),
+        },
+        {"cases": hexadecimal(64)},
+    ),
+    "table of scores: Scores.save and evaluate(out=…) write one",
+)
 OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 
@@ -34,12 +68,12 @@ def save_scores(scores: Scores, folder: str | Path) -> Path:
     with claimed(folder, FOLDER if evaluated else SAVED) as target:
         SAVED.mark(target)  # else a kill would leave one's cases beside another's summary
         write_table(scores.cases, target / CASES)
-        write_whole(target / SUMMARY, summary_text(scores))
+        write_whole(target / SUMMARY, summary_text(scores, file_hash(target / CASES)))
     return target
 
 
-def summary_text(scores: Scores) -> str:
-    """The text of summary.json."""
+def summary_text(scores: Scores, cases: str) -> str:
+    """The text of summary.json; ``cases``: the hash of their file."""
     made = {
         "kind": KIND,
         "schema": SCHEMA,
@@ -50,34 +84,34 @@ def summary_text(scores: Scores) -> str:
         | {"settings": [list(pair) for pair in scores.provenance.settings]},
         "summary": plain_records(scores.summary),
         "relations": plain_records(scores.relations),
+        "cases": cases,
     }
-    return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(with_checksum(made), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load_scores(folder: str | Path) -> Scores:
     """The scores in a folder; intervals come out the same, for their draws are seeded. Raises FileError."""
     source = user_folder(folder)
-    made = read_json(source / SUMMARY)
-    if made is None or UNFINISHED in made:
-        unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
-        what = (
-            unfinished if FOLDER.said(source) is not None else " no scores: Scores.save and evaluate(out=…) write them"
-        )
-        raise FileError(f"{folder} holds{what}")
-    if made.get("kind") != KIND or made.get("schema") != SCHEMA:
-        raise FileError(f"{source / SUMMARY} is no {KIND} of schema {SCHEMA}, which this version of ffnmem reads")
-    try:
-        own = dict(made["provenance"])
-        settings = tuple((str(name), value) for name, value in own.pop("settings"))
-        return Scores(
-            cases=read_table(source / CASES),
-            settings=made["settings"],
-            provenance=Provenance(**own, settings=settings),
-            draws=made["draws"],
-            seed=made["seed"],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{source / SUMMARY} is damaged ({error!r})") from None
+    unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
+    nothing = " no scores: Scores.save and evaluate(out=…) write them"
+    missing = f"{folder} holds{unfinished if FOLDER.said(source) is not None else nothing}"
+    if UNFINISHED in (SAVED.said(source) or {}):
+        raise FileError(missing)
+    made = read_checked(source / SUMMARY, FORM, missing)
+    if made.get("cases", None) not in (None, file_hash(source / CASES)):
+        raise FileError(f"{source / CASES} is damaged, or of other scores than {SUMMARY}: evaluate again")
+    own = made["provenance"]
+    cases = read_table(source / CASES)
+    lacking = [name for name in (*ABOUT, "failure") if name not in cases]
+    if lacking:
+        raise FileError(f"{source / CASES} holds no scores: it has no column {listed(lacking)}")
+    return Scores(
+        cases=cases,
+        settings=made["settings"],
+        provenance=Provenance(**{name: own[name] for name in OWN}, settings=tuple(map(tuple, own["settings"]))),
+        draws=made["draws"],
+        seed=made["seed"],
+    )
 
 
 @contextmanager
@@ -95,8 +129,8 @@ def kept(out: str | Path | None, run: Mapping[str, Any]) -> Iterator[Folder | No
         return
     made_by = json.loads(json.dumps(run))
     with claimed(out, FOLDER, made_by) as folder:
-        found = Folder(folder)
-        found.check(made_by)
+        found = Folder(folder, made_by)
+        found.check()
         yield found
 
 
@@ -105,11 +139,14 @@ class Folder:
     """The folder of an evaluation, with the cases of some facts in each file of ``chunks``."""
 
     folder: Path
+    made_by: Mapping[str, Any]
 
-    def check(self, made_by: Mapping[str, Any]) -> None:
+    def check(self) -> None:
         """Raise FileError if what is there belongs to another run."""
         there = FOLDER.said(self.folder) or {}
-        for name, value in made_by.items():
+        if not is_whole(there):
+            raise FileError(f"{self.folder / MANIFEST} is damaged: its checksum does not match: name another folder")
+        for name, value in self.made_by.items():
             old = there.get(name)
             if name != "model" and old != value:  # a model's name is how it was asked for, not what it is
                 what = f"{name} {short(old)}, not {short(value)}"
@@ -123,7 +160,7 @@ class Folder:
         path = self.path(number)
         if not path.exists():
             return None
-        found = read_table(path)
+        found = read_table(path, self.run)
         if not set(ABOUT) <= set(found) or list(zip(found["editor"], found["id"], strict=True)) != list(about):
             raise FileError(f"{path} is damaged: it holds other cases; remove it to evaluate them again")
         return found
@@ -131,7 +168,12 @@ class Folder:
     def write(self, number: int, cases: pd.DataFrame) -> None:
         """Keep a chunk's cases, whole. Raises FileError."""
         make_folder(self.folder / CHUNKS)
-        write_table(cases, self.path(number))
+        write_table(cases, self.path(number), self.run)
+
+    @property
+    def run(self) -> str:
+        """What tells the cases of this run from those of another: all that they depend on."""
+        return digest_of({name: value for name, value in self.made_by.items() if name != "model"})
 
 
 def short(value: Any) -> str:
@@ -147,33 +189,20 @@ def make_folder(folder: Path) -> None:
         raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as Parquet whose pages have checksums, whole or not at all. Raises FileError."""
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+def write_table(frame: pd.DataFrame, path: Path, run: str = "") -> None:
+    """Write a table as Parquet whose pages and footer have checksums, whole or not at all. Raises FileError."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(sealable({RUN: run.encode()}))
     with replacing(path) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
+        seal(temporary)
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table that :func:`write_table` wrote; raises FileError where it is missing or damaged."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+def read_table(path: Path, run: str = "") -> pd.DataFrame:
+    """A table that :func:`write_table` wrote; raises FileError where it is missing or damaged, or of another run."""
+    again = "remove it to evaluate its facts again"
+    with open_parquet(path, again=again) as file:
+        # One of an older version does not say of which run it is.
+        if (file.schema_arrow.metadata or {}).get(RUN, run.encode()) != run.encode():
+            raise FileError(f"{path} is of another evaluation: {again}")
+        with reading(path, again):
             return file.read().to_pandas()
-    except FileNotFoundError:
-        raise FileError(f"{path} is missing") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise FileError(f"{path} is damaged ({first}): remove it to evaluate its facts again") from None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, None if there is no such file; raises FileError for anything else."""
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise FileError(f"{path} holds no JSON object")
-    return found

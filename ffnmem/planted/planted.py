@@ -14,15 +14,24 @@ import torch
 
 from .._version import __version__
 from ..arguments import public
+from ..checked_files import read_json
 from ..errors import FileError
 from ..facts import Fact, load_facts, write_facts
 from ..files import appearing, check_new_folder, user_folder, write_whole
 from ..models import Model, load
 from ..models.sources import quiet
+from ..schemas import Misfit, anything, fields, one_of, table, text, together, whole
 
 TRUTH, CORPUS, FACTS, CARD = "truth.csv", "corpus.txt", "facts.jsonl", "planted.json"
 TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}
 """What a column of the truth holds, by the letter of its NumPy kind; a file of text would not say so."""
+CARD_FORM = fields(
+    {
+        "kind": text(),
+        "settings": together(table(text(), anything), fields({"seed": whole()})),
+        "columns": table(text(), one_of(*TYPES.values())),
+    }
+)
 
 
 @public
@@ -112,12 +121,12 @@ def load_planted(folder: str | Path) -> Planted:
     path = user_folder(folder)
     if not (path / CARD).is_file():
         raise FileError(f"{folder} holds no planted model: it has no {CARD}, which ffnmem plant writes")
+    card = read_json(path / CARD)
     try:
-        card = json.loads((path / CARD).read_text("utf-8"))
-        kind, settings, columns = str(card["kind"]), dict(card["settings"]), dict(card["columns"])
-        int(settings["seed"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{path / CARD} is broken ({type(error).__name__}: {error})") from None
+        CARD_FORM(card)
+    except Misfit as misfit:
+        raise FileError(f"{path / CARD} is broken: {misfit}") from None
+    kind, settings, columns = card["kind"], card["settings"], card["columns"]
     truth = read_truth(path / TRUTH, columns)
     try:
         texts = tuple((path / CORPUS).read_text("utf-8").removesuffix("\n").split("\n\n"))

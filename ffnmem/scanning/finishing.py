@@ -18,7 +18,7 @@ from ..vocabulary.vectors import SIDES
 from .manifest import write_manifest
 from .passes import Report, Scanner
 from .state import ScanState
-from .state_file import Identity, Progress, save_state
+from .state_file import Identity, Progress, StateFile, save_state
 from .workers import remove_shards
 from .writing import STATE, TOKENIZER, VALUES, write_tables
 
@@ -53,7 +53,12 @@ def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
         "provenance": job.model.provenance(
             prepend_bos=settings.prepend_bos, corpus=packed.hash, scan_dtype=settings.dtype, seed=settings.seed
         ).as_dict(),
-        "corpus": {"source": packed.source, "hash": packed.hash, "documents": packed.n_documents},
+        "corpus": {
+            "source": packed.source,
+            "hash": packed.hash,
+            "documents": packed.n_documents,
+            "digest": packed.digest,
+        },
         "special_token_ids": list(settings.special),
         "bos": job.sequences.bos,
         "rescored_in": "float32" if settings.rescored else None,
@@ -79,5 +84,6 @@ def write_store(
         "sequences": state.n_sequences,
         "units": {"done": len(state.done), "total": identity.n_units},
         **({"gated": True} if state.gated else {}),
+        "state_header": StateFile(folder / STATE).digest,
     }
     write_manifest(folder, content)

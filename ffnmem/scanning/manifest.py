@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,13 @@ import torch
 import transformers
 
 from .._version import __version__
-from ..errors import FileError
+from ..checked_files import Form, check_regular, digest_of, file_hash, read_json, with_checksum
+from ..errors import FileError, quoted
 from ..files import write_whole
 from ..folders import UNFINISHED, Kind
+from ..schemas import fields, flag, hexadecimal, items, maybe, one_of, rule, text, together, whole, word
+from .settings import SETTINGS
+from .state_file import StateFile
 from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
 SCHEMA = 2
@@ -23,11 +26,49 @@ SCHEMA = 2
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", rooms=(CORPUS,))
+NAMES = (STATE, EXAMPLES, STATS, VALUES, TOKENIZER)
+
+FORM = Form(
+    KIND,
+    SCHEMA,
+    together(
+        fields(
+            {
+                "model": text(),
+                "fingerprint": word,
+                "tokenizer_hash": word,
+                "settings": SETTINGS,
+                "layers": whole(1),
+                "d_mlp": items(whole(1), least=1),
+                "tokens": whole(),
+                "sequences": whole(),
+                "units": together(
+                    fields({"done": whole(), "total": whole(1)}),
+                    rule(lambda u: u["done"] <= u["total"], "done of total"),
+                ),
+                "corpus": fields({"source": text(), "hash": word, "documents": whole()}, {"digest": hexadecimal(64)}),
+                "special_token_ids": items(whole()),
+                "bos": maybe(whole()),
+                "rescored_in": maybe(one_of("float32")),
+                "basis": one_of("folded"),
+                "provenance": fields({name: text() for name in ("model", "fingerprint", "dtype", "device")}),
+                # No names but these, so that none leads out of the folder.
+                "files": fields(
+                    {name: fields({"bytes": whole(), "sha256": hexadecimal(64)}) for name in NAMES}, closed=True
+                ),
+            },
+            {"gated": flag, "state_header": hexadecimal(64)}
+            | {name: text() for name in ("ffnmem", "torch", "transformers")},
+        ),
+        rule(lambda m: len(m["d_mlp"]) == m["layers"], "a width in d_mlp for each of its layers"),
+    ),
+    "store: make one with scan (ffnmem scan)",
+    "scan again",
+)
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Vouch for the store's files by size and checksum; until then the manifest only says what the folder is for."""
-    names = [STATE, EXAMPLES, STATS, VALUES, TOKENIZER]
     manifest = {
         "kind": KIND,
         "schema": 2 if content.get("gated") else 1,
@@ -35,56 +76,69 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
         "ffnmem": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "files": {name: file_record(folder / name) for name in names},
+        "files": {name: file_record(folder / name) for name in NAMES},
     }
-    manifest["checksum"] = manifest_checksum(manifest)
-    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-
-
-def manifest_checksum(manifest: dict[str, Any]) -> str:
-    """Over everything but the checksum itself."""
-    rest = {name: value for name, value in manifest.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:32]
+    write_whole(folder / MANIFEST, json.dumps(with_checksum(manifest), indent=1, sort_keys=True) + "\n")
 
 
 def file_record(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": file_hash(path)}
 
 
-def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest of a store says, checked by itself; raises FileError."""
     path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         if not folder.is_dir():
-            raise FileError(f"there is no store at {folder}") from None
-        raise FileError(f"{folder} is no store: make one with scan (ffnmem scan)") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
-        raise FileError(f"{path} describes no store: make one with scan (ffnmem scan)")
-    if UNFINISHED in manifest:
+            raise FileError(f"there is no store at {folder}")
+        raise FileError(f"{folder} is no store: make one with scan (ffnmem scan)")
+    found = read_json(path)
+    if found.get("kind") == KIND and UNFINISHED in found:
         raise FileError(f"{folder} holds an unfinished scan: run the same scan again, it goes on")
-    schema = manifest.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise FileError(f"{path} has schema {schema}; this version of ffnmem reads up to {SCHEMA}: install a newer one")
-    if manifest.get("checksum") != manifest_checksum(manifest):
-        raise FileError(f"{path} is damaged: its checksum does not match")
-    return manifest
+    return FORM.fit(path, found, lambda manifest: manifest.get("checksum") == digest_of(manifest))
 
 
 def check_file(path: Path, record: Mapping[str, Any], content: bool) -> None:
     """Raise FileError if a file is missing, of another size or, if asked, of other content."""
-    try:
-        size = path.stat().st_size
-    except OSError:
-        raise FileError(f"{path} is missing: scan again") from None
+    size = check_regular(path, f"{path} is missing: scan again")
     if size != record["bytes"]:
         raise FileError(f"{path} is truncated or changed: {size} bytes instead of {record['bytes']}")
     if content and file_hash(path) != record["sha256"]:
         raise FileError(f"{path} is damaged: its checksum does not match")
+
+
+def check_agreement(folder: Path, manifest: Mapping[str, Any], state: StateFile) -> None:
+    """Raise FileError unless the manifest and the header of the state, which has a checksum of every array, are of one
+    scan and tell the same of it."""
+    if manifest.get("state_header", state.digest) != state.digest:
+        raise FileError(f"{state.path} is of another scan than {folder / MANIFEST}: scan again")
+    identity, settings, provenance = state.identity, state.settings, manifest["provenance"]
+    pairs = {
+        "model": (manifest["model"], identity.model),
+        "fingerprint": (manifest["fingerprint"], identity.fingerprint),
+        "tokenizer_hash": (manifest["tokenizer_hash"], identity.tokenizer_hash),
+        "corpus.hash": (manifest["corpus"]["hash"], identity.corpus_hash),
+        "settings": (manifest["settings"], settings.as_dict()),
+        "layers": (manifest["layers"], state.n_layers),
+        "d_mlp": (manifest["d_mlp"], state.widths),
+        "tokens": (manifest["tokens"], state.tokens),
+        "sequences": (manifest["sequences"], state.n_sequences),
+        "units": (manifest["units"], {"done": state.size("done", 0), "total": identity.n_units}),
+        "gated": (manifest.get("gated", False), state.gated),
+        "bos": (manifest["bos"], settings.bos),
+        "special_token_ids": (manifest["special_token_ids"], list(settings.special)),
+        "rescored_in": (manifest["rescored_in"], "float32" if settings.rescored else None),
+        "provenance.fingerprint": (provenance["fingerprint"], identity.fingerprint),
+        "provenance.corpus": (provenance.get("corpus", identity.corpus_hash), identity.corpus_hash),
+        "provenance.scan_dtype": (provenance.get("scan_dtype", settings.dtype), settings.dtype),
+        "provenance.seed": (provenance.get("seed", settings.seed), settings.seed),
+        "provenance.prepend_bos": (provenance.get("prepend_bos", settings.prepend_bos), settings.prepend_bos),
+    }
+    for name, (said, found) in pairs.items():
+        if said != found:
+            raise FileError(
+                f"{folder / MANIFEST} does not fit {state.path.name}: its {name} is {quoted(said)}, there it is "
+                f"{quoted(found)}: scan again"
+            )
+    if not state.progress.complete:
+        raise FileError(f"{state.path} is the checkpoint of a scan that is not finished: run the same scan again")

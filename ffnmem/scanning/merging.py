@@ -17,9 +17,8 @@ from ..files import appearing, clear, user_path
 from ..folders import making
 from .finishing import write_store
 from .jobs import same_folder
-from .state_file import StateFile
 from .store import Store, open_store
-from .writing import CORPUS, STATE, TOKENIZER, VALUES
+from .writing import CORPUS, TOKENIZER, VALUES
 
 FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
 
@@ -49,10 +48,10 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
     first = min(opened, key=lambda store: min(store.state.array("done").tolist(), default=sys.maxsize))
     with making(target.parent), appearing(target) as folder:
-        state = reduce(lambda a, b: a.merged(b), (StateFile(store.folder / STATE).state() for store in opened))
+        state = reduce(lambda a, b: a.merged(b), (store.state.state() for store in opened))
         link_pack(first.folder / CORPUS, folder / CORPUS)
         for name in (VALUES, TOKENIZER):
-            shutil.copyfile(first.folder / name, folder / name)
+            shutil.copyfile(first.checked(name), folder / name)
         facts = {name: first.manifest[name] for name in FACTS}
         write_store(folder, state, first.state.identity, first.sequences, facts)
     return open_store(target)

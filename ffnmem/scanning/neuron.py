@@ -121,7 +121,7 @@ def read_neuron(
     """Everything about one neuron; layer and neuron are indices, the rest as :meth:`Store.examples` takes it."""
     rows = store.example_rows(layer, neuron, kind=kind, k=k)
     windows = store.windows(rows, context)
-    (stats,) = store.opened(STATS).table(layer, neuron).to_pylist()
+    stats = store.opened(STATS).one(layer, neuron)
     return Neuron(
         store=store,
         layer=layer,

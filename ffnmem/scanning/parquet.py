@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from ..errors import FileError
+from ..checked_files import open_parquet, reading
+from ..errors import FileError, listed
 
 
 class NeuronTable:
@@ -19,10 +21,15 @@ class NeuronTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.file = pq.ParquetFile(path)
-        except (OSError, pa.ArrowException) as error:
-            raise FileError(f"{path} cannot be read: {error}") from None
+        self.file = open_parquet(path)
+        missing = {"layer", "neuron"} - set(self.file.schema_arrow.names)
+        if missing:
+            raise FileError(f"{path} is no table of neurons: it has no column {listed(sorted(missing))}")
+
+    def check_rows(self, widths: Sequence[int]) -> None:
+        """Raise FileError unless there are as many rows as neurons."""
+        if self.file.metadata.num_rows != sum(widths):
+            raise FileError(f"{self.path} has {self.file.metadata.num_rows} rows for {sum(widths)} neurons: scan again")
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -31,13 +38,14 @@ class NeuronTable:
         columns = [schema.get_field_index(name) for name in ("layer", "neuron")]
         metadata = self.file.metadata
         rows = []
-        for group in range(metadata.num_row_groups):
-            found = [metadata.row_group(group).column(column).statistics for column in columns]
-            # An empty group, of a shard without text, has no bounds: none that any neuron is within.
-            rows.append(
-                [bound for s in found for bound in ((1, 0) if s is None or not s.has_min_max else (s.min, s.max))]
-            )
-        return np.array(rows, np.int64).reshape(-1, 4)
+        with reading(self.path):
+            for group in range(metadata.num_row_groups):
+                found = [metadata.row_group(group).column(column).statistics for column in columns]
+                # An empty group, of a shard without text, has no bounds: none that any neuron is within.
+                rows.append(
+                    [bound for s in found for bound in ((1, 0) if s is None or not s.has_min_max else (s.min, s.max))]
+                )
+            return np.array(rows, np.int64).reshape(-1, 4)
 
     def rows(self, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
         """All rows, those of a layer, or of one neuron; raises FileError."""
@@ -51,11 +59,16 @@ class NeuronTable:
             there &= (low <= layer) & (layer <= high)
         if neuron is not None:
             there &= (first <= neuron) & (neuron <= last)
-        try:
+        with reading(self.path):
             table = self.file.read_row_groups(np.flatnonzero(there).tolist(), use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise FileError(f"{self.path} cannot be read: {error}") from None
-        for name, value in (("layer", layer), ("neuron", neuron)):
-            if value is not None:
-                table = table.filter(pc.equal(table[name], value))
+            for name, value in (("layer", layer), ("neuron", neuron)):
+                if value is not None:
+                    table = table.filter(pc.equal(table[name], value))
         return table
+
+    def one(self, layer: int, neuron: int) -> dict[str, Any]:
+        """The only row of a neuron as plain values; raises FileError where there are more, or none."""
+        found = self.table(layer, neuron).to_pylist()
+        if len(found) != 1:
+            raise FileError(f"{self.path} has {len(found)} rows of neuron {layer}.{neuron} instead of one: scan again")
+        return dict(found[0])

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
+from ..checked_files import reading
 from ..errors import InputError, check_choice
 from ..vocabulary import search_projection
 from .writing import EXAMPLES, VALUES
@@ -24,12 +24,13 @@ def search_store(store: Store, text: str, where: str, limit: int) -> pd.DataFram
     if not text.strip():
         raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
     if where == "values":
-        return search_projection(store.folder / VALUES, text, side="value", limit=limit)
+        return search_projection(store.checked(VALUES), text, side="value", limit=limit)
     wanted = matching_ids(store, text)
-    file = pq.ParquetFile(store.folder / EXAMPLES)
+    table = store.opened(EXAMPLES)
     found = []
-    for group in range(file.num_row_groups):
-        rows = file.read_row_group(group).to_pandas()
+    for group in range(table.file.num_row_groups):
+        with reading(table.path):
+            rows = table.file.read_row_group(group).to_pandas()
         found.append(rows[np.isin(rows["token_id"], wanted)])
     # One row a neuron and kind: how many of its examples are at such a token, and the best of them.
     hits = pd.concat(found, ignore_index=True)

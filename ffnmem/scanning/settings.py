@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from dataclasses import fields as names
 from typing import Any
 
-from ..errors import InputError, check_choice, check_count, check_seed
+from ..errors import SEEDS, InputError, check_choice, check_count, check_seed
 from ..models import Model
+from ..schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
 
 DTYPES = ("float32", "bfloat16")
 CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
@@ -61,18 +63,41 @@ class ScanSettings:
     @staticmethod
     def from_dict(values: dict[str, Any]) -> ScanSettings:
         return ScanSettings(
-            **{f.name: values[f.name] for f in fields(ScanSettings)}
+            **{f.name: values[f.name] for f in names(ScanSettings)}
             | {"frequent": tuple(values["frequent"]), "special": tuple(values["special"])}
         )
 
     def differences(self, other: ScanSettings) -> list[str]:
         """The names of what differs, with both values, for a message."""
         found = []
-        for f in fields(self):
+        for f in names(self):
             mine, theirs = getattr(self, f.name), getattr(other, f.name)
             if mine != theirs:
                 found.append(f.name if f.name == "frequent" else f"{f.name} {mine} and {theirs}")
         return found
+
+
+SETTINGS: Check = together(
+    fields(
+        {
+            "context": whole(1),
+            "prepend_bos": flag,
+            "dtype": one_of(*DTYPES),
+            "batch_tokens": whole(1),
+            "seed": whole(0, SEEDS - 1),
+            "k": whole(1),
+            "candidates": whole(1),
+            "sample": whole(1),
+            "draws": whole(1),
+            "frequent": items(whole()),
+            "bos": maybe(whole()),
+            "special": items(whole()),
+        }
+    ),
+    rule(lambda s: s["candidates"] >= s["k"], "settings with at least k candidates"),
+    rule(lambda s: s["context"] > (s["bos"] is not None), "settings whose context has room for text"),
+)
+"""What :meth:`ScanSettings.as_dict` gives."""
 
 
 def make_settings(

@@ -5,24 +5,52 @@ It is the checkpoint of a running scan and, once complete, what a store reads hi
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
+from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
 from ..errors import FileError
 from ..files import readable, replacing
-from .settings import ScanSettings
+from ..schemas import fields as record
+from ..schemas import flag, row, rule, text, together, whole, word
+from .bins import BINS
+from .settings import SETTINGS, ScanSettings
 from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
 
 SCHEMA = 2
 """What this version reads: 1, and 2 of gated neurons, which older versions would take for others."""
 
 KIND = "ffnmem scan state"
+FORM = Form(
+    KIND,
+    SCHEMA,
+    record(
+        {
+            "settings": SETTINGS,
+            "identity": record(
+                dict.fromkeys(("fingerprint", "tokenizer_hash", "corpus_hash", "version"), word)
+                | {"model": text(), "n_units": whole(1)}
+            ),
+            "progress": record(
+                {
+                    "shard": together(row(whole(), whole(1)), rule(lambda s: s[0] < s[1], "an index below a count")),
+                    "batch": whole(),
+                    "rescored": whole(),
+                    "complete": flag,
+                }
+            ),
+            "tokens": whole(),
+            "n_sequences": whole(),
+            "n_layers": whole(1),
+        }
+    ),
+    "scan state: scan writes one",
+)
 
 
 @dataclass(frozen=True)
@@ -82,67 +110,64 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: Progr
         "tokens": state.tokens,
         "n_sequences": state.n_sequences,
         "n_layers": len(state.layers),
-        "checksums": {name: checksum(array) for name, array in arrays.items()},
+        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
     }
-    text = json.dumps(header, sort_keys=True)
     with replacing(path) as temporary:
         try:
-            # One entry of metadata: several would be written in an order that changes from run to run.
-            save_file(arrays, temporary, {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"})
+            save_file(arrays, temporary, header_entry(header, sort_keys=True))
         except SafetensorError as error:
             raise FileError(f"cannot write {path}: {error}") from None
         readable(temporary)
 
 
-def checksum(array: np.ndarray) -> int:
-    """Of an array's type, shape and bytes: a damaged header may give the same bytes another shape."""
-    return zlib.crc32(np.ascontiguousarray(array).data, zlib.crc32(f"{array.dtype} {array.shape}".encode()))
-
-
-class StateFile:
+class StateFile(HeadedTensors):
     """A state on disk, read array by array, each checked when it is read."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
-
-        self.path = path
-        try:
-            opened: Any = safe_open(path, framework="numpy")
-            metadata = opened.metadata() or {}
-        except FileNotFoundError:
-            raise FileError(f"there is no {path}") from None
-        except (OSError, SafetensorError) as error:
-            raise FileError(f"{path} is truncated or damaged: {error}") from None
-        checked, _, text = metadata.get("ffnmem", "").partition(" ")
-        if checked != f"{zlib.crc32(text.encode()):08x}":
-            raise FileError(f"{path} is no scan state, or its header is damaged")
-        header: dict[str, Any] = json.loads(text)
-        if header.get("kind") != KIND:
-            raise FileError(f"{path} is no scan state but a {header.get('kind')!r}")
-        if header["schema"] > SCHEMA:
-            raise FileError(
-                f"{path} has schema {header.get('schema')}; this version of ffnmem reads up to {SCHEMA}: "
-                "install a newer one"
-            )
-        self.file = opened
-        self.header: Mapping[str, Any] = header
+        super().__init__(path, FORM)
+        header = self.header
         self.settings = ScanSettings.from_dict(header["settings"])
-        self.identity = Identity(**header["identity"])
-        progress = dict(header["progress"])
-        self.progress = Progress(**{**progress, "shard": tuple(progress["shard"])})
+        self.identity = Identity(**{f.name: header["identity"][f.name] for f in fields(Identity)})
+        progress = header["progress"]
+        self.progress = Progress(
+            tuple(progress["shard"]), progress["batch"], progress["rescored"], progress["complete"]
+        )
         self.n_layers = int(header["n_layers"])
+        self.tokens, self.n_sequences = int(header["tokens"]), int(header["n_sequences"])
+        self.check_shapes(self.expected())
 
-    def array(self, name: str) -> np.ndarray:
-        """One array, checked; raises FileError."""
-        from safetensors import SafetensorError
+    def expected(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of every array by the settings, the widths of the layers and the sizes of the sample."""
+        expected = arrays_of(ScanState, SHARED_ARRAYS, "", self.sizes())
+        for index in range(min(self.n_layers, len(self.shapes))):
+            sizes = {**self.sizes(), "d_mlp": self.size(f"{index}.high", 0)}
+            expected |= arrays_of(LayerState, LAYER_ARRAYS, f"{index}.", sizes)
+            if self.gated:
+                expected |= arrays_of(GateState, GATE_ARRAYS, f"{index}.gate.", sizes)
+        return expected
 
-        try:
-            array: np.ndarray = self.file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise FileError(f"{self.path} is damaged: {name} cannot be read ({error})") from None
-        if checksum(array) != self.header["checksums"].get(name):
-            raise FileError(f"{self.path} is damaged: {name} does not match its checksum")
-        return array
+    def sizes(self) -> dict[str, int]:
+        """The sizes that the annotations of a state name, but for the width of a layer."""
+        chosen = self.settings
+        return {
+            "kept": chosen.candidates,
+            "exact": chosen.candidates if chosen.rescored else 0,
+            "bins": BINS,
+            "buckets": chosen.n_buckets,
+            "frequent": len(chosen.frequent),
+            "sample": self.size("sequences", 0),
+            "draws": self.size("draws", 0),
+            "units": self.size("done", 0),
+        }
+
+    def size(self, name: str, axis: int) -> int:
+        shape = self.shapes.get(name, ("", ()))[1]
+        return shape[axis] if axis < len(shape) else 0
+
+    @property
+    def widths(self) -> list[int]:
+        """d_mlp of every layer."""
+        return [self.size(f"{index}.high", 0) for index in range(self.n_layers)]
 
     @property
     def gated(self) -> bool:
@@ -162,6 +187,26 @@ class StateFile:
             settings=self.settings,
             layers=layers,
             **{name: self.array(name) for name in SHARED_ARRAYS},
-            tokens=int(self.header["tokens"]),
-            n_sequences=int(self.header["n_sequences"]),
+            tokens=self.tokens,
+            n_sequences=self.n_sequences,
         )
+
+
+def arrays_of(
+    holder: type, names: Iterable[str], prefix: str, sizes: Mapping[str, int]
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of a state's arrays as their annotations have them, with the sizes put in."""
+    return {
+        f"{prefix}{name}": (dtype, tuple(int(size) if size.isdigit() else sizes[size] for size in shape))
+        for name, (dtype, shape) in annotated(holder).items()
+        if name in names
+    }
+
+
+@cache
+def annotated(holder: type) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Type and axes of a class's arrays, by name."""
+    hints = get_type_hints(holder)
+    return {
+        name: (hint.dtypes[0], tuple(hint.dim_str.split())) for name, hint in hints.items() if hasattr(hint, "dim_str")
+    }

@@ -21,7 +21,7 @@ from .cases import CASES
 from .contexts import Contexts, Window
 from .examples import BANDS, GATED_KINDS, KINDS, example_frame
 from .layer_view import LayerView
-from .manifest import check_file, read_manifest
+from .manifest import check_agreement, check_file, read_manifest
 from .parquet import NeuronTable
 from .settings import ScanSettings
 from .state_file import StateFile
@@ -49,7 +49,8 @@ class Store:
     folder: Path
     manifest: Mapping[str, Any]
     _layers: dict[int, LayerView] = field(default_factory=dict, repr=False)
-    _tables: dict[str, NeuronTable] = field(default_factory=dict, repr=False)
+    _tables: dict[tuple[Any, ...], NeuronTable] = field(default_factory=dict, repr=False)
+    _checked: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -130,11 +131,15 @@ class Store:
     @cached_property
     def corpus(self) -> Packed:
         packed = open_packed(self.folder / CORPUS, str(self.manifest["tokenizer_hash"]))
-        if packed.hash != self.manifest["corpus"]["hash"]:
+        scanned = self.manifest["corpus"]
+        if packed.hash != scanned["hash"]:
             raise FileError(
                 f"{packed.folder} holds another corpus ({packed.hash}) than the one scanned "
-                f"({self.manifest['corpus']['hash']}): scan again"
+                f"({scanned['hash']}): scan again"
             )
+        for name, found in (("digest", packed.digest), ("documents", packed.n_documents)):
+            if scanned.get(name, found) != found:
+                raise FileError(f"{packed.folder} is not as it was scanned (its {name} is another): scan again")
         return packed
 
     @cached_property
@@ -144,11 +149,32 @@ class Store:
     @cached_property
     def contexts(self) -> Contexts:
         """Token texts and contexts, cut from the corpus."""
-        return Contexts.read(self.folder / TOKENIZER, self.sequences)
+        return Contexts.read(self.checked(TOKENIZER), self.sequences)
+
+    @cached_property
+    def header(self) -> StateFile:
+        """The state, of which the header was checked, and found to tell the same as the manifest."""
+        state = StateFile(self.folder / STATE)
+        check_agreement(self.folder, self.manifest, state)
+        return state
 
     @cached_property
     def state(self) -> StateFile:
-        return StateFile(self.folder / STATE)
+        """The scan's arrays, each checked by the header when it is read; where the manifest knows no header, as in
+        stores of older versions, the whole file is checked first."""
+        if "state_header" not in self.manifest:
+            self.checked(STATE)
+        return self.header
+
+    def checked(self, name: str) -> Path:
+        """The path of one of the store's files: checked to be what the manifest says when it is asked for first, and
+        again where another has taken its place. Raises FileError."""
+        path = self.folder / name
+        key = (name, *identity_of(path))
+        if key not in self._checked:
+            check_file(path, self.manifest["files"][name], content=True)
+            self._checked.add(key)
+        return path
 
     def view(self, layer: int) -> LayerView:
         """One layer's arrays, read when first asked for; a few layers are kept."""
@@ -164,11 +190,13 @@ class Store:
 
     def opened(self, name: str) -> NeuronTable:
         """One of the store's Parquet files, opened once; and again where another has taken its place."""
-        path = self.folder / name
-        written = path.stat() if path.exists() else None
-        key = name if written is None else f"{name} {written.st_ino} {written.st_mtime_ns}"
+        path = self.checked(name) if name in self.manifest["files"] else self.folder / name
+        key = (name, *identity_of(path))
         if key not in self._tables:
-            self._tables[key] = NeuronTable(path)
+            table = NeuronTable(path)
+            if name == STATS:
+                table.check_rows(self.manifest["d_mlp"])
+            self._tables[key] = table
         return self._tables[key]
 
     # -- questions -----------------------------------------------------------------------------------------------
@@ -335,8 +363,8 @@ class Store:
 def open_store(folder: str | Path, model: Model | None = None) -> Store:
     """Open what a scan wrote.
 
-    The manifest, the sizes of all files and the content of the tables are checked now; histograms and text when they
-    are read, each by its checksum.
+    The manifest is checked now: by itself, by the sizes of all files and by what the state and the corpus tell of
+    themselves. Tables, histograms and text are checked when they are first read, each by its checksum.
 
     Args:
         folder: the ``out`` of a scan.
@@ -348,9 +376,18 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
     path = user_folder(folder)
     manifest = read_manifest(path)
     for name, record in manifest["files"].items():
-        check_file(path / name, record, content=name != STATE)
+        check_file(path / name, record, content=False)
     store = Store(path, manifest)
     if model is not None:
         store.check_model(model)
-    _ = store.corpus  # its description and the sizes of its files
+    _ = store.header, store.corpus  # their descriptions, and the sizes of the corpus's files
     return store
+
+
+def identity_of(path: Path) -> tuple[int, int]:
+    """What tells a file from another that takes its place."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns

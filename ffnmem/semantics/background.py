@@ -6,7 +6,6 @@ are therefore taken between whitened inputs: centred and scaled so that all dire
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +13,22 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from ..errors import InputError
+from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..errors import FileError, InputError
 from ..files import write_whole
 from ..models import Model
 from ..scanning import Store
 from ..scanning.passes import Report
 from ..scanning.state import place_of
+from ..schemas import fields, items, number
 from .inputs import Inputs
 
 FILE = "background.safetensors"
-VERSION = 2
+VERSION = 3
+KIND = "ffnmem background"
+FORM = Form(KIND, 1, fields({"spread": items(number(0))}), "background of inputs")
 POSITIONS = 4096  # random ones from which mean and covariance are estimated
 PAIRS = 512  # of them, for nulls
 RIDGE = 0.02  # of the mean variance, added to every direction's
@@ -131,8 +133,14 @@ def read_backgrounds(
         found = tuple(background_of(inputs.at(layer, places)) for layer in range(store.n_layers))
     if os.access(store.folder, os.W_OK):
         arrays = {f"{i}.{name}": getattr(b, name) for i, b in enumerate(found) for name in ARRAYS}
-        header = {"ffnmem": json.dumps({**key, "spread": [b.spread for b in found]}, sort_keys=True)}
-        write_whole(store.folder / FILE, save(arrays, header))
+        header = {
+            "kind": KIND,
+            "schema": 1,
+            **key,
+            "spread": [b.spread for b in found],
+            "checksums": {name: array_checksum(array) for name, array in arrays.items()},
+        }
+        write_whole(store.folder / FILE, save(arrays, header_entry(header, sort_keys=True)))
     return found
 
 
@@ -142,13 +150,12 @@ def opened(store: Store, key: Mapping[str, Any]) -> tuple[Background, ...] | Non
     if not path.is_file():
         return None
     try:
-        with safe_open(path, "numpy") as file:
-            header = json.loads((file.metadata() or {}).get("ffnmem", "{}"))
-            if {name: header.get(name) for name in key} != key:
-                return None
-            return tuple(
-                Background(**{name: file.get_tensor(f"{i}.{name}") for name in ARRAYS}, spread=spread)
-                for i, spread in enumerate(header["spread"])
-            )
-    except (OSError, SafetensorError, ValueError):  # cut short by another program: what it held can be read again
+        file = HeadedTensors(path, FORM)
+        if {name: file.header.get(name) for name in key} != key or len(file.header["spread"]) != store.n_layers:
+            return None
+        return tuple(
+            Background(**{name: file.array(f"{i}.{name}") for name in ARRAYS}, spread=spread)
+            for i, spread in enumerate(file.header["spread"])
+        )
+    except FileError:  # cut short or damaged by another program: what it held can be read again
         return None

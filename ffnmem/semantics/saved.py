@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Int64
 
+from ..checked_files import parsed, reading, seal, sealable
 from ..errors import FileError
 from ..files import replacing
 from ..scanning import Store
 from ..scanning.parquet import NeuronTable
 from ..scanning.writing import GROUP
+from ..schemas import Misfit, anything, fields, table, text, within
 from .background import CUT, RIDGE
 from .firing import FLOOR, SAMPLED, TOP, Firing
 from .verdicts import Rule
@@ -26,6 +28,7 @@ from .verdicts import Rule
 VERSION = 1
 LISTS = ("places", "strengths", "meaning")
 KEY = b"ffnmem"
+HEADER = fields({"provenance": table(text(), anything)})
 
 
 def settings_key(store: Store, *, seed: int, draws: int, budget: int | None, rule: Rule, sign: str) -> dict[str, Any]:
@@ -78,19 +81,23 @@ def write_saved(
     for name, values in lists.items():
         rows = rows.append_column(name, pa.array(values))
     text = json.dumps({**key, "provenance": table.attrs["provenance"]}, sort_keys=True)
-    rows = rows.replace_schema_metadata({KEY: text.encode()})
+    rows = rows.replace_schema_metadata(sealable({KEY: text.encode()}))
     with replacing(file_of(store, sign)) as temporary:
-        pq.write_table(rows, temporary, row_group_size=GROUP)
+        pq.write_table(rows, temporary, row_group_size=GROUP, write_page_checksum=True)
+        seal(temporary)
 
 
 def opened(store: Store, sign: str, key: Mapping[str, Any] | None) -> tuple[NeuronTable, dict[str, Any]] | None:
     """The file of an earlier call of the same key (None: of any settings, but of this store), and its header."""
     if not file_of(store, sign).is_file():
         return None
+    path = file_of(store, sign)
     try:
-        table = store.opened(file_of(store, sign).name)
-        header = json.loads((table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
-    except (FileError, ValueError):  # cut short by another program: it can be measured again
+        table = store.opened(path.name)
+        header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
+        within("header", HEADER, header)
+        table.check_rows(store.manifest["d_mlp"])
+    except (FileError, Misfit):  # cut short or damaged by another program: it can be measured again
         return None
     wanted = json.loads(json.dumps(store_key(store) if key is None else key))
     return (table, header) if all(header.get(name) == value for name, value in wanted.items()) else None
@@ -109,8 +116,9 @@ def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame 
     table, header = found
     names = [name for name in table.file.schema_arrow.names if name not in LISTS]
     try:
-        frame = table.file.read(columns=names).to_pandas()
-    except (OSError, pa.ArrowException):  # damaged behind its header
+        with reading(table.path):
+            frame = table.file.read(columns=names).to_pandas()
+    except FileError:  # damaged behind its header
         return None
     frame.attrs = {"provenance": header["provenance"]}
     return frame

@@ -10,11 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checked_files import Form, is_whole, read_json, with_checksum
 from ..errors import FileError
 from ..facts.fact import Fact
 from ..files import user_path, write_whole
 from ..folders import Kind, claimed
 from ..models import Model
+from ..schemas import (
+    Misfit,
+    fields,
+    flag,
+    items,
+    maybe,
+    number,
+    quoted,
+    row,
+    rule,
+    table,
+    text,
+    together,
+    whole,
+    word,
+)
 from .settings import Settings
 from .trace import Trace
 
@@ -23,14 +40,64 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 FACTS = "facts"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the traces", rooms=(FACTS,))
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            "model": text(),
+            "fingerprint": word,
+            "dtype": word,
+            "settings": fields(
+                {
+                    "kinds": items(text(), least=1),
+                    "window": whole(1),
+                    "noise": number(0),
+                    "samples": whole(1),
+                    "seed": whole(),
+                    "prepend_bos": flag,
+                }
+            ),
+        }
+    ),
+    "folder of traces: trace_facts writes one",
+)
+SKIPPED = fields({"fact": text(), "skipped": text()})
+TRACED = together(
+    fields(
+        {
+            **{name: text() for name in ("fact", "text", "answer")},
+            "tokens": items(text(), least=1),
+            "subject": row(whole(), whole()),
+            "answer_id": whole(),
+            "clean": number(),
+            "samples": items(number(), least=1),
+            "window": whole(1),
+            "noise": number(0),
+            "seed": whole(),
+            "scores": table(text(), items(items(number(), least=1), least=1)),
+            "provenance": fields(
+                {name: text() for name in ("model", "fingerprint", "dtype", "device", "ffnmem")},
+                {"prepend_bos": maybe(flag)},
+            ),
+        }
+    ),
+    rule(
+        lambda trace: {len(row) for scores in trace["scores"].values() for row in scores} == {len(trace["tokens"])},
+        "a trace with a score for every token",
+    ),
+    rule(
+        lambda trace: len({len(scores) for scores in trace["scores"].values()}) == 1,
+        "a trace with scores of as many layers of every kind",
+    ),
+    rule(lambda trace: trace["subject"][0] < trace["subject"][1] <= len(trace["tokens"]), "a trace with a subject"),
+)
 
 
 def kept_noise(out: str | Path) -> float | None:
     """The noise of the traces in a folder; None where there are none."""
-    there = FOLDER.said(user_path(out)) or {}
-    before = there.get("settings") if there.get("kind") == KIND else None
-    noise = before.get("noise") if isinstance(before, dict) else None
-    return float(noise) if isinstance(noise, int | float) else None
+    there = read_made(user_path(out))
+    return None if there is None else float(there["settings"]["noise"])
 
 
 @contextmanager
@@ -67,10 +134,10 @@ class TraceFolder:
 
     def check(self, made_by: dict[str, Any]) -> None:
         """Raise FileError if what is there was not made in the same way."""
-        there = FOLDER.said(self.folder) or {}
+        there = read_made(self.folder) or {}
         # The name of a model is how it was asked for; the fingerprint is what it is.
         pairs = {name: (there.get(name), made_by[name]) for name in ("fingerprint", "dtype")}
-        before = there["settings"] if isinstance(there.get("settings"), dict) else {}
+        before = there.get("settings", {})
         pairs |= {name: (before.get(name), value) for name, value in made_by["settings"].items()}
         for name, (old, new) in pairs.items():
             if old != new:
@@ -84,13 +151,36 @@ class TraceFolder:
     def read(self, fact: Fact) -> Trace | str | None:
         """A fact's trace, or why it was skipped; None if it was not asked about yet. Raises FileError."""
         path = self.path(fact)
-        record = read_json(path)
-        if record is None:
+        if not path.exists():
             return None
+        again = "remove it to trace the fact again"
+        record = read_json(path, again=again)
+        if not is_whole(record):
+            raise FileError(f"{path} is damaged: its checksum does not match: {again}")
         try:
-            return str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileError(f"{path} is damaged ({error!r}): remove it to trace the fact again") from None
+            (SKIPPED if "skipped" in record else TRACED)(record)
+            if "skipped" in record and record["fact"] != fact.id:
+                raise Misfit(quoted(fact.id), record["fact"], ("fact",))
+            found = str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
+            if isinstance(found, Trace):
+                self.check_trace(found, fact)
+        except Misfit as misfit:
+            raise FileError(f"{path} is damaged ({misfit}): {again}") from None
+        return found
+
+    def check_trace(self, trace: Trace, fact: Fact) -> None:
+        """Raise Misfit for the trace of another fact, model or settings than those of this folder."""
+        wanted: dict[str, tuple[Any, Any]] = {
+            "text": (trace.text, fact.text),
+            "kinds": (list(trace.kinds), self.made_by["settings"]["kinds"]),
+            "samples": (len(trace.samples), self.made_by["settings"]["samples"]),
+            "prepend_bos": (trace.provenance.prepend_bos, self.made_by["settings"]["prepend_bos"]),
+            "fingerprint": (trace.provenance.fingerprint, self.made_by["fingerprint"]),
+            **{name: (getattr(trace, name), self.made_by["settings"][name]) for name in ("window", "noise", "seed")},
+        }
+        for name, (found, right) in wanted.items():
+            if found != right:
+                raise Misfit(quoted(right), found, (name,))
 
     def write(self, fact: Fact, found: Trace | str) -> None:
         """Keep a fact's trace, or why it was skipped. Raises FileError."""
@@ -99,17 +189,13 @@ class TraceFolder:
             (self.folder / FACTS).mkdir(exist_ok=True)
         except OSError as error:
             raise FileError(f"cannot make {self.folder / FACTS}: {error.strerror or error}") from None
-        write_whole(self.path(fact), json.dumps(record) + "\n")
+        write_whole(self.path(fact), json.dumps(with_checksum(record)) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, None if there is no such file; raises FileError for anything else."""
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
+def read_made(folder: Path) -> dict[str, Any] | None:
+    """How the traces in a folder were made; None where it has no manifest of ours. Raises FileError."""
+    path = folder / MANIFEST
+    if not path.exists():
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise FileError(f"{path} holds no JSON object")
-    return found
+    found = read_json(path)
+    return FORM.fit(path, found, is_whole) if found.get("kind") == KIND else None

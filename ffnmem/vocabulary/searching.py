@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..arguments import public
+from ..checked_files import reading
 from ..errors import InputError, check_choice, check_count, listed
 from .storing import COLUMNS, plain_frame, stored
 from .vectors import SIDES, SIGNS
@@ -55,8 +58,16 @@ def search_projection(
         table, provenance = frame_table(source), source.attrs.get("provenance", {})
         return best_first([hits(table, text, exact, only)], provenance, limit)
     with stored(source) as (file, about):
-        found = [hits(file.read_row_group(group), text, exact, only) for group in range(file.num_row_groups)]
-        return best_first(found, about["provenance"], limit)
+        found = [hits(rows, text, exact, only) for rows in row_groups(Path(source), file)]
+    return best_first(found, about["provenance"], limit)
+
+
+def row_groups(path: Path, file: pq.ParquetFile) -> Iterator[pa.Table]:
+    """The rows of a projection, some at a time; raises FileError where they are damaged."""
+    for group in range(file.num_row_groups):
+        with reading(path):
+            rows = file.read_row_group(group)
+        yield rows
 
 
 def frame_table(frame: pd.DataFrame) -> pa.Table:

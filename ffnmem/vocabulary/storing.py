@@ -14,13 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float, Int
 
-from ..errors import FfnmemError, FileError, check_whole
+from ..checked_files import Form, open_parquet, parsed, reading, seal, sealable
+from ..errors import FileError, check_whole
 from ..files import check_destination, replacing, user_path
 from ..models import Model
+from ..schemas import anything, fields, table
+from ..schemas import text as any_text
 from .vectors import SIGNS
 
 SCHEMA_VERSION = 1
 METADATA = b"ffnmem.projection"
+FORM = Form(
+    "",
+    SCHEMA_VERSION,
+    fields({"provenance": table(any_text(), anything)}),
+    "projection: project(model, out=…) or ffnmem project --all --out writes one",
+)
 WORD = pa.dictionary(pa.int8(), pa.string())
 SCHEMA = pa.schema(
     {
@@ -36,6 +45,7 @@ SCHEMA = pa.schema(
     }
 )
 COLUMNS = tuple(SCHEMA.names)
+SCORES = (pa.float32(), pa.float64())
 PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
 
 
@@ -111,41 +121,41 @@ def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: di
     about = json.dumps({"schema": SCHEMA_VERSION, **settings, "provenance": provenance})
     with replacing(path) as temporary:
         first = next(tables)
-        schema = first.schema.with_metadata({METADATA: about.encode()})
+        schema = first.schema.with_metadata(sealable({METADATA: about.encode()}))
         coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
         options = {"compression": "zstd", "write_page_checksum": True, "store_schema": True, "use_dictionary": coded}
         with pq.ParquetWriter(temporary, schema, **options) as writer:
             writer.write_table(first, row_group_size=len(first))
             for table in tables:
                 writer.write_table(table, row_group_size=len(table))
+        seal(temporary)
     return path
 
 
 @contextmanager
 def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """An open projection and what it says about itself; raises FileError for any other file, and for a broken one."""
+    """An open projection and what it says about itself; raises FileError for any other file, and for a broken one.
+
+    What is read from it stands in a block of :func:`.checked_files.reading`.
+    """
+    missing = f"there is no file {path}: write one with project(model, out=…) or ffnmem project --all --out"
     place = user_path(path)
-    if not place.is_file():
-        raise FileError(f"there is no file {path}: write one with project(model, out=…) or ffnmem project --all --out")
-    try:
-        with pq.ParquetFile(place, page_checksum_verification=True) as file:
-            yield file, description(path, file)
-    except FfnmemError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise FileError(f"{path} is no projection that can be read: {reason}") from None
+    with open_parquet(place, missing) as file:
+        yield file, description(place, file)
 
 
-def description(path: str | Path, file: pq.ParquetFile) -> dict[str, Any]:
+def description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     """The file's own account: schema, k, sides, provenance."""
     metadata = file.schema_arrow.metadata or {}
     if METADATA not in metadata or file.schema_arrow.names != list(COLUMNS):
         raise FileError(f"{path} is no projection: project(model, out=…) or ffnmem project --all --out writes one")
-    about = json.loads(metadata[METADATA])
-    if about["schema"] > SCHEMA_VERSION:
-        raise FileError(f"{path} has schema {about['schema']}, this ffnmem reads up to {SCHEMA_VERSION}: update ffnmem")
-    return about
+    wrong = [field.name for field in file.schema_arrow if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
+    if wrong or file.schema_arrow.field("score").type not in SCORES:
+        raise FileError(f"{path} is no projection: the types of its columns are others ({', '.join(wrong) or 'score'})")
+    about = parsed(path, metadata[METADATA])
+    FORM.check_version(path, about)
+    FORM.check_fields(path, about)
+    return dict(about)
 
 
 def read_projection(
@@ -167,16 +177,17 @@ def read_projection(
     }
     with stored(path) as (file, about):
         places = [COLUMNS.index(name) for name in wanted]
-        groups = [
-            group
-            for group in range(file.num_row_groups)
-            if all(
-                statistics.min <= value <= statistics.max
-                for place, value in zip(places, wanted.values(), strict=True)
-                for statistics in [file.metadata.row_group(group).column(place).statistics]
-            )
-        ]
-        table = file.read_row_groups(groups)
+        with reading(Path(path)):
+            groups = [
+                group
+                for group in range(file.num_row_groups)
+                if all(
+                    statistics.min <= value <= statistics.max
+                    for place, value in zip(places, wanted.values(), strict=True)
+                    for statistics in [file.metadata.row_group(group).column(place).statistics]
+                )
+            ]
+            table = file.read_row_groups(groups)
         for name, value in wanted.items():
             table = table.filter(pa.array(table[name].to_numpy() == value))
         return plain_frame(table, about["provenance"])

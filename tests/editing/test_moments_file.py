@@ -16,6 +16,8 @@ from ffnmem.errors import FileError, InputError
 from tests.editing.made import made, rows_of
 from tests.helpers import allclose, refuses
 
+PROGRESS = {"batches": 3, "batch_tokens": 64}
+
 
 @pytest.fixture
 def moment() -> SecondMoment:
@@ -86,7 +88,7 @@ def test_damage_is_noticed_layer_by_layer(tmp_path: Path, moment: SecondMoment) 
     found = SecondMoment.load(path)
     damaged = [layer for layer in found.layers if not readable(found, layer)]
     assert len(damaged) == 1
-    with refuses(FileError, OSError, str(path), f"layer {damaged[0]}", "checksum"):
+    with refuses(FileError, OSError, str(path), f"array {damaged[0]}", "checksum"):
         found.matrix(damaged[0])
 
 
@@ -129,7 +131,7 @@ def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
 def test_a_checkpoint_is_no_result(tmp_path: Path, moment: SecondMoment) -> None:
     """Half a pass would be taken for a whole one."""
     path = tmp_path / "state"
-    write(path, moment, "float64", {"progress": {"batches": 3}})
+    write(path, moment, "float64", {"progress": PROGRESS})
     with refuses(FileError, OSError, "not finished"):
         SecondMoment.load(path)
-    assert read(path)[1]["progress"] == {"batches": 3}
+    assert read(path)[1]["progress"] == PROGRESS

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
+from ffnmem.checked_files import digest_of
 from ffnmem.errors import FileError
-from ffnmem.scanning.manifest import FOLDER, MANIFEST, check_file, file_record, manifest_checksum, read_manifest
+from ffnmem.scanning.manifest import FOLDER, MANIFEST, check_file, file_record, read_manifest
 from tests.helpers import refuses
 
 
@@ -23,7 +24,7 @@ def folder(tiny_store: fm.Store, tmp_path: Path) -> Path:
 
 def change(folder: Path, **values: object) -> None:
     manifest = {**json.loads((folder / MANIFEST).read_text()), **values}
-    manifest["checksum"] = manifest_checksum(manifest)
+    manifest["checksum"] = digest_of(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 

@@ -7,17 +7,20 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.checked_files import digest_of, file_hash
 from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
 from ffnmem.files import replacing
 from ffnmem.scanning import Store, open_store, scan
+from ffnmem.scanning import manifest as manifest_module
 from ffnmem.scanning.bins import BINS, bin_of, edges
-from ffnmem.scanning.manifest import FOLDER, manifest_checksum
+from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.statistics import STATS, bucket_name
 from tests.helpers import allclose, refuses
 from tests.scanning.texts import tiny_texts
@@ -338,7 +341,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     with refuses(FileError, OSError, str(tmp_path), "no store", "ffnmem scan"):
         open_store(tmp_path)
     (tmp_path / "manifest.json").write_text('{"kind": "recipe"}')
-    with refuses(FileError, OSError, "describes no store"):
+    with refuses(FileError, OSError, "is no store", "recipe"):
         open_store(tmp_path)
     (tmp_path / "file").write_text("")
     with refuses(FileError, OSError, "file"):
@@ -354,7 +357,7 @@ def test_an_unfinished_scan(copied: Path) -> None:
 def test_a_newer_schema(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
     manifest["schema"] = 3
-    manifest["checksum"] = manifest_checksum(manifest)
+    manifest["checksum"] = digest_of(manifest)
     (copied / "manifest.json").write_text(json.dumps(manifest))
     with refuses(FileError, OSError, "schema 3", "up to 2", "newer"):
         open_store(copied)
@@ -392,10 +395,117 @@ def test_every_error_is_ours(copied: Path) -> None:
 def test_opened_again_where_replaced(tiny_store: Store, tmp_path: Path) -> None:
     """A table written anew in the same session must not be read as it was."""
     store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
-    before = store.opened("stats.parquet")
-    assert store.opened("stats.parquet") is before
     table = pd.read_parquet(store.folder / "stats.parquet")
-    with replacing(store.folder / "stats.parquet") as temporary:
+    table.to_parquet(store.folder / "kept.parquet")
+    before = store.opened("kept.parquet")
+    assert store.opened("kept.parquet") is before
+    with replacing(store.folder / "kept.parquet") as temporary:
         table.assign(mean=7.0).to_parquet(temporary)
-    assert store.opened("stats.parquet") is not before
-    assert set(store.stats()["mean"]) == {7.0}
+    assert store.opened("kept.parquet") is not before
+    assert set(store.table("kept.parquet")["mean"]) == {7.0}
+
+
+# -- believed only whole -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A scan of the same sizes and other numbers."""
+    out = tmp_path_factory.mktemp("other") / "store"
+    return scan(tiny, tiny_texts()[::-1], out, k=3, sample=8, draws=4, frequent=8, seed=1)
+
+
+def mended(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """A manifest changed by somebody who also mends its checksum."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    manifest["checksum"] = digest_of(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_another_scan_s_state(copied: Path, other_store: Store, old: bool) -> None:
+    """Histograms of another scan were shown, and its sample ended in an IndexError."""
+    shutil.copyfile(other_store.folder / "state.safetensors", copied / "state.safetensors")
+    size = (copied / "state.safetensors").stat().st_size
+    mended(copied, lambda m: m["files"]["state.safetensors"].update(bytes=size))
+    if old:
+        mended(copied, lambda m: m.pop("state_header"))
+    with refuses(FileError, OSError, str(copied), "state.safetensors"):
+        open_store(copied)
+
+
+def test_a_store_of_a_version_before(copied: Path, tiny_store: Store) -> None:
+    """Stores without digests of state and corpus open, and what is changed in their state is found when it is read."""
+    mended(copied, lambda m: (m.pop("state_header"), m["corpus"].pop("digest")))
+    store = open_store(copied)
+    assert store.histogram(1, 17).equals(tiny_store.histogram(1, 17))
+    path = copied / "state.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1  # of an array that the histogram does not need
+    path.write_bytes(data)
+    with refuses(FileError, OSError, str(path), "damaged"):
+        open_store(copied).histogram(1, 17)
+
+
+@pytest.mark.parametrize("name", ["stats.parquet", "examples.parquet", "values.parquet", "tokenizer.json"])
+def test_another_scan_s_table_of_the_same_size(copied: Path, name: str) -> None:
+    """Opening reads no table; the first question to it does, and refuses one that is not the scan's."""
+    path = copied / name
+    path.write_bytes(path.read_bytes()[::-1])
+    store = open_store(copied)
+    asked = {
+        "stats.parquet": lambda: store.stats(1, 17),
+        "examples.parquet": lambda: store.examples(1, 17, kind="top"),
+        "values.parquet": lambda: store.search("e"),
+        "tokenizer.json": lambda: store.by_token(1, 17),
+    }
+    with refuses(FileError, OSError, str(path), "checksum"):
+        asked[name]()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda m: m.update(layers=10**30), "layers"),
+        (lambda m: m.update(layers=-1), "layers"),
+        (lambda m: m.update(layers="2"), "layers"),
+        (lambda m: m.update(d_mlp=[64]), "d_mlp"),
+        (lambda m: m.update(d_mlp=[64, 63]), "d_mlp"),
+        (lambda m: m.update(tokens=3), "tokens"),
+        (lambda m: m["units"].update(done=0), "units"),
+        (lambda m: m["settings"].update(k=5), "settings"),
+        (lambda m: m["settings"].update(frequent=[[]]), "settings.frequent.0"),
+        (lambda m: m["corpus"].update(hash="0" * 32), "corpus.hash"),
+        (lambda m: m["corpus"].update(documents=7), "documents"),
+        (lambda m: m["files"].update({"../../etc/passwd": m["files"].pop("stats.parquet")}), "files"),
+        (lambda m: m["files"].update({"/etc/passwd": {"bytes": 3, "sha256": "0" * 64}}), "files"),
+        (lambda m: m["files"]["stats.parquet"].update(bytes=-1), "files.stats.parquet.bytes"),
+        (lambda m: m.update(provenance=None), "provenance"),
+        (lambda m: m.update(deep=json.loads("[" * 300 + "]" * 300)), "deep"),
+        (lambda m: m.update(model="\ud800"), "surrogate"),
+        (lambda m: m.pop("bos"), "bos is missing"),
+        (lambda m: m.update(gated=True), "gated"),
+    ],
+)
+def test_a_manifest_that_lies(copied: Path, change: Callable[[dict[str, Any]], object], named: str) -> None:
+    """Its checksum fits, but not what it says: wrong numbers, or a traceback anywhere later."""
+    mended(copied, change)
+    with refuses(FileError, OSError, str(copied), named):
+        open_store(copied)
+
+
+def test_opening_reads_no_table_and_asking_checks_it_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of gigabytes would take seconds to open, or every card would."""
+    read: list[str] = []
+
+    def counted(path: Path) -> str:
+        read.append(path.name)
+        return file_hash(path)
+
+    monkeypatch.setattr(manifest_module, "file_hash", counted)
+    store = open_store(copied)
+    assert read == []
+    for neuron in (3, 4):
+        store.neuron(1, neuron)
+    assert sorted(read) == ["examples.parquet", "stats.parquet", "tokenizer.json", "values.parquet"]

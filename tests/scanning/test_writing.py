@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ffnmem.checked_files import digest_of, file_hash
 from ffnmem.corpus import Sequences
 from ffnmem.errors import FileError
 from ffnmem.scanning import writing
-from ffnmem.scanning.manifest import file_hash, manifest_checksum, write_manifest
+from ffnmem.scanning.manifest import write_manifest
 from ffnmem.scanning.state import NOWHERE, position_of, sequence_of
 from ffnmem.scanning.writing import example_groups, write_parquet, write_tables
 from tests.corpus.packs import packed, tokens_of
@@ -109,7 +110,7 @@ def test_the_manifest_vouches_for_every_file(tmp_path: Path) -> None:
     )
     for name, record in manifest["files"].items():
         assert record["sha256"] == file_hash(tmp_path / name)
-    assert manifest["checksum"] == manifest_checksum(manifest)
+    assert manifest["checksum"] == digest_of(manifest)
     for name in manifest.keys() - {"checksum"}:
-        assert manifest_checksum({**manifest, name: "changed"}) != manifest["checksum"]
+        assert digest_of({**manifest, name: "changed"}) != manifest["checksum"]
     assert {"kind", "schema", "ffnmem", "torch", "transformers", "model"} <= manifest.keys()

@@ -12,7 +12,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.tracing import Trace, trace_fact
-from ffnmem.tracing.saving import MANIFEST, TraceFolder, kept, read_json
+from ffnmem.tracing.saving import MANIFEST, TraceFolder, kept
 from ffnmem.tracing.settings import Settings
 from tests.helpers import PROMPT, refuses
 
@@ -100,4 +100,3 @@ def test_damaged_files_are_named(tiny: fm.Model, trace: Trace, tmp_path: Path) -
         path.write_text(content)
         with refuses(FileError, OSError, path.name):
             folder.read(FACT)
-    assert read_json(tmp_path / "none.json") is None

@@ -97,9 +97,9 @@ def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
     for path, named in (
         (tmp_path / "none.parquet", "there is no file"),
         (other, "is no projection"),
-        (text, "no projection"),
-        (cut, "no projection"),
-        (bent, "no projection"),
+        (text, "no Parquet file"),
+        (cut, "truncated"),
+        (bent, "damaged"),
         (newer, "schema 99"),
     ):
         with refuses(FileError, OSError, str(path), named):
