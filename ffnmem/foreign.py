@@ -50,4 +50,5 @@ def first_line(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     said = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+    whole = said[:LONGEST].rpartition(". ")[0] or said[:LONGEST]  # sentences, where there are any
+    return said if len(said) <= LONGEST else f"{whole}…"

@@ -63,4 +63,5 @@ def test_the_first_line_that_says_something() -> None:
     assert first_line(ValueError("Validation error for field 'n':\n    TypeError: not an int\n")).endswith("not an int")
     assert first_line(ValueError()) == "ValueError"
     assert len(first_line(ValueError("x" * 10_000))) == LONGEST + 1
+    assert first_line(ValueError(f"No such kind. There are {'a, ' * 100}")) == "No such kind…"
     assert reason_of(ZeroDivisionError("by zero")) == "ZeroDivisionError: by zero"

@@ -38,7 +38,8 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
         raise UnsupportedModelError(f"{name} holds a PEFT adapter: merge it into the weights first")
     check_report(report, name)
     check_buffers(empty, name)
-    model, _ = from_files(name, path, config, local, dtype)
+    model, report = from_files(name, path, config, local, dtype)
+    check_report(report, name)  # whatever became of the files in between
     return model
 
 

@@ -49,8 +49,10 @@ def load(
     Raises:
         ModelNotFoundError: no such name, folder or hub id.
         UnsupportedModelError: not a decoder, no FFN, a mixture of experts, or a layout that cannot be read.
-        ModelError: broken files or weights with NaN.
-        InputError: no tokenizer, no such device or dtype, or one of these given for a bridge, which has its own.
+        ModelError: files that are broken, tensors that are not those that ``config.json`` asks for, or weights or
+            logits with NaN.
+        InputError: no tokenizer or one with ids beyond the embedding's rows, no such device or dtype, or one of these
+            given for a bridge, which has its own.
     """
     torch_dtype = check_dtype("float32" if dtype is None else dtype)
     if is_bridge(source):
