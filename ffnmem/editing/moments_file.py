@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._version import __version__
-from ..errors import FileError, check_choice
+from ..errors import FileError, check_choice, quoted
 from ..files import check_destination, check_ordinary, readable, replacing, user_path
 from ..scanning.state_file import checksum
 from .moments import Part, SecondMoment
@@ -103,7 +103,7 @@ class FileSums(Mapping[int, Tensor]):
             raise FileError(f"{path} is no second moment, or its header is damaged")
         header = json.loads(text)
         if header.get("kind") != KIND:
-            raise FileError(f"{path} is no second moment but a {header.get('kind')!r}")
+            raise FileError(f"{path} is no second moment but a {quoted(header.get('kind'))}")
         if header["schema"] > SCHEMA:
             raise FileError(
                 f"{path} has schema {header['schema']}; this version of ffnmem reads up to {SCHEMA}: "

@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from .._version import __version__
-from ..errors import FfnmemError, FileError
+from ..errors import FfnmemError, FileError, quoted
 from ..facts import Fact
 from ..files import check_destination, user_path, write_whole
 from ..models.loading import first_line
@@ -116,7 +116,7 @@ def header_of(place: Path, entry: str) -> dict[str, Any]:
         raise FileError(f"{place} is no edit, or its header is damaged: edit.save and ffnmem edit -o write one")
     header: dict[str, Any] = json.loads(text)
     if header.get("kind") != KIND:
-        raise FileError(f"{place} is no edit but a {header.get('kind')!r}")
+        raise FileError(f"{place} is no edit but a {quoted(header.get('kind'))}")
     if header["schema"] > SCHEMA:
         raise FileError(f"{place} has schema {header['schema']}, this ffnmem reads up to {SCHEMA}: update ffnmem")
     return header

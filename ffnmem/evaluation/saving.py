@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..attribution import plain_records
-from ..errors import FileError
+from ..errors import FileError, quoted
 from ..files import replacing, user_folder, write_whole
 from ..provenance import Provenance
 from .scores import ABOUT, Scores
@@ -64,7 +64,7 @@ def load_scores(folder: str | Path) -> Scores:
             seed=made["seed"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{source / SUMMARY} is damaged ({error!r})") from None
+        raise FileError(f"{source / SUMMARY} is damaged ({quoted(error)})") from None
 
 
 class Folder:

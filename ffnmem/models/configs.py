@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, ModelError, UnsupportedModelError
+from ..errors import InputError, ModelError, UnsupportedModelError, quoted
 from ..resources import EMBEDDED
 from .architectures import DESCRIBED, Architecture
 from .loading import ask_hub, explain, locate, model_path, quiet
@@ -34,7 +34,7 @@ def read_config(source: Any) -> tuple[str, Any]:
     if not isinstance(source, str | Path | Mapping):
         raise InputError(f"{type(source).__name__} names no model: give a Model, a name, a folder or a config")
     if isinstance(source, Mapping) and not isinstance(source.get("model_type"), str):
-        raise ModelError(f"the config names no model_type ({source.get('model_type')!r})")
+        raise ModelError(f"the config names no model_type ({quoted(source.get('model_type'))})")
     name, path, local = ("", "", True) if isinstance(source, Mapping) else place_of(source)
     with quiet():
         try:

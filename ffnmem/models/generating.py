@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import InputError, check_count, check_seed
+from ..errors import InputError, check_count, check_seed, quoted
 from .model import Model
 
 
@@ -36,7 +36,7 @@ def generate(
             f"generate at most {max(model.n_ctx - len(tokens), 0)}"
         )
     if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
-        raise InputError(f"temperature must be a number above 0, not {temperature!r}")
+        raise InputError(f"temperature must be a number above 0, not {quoted(temperature)}")
     ids = torch.tensor([list(tokens)], device=model.device)
     how = {"do_sample": False} if temperature is None else {"do_sample": True, "temperature": temperature, "top_k": 0}
     end = model.tokenizer.eos_token_id

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..arguments import public
-from ..errors import FileError, InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice
+from ..errors import FileError, InputError, ModelError, ModelNotFoundError, UnsupportedModelError, check_choice, quoted
 from ..files import user_folder
 from ..resources import EMBEDDED, embedded_folder
 from .bare_body import bound_masks
@@ -130,10 +130,12 @@ def choose_device(device: str | torch.device | None, model: Any) -> torch.device
             chosen = torch.device(device)
             torch.empty(0, device=chosen)
         except (RuntimeError, AssertionError, TypeError) as error:
-            raise InputError(f"device {str(device)!r} is not available here: {str(error).splitlines()[0]}") from None
+            raise InputError(
+                f"device {quoted(str(device))} is not available here: {str(error).splitlines()[0]}"
+            ) from None
         if chosen.type in ("mps", "meta"):
             lacks = "float64, in which the sums are taken" if chosen.type == "mps" else "numbers"
-            raise InputError(f"device {str(device)!r} has no {lacks}: use 'cpu' or 'cuda'")
+            raise InputError(f"device {quoted(str(device))} has no {lacks}: use 'cpu' or 'cuda'")
         return chosen
     large = sum(p.numel() for p in model.parameters()) > 50_000_000
     if large and torch.cuda.is_available():
@@ -215,7 +217,7 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
     """The name to show, what to hand to Hugging Face, and whether it lies on this disk."""
     name = str(source)
     if not name.strip():
-        raise ModelNotFoundError(f"no model folder at {name!r}")
+        raise ModelNotFoundError(f"no model folder at {quoted(name)}")
     if name in EMBEDDED:
         return name, str(embedded_folder(name)), True
     path = model_path(source)
@@ -230,7 +232,7 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
     if path.is_file():
         raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
     if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ModelNotFoundError(f"no model folder at {name!r}")
+        raise ModelNotFoundError(f"no model folder at {quoted(name)}")
     return name, name, False
 
 
@@ -277,7 +279,7 @@ def ask_hub(name: str) -> bool:
         return False
     embedded = ", ".join(EMBEDDED)
     raise ModelNotFoundError(
-        f"no model {name!r}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
+        f"no model {quoted(name)}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
     )
 
 
@@ -306,7 +308,7 @@ def tokenizer_of(origin: str, name: str) -> Any:
             local = Path(origin).is_dir() or is_cached(origin) or ask_hub(origin)
             return transformers.AutoTokenizer.from_pretrained(origin, local_files_only=local, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"pass tokenizer=…: none was found for {name!r} ({type(error).__name__})") from None
+            raise InputError(f"pass tokenizer=…: none was found for {quoted(name)} ({type(error).__name__})") from None
 
 
 def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FileError
+from ..errors import FileError, quoted
 from ..files import readable
 from .settings import ScanSettings
 from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
@@ -123,7 +123,7 @@ class StateFile:
             raise FileError(f"{path} is no scan state, or its header is damaged")
         header: dict[str, Any] = json.loads(text)
         if header.get("kind") != KIND:
-            raise FileError(f"{path} is no scan state but a {header.get('kind')!r}")
+            raise FileError(f"{path} is no scan state but a {quoted(header.get('kind'))}")
         if header["schema"] > SCHEMA:
             raise FileError(
                 f"{path} has schema {header.get('schema')}; this version of ffnmem reads up to {SCHEMA}: "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
-from ..errors import FileError, InputError, listed
+from ..errors import FileError, InputError, listed, quoted
 from ..files import user_folder
 from ..models import Model
 from ..scanning import Store, scan
@@ -92,5 +92,5 @@ def made(out: str | Path, name: str) -> Path:
     if holds is None:
         raise FileError(f"{out} holds {listed(other, 3)} and no study: name a new or empty folder for {name}")
     if holds != name:
-        raise FileError(f"{out} holds the study {holds!r}: name another folder for {name!r}")
+        raise FileError(f"{out} holds the study {quoted(holds)}: name another folder for {quoted(name)}")
     return folder

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError
+from ..errors import FileError, quoted
 from ..facts.fact import Fact
 from ..files import user_folder, write_whole
 from ..models import Model
@@ -79,7 +79,9 @@ class TraceFolder:
         pairs |= {name: (before.get(name), value) for name, value in made_by["settings"].items()}
         for name, (old, new) in pairs.items():
             if old != new:
-                raise FileError(f"{self.folder} holds traces with {name} {old!r}, not {new!r}: name another folder")
+                raise FileError(
+                    f"{self.folder} holds traces with {name} {quoted(old)}, not {quoted(new)}: name another folder"
+                )
 
     def path(self, fact: Fact) -> Path:
         """The file of a fact, named after all that it says."""
@@ -95,7 +97,7 @@ class TraceFolder:
         try:
             return str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
         except (KeyError, TypeError, ValueError) as error:
-            raise FileError(f"{path} is damaged ({error!r}): remove it to trace the fact again") from None
+            raise FileError(f"{path} is damaged ({quoted(error)}): remove it to trace the fact again") from None
 
     def write(self, fact: Fact, found: Trace | str) -> None:
         """Keep a fact's trace, or why it was skipped. Raises FileError."""
