@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .evaluation import edit_quality as edit_quality
     from .evaluation import evaluate as evaluate
     from .evaluation import layer_sweep as layer_sweep
-    from .evaluation import sequential as sequential
+    from .evaluation.sequential import sequential as sequential
     from .evaluation_plots import plot_decay as plot_decay
     from .evaluation_plots import plot_scores as plot_scores
     from .evaluation_plots import plot_sweep as plot_sweep
@@ -89,14 +89,14 @@ if TYPE_CHECKING:
     from .plots import plot_map as plot_map
     from .plots import plot_neurons as plot_neurons
     from .reports import neuron_report as neuron_report
-    from .reports import report as report
     from .reports.activations import activations_report as activations_report
     from .reports.editing import edit_report as edit_report
+    from .reports.report import report as report
     from .roles_plots import plot_roles as plot_roles
     from .scanning import Store as Store
     from .scanning import merge as merge
     from .scanning import open_store as open_store
-    from .scanning import scan as scan
+    from .scanning.scan import scan as scan
     from .semantics.geometry import Geometry as Geometry
     from .semantics.geometry import geometry as geometry
     from .semantics.meanings import Meanings as Meanings
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from .store_plots import plot_dead as plot_dead
     from .store_plots import plot_firing_rates as plot_firing_rates
     from .store_plots import plot_histogram as plot_histogram
-    from .studies import study as study
+    from .studies.running import study as study
     from .tracing import Trace as Trace
     from .tracing import Traces as Traces
     from .tracing import noise_scale as noise_scale
@@ -218,15 +218,15 @@ _HOMES = {
     "project": "vocabulary",
     "projection_null": "vocabulary",
     "promoters": "vocabulary",
-    "report": "reports",
+    "report": "reports.report",
     "roles": "semantics.roles",
     "rome": "editing.rome",
     "sample_contexts": "editing.contexts",
-    "scan": "scanning",
+    "scan": "scanning.scan",
     "search_projection": "vocabulary",
     "second_moment": "editing.accumulating",
-    "sequential": "evaluation",
-    "study": "studies",
+    "sequential": "evaluation.sequential",
+    "study": "studies.running",
     "trace_fact": "tracing",
     "trace_facts": "tracing",
     "with_portability": "facts",

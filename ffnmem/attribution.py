@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .arguments import public
-from .errors import InputError, check_count
+from .errors import InputError, check_count, quoted
 from .provenance import Provenance
 
 
@@ -146,7 +146,7 @@ class Attribution:
         }
 
     def __repr__(self) -> str:
-        what = f"{self.target_tokens[0]!r}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
+        what = f"{quoted(self.target_tokens[0])}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
         against = "" if self.foil is None else f" against {self.foil!r}"
         logit = f", logit {self.logit:.3f}" if len(self.positions) == 1 else ""
         return f"Attribution(of {what}{against}{logit}, error {self.error:.1e})"

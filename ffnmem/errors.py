@@ -38,11 +38,7 @@ class FfnmemError(Exception):
     """
 
     def __str__(self) -> str:  # KeyError and OSError would quote or number their message
-        line = one_line(str(self.args[0])) if self.args else ""
-        if len(line) <= LONGEST:
-            return line
-        head = LONGEST * 2 // 3
-        return f"{line[:head]} … {line[head + 3 - LONGEST :]}"
+        return bounded(str(self.args[0])) if self.args else ""
 
 
 class InputError(FfnmemError, ValueError):
@@ -94,6 +90,12 @@ def one_line(text: str) -> str:
     the direction of writing, or not show at all."""
     flat = " ".join(part for line in text.splitlines() if (part := line.strip()))
     return printable(flat)
+
+
+def bounded(text: str) -> str:
+    """:func:`one_line` of at most LONGEST characters: a longer one loses its middle, and keeps what would be right."""
+    line, head = one_line(text), LONGEST * 2 // 3
+    return line if len(line) <= LONGEST else f"{line[:head]} … {line[head + 3 - LONGEST :]}"
 
 
 def quoted(value: object) -> str:
@@ -190,7 +192,8 @@ def check_seed(value: SupportsIndex, name: str = "seed") -> int:
     """``value`` if it is a seed, which is a whole number from 0 to 2⁶² − 1; raises InputError otherwise."""
     seed = check_whole(name, value)
     if not 0 <= seed < SEEDS:
-        raise InputError(f"{name} {quoted(seed)} is out of range: seeds are 0 to {SEEDS - 1}")
+        wrong = f"must be at least 0, not {quoted(seed)}" if seed < 0 else f"{quoted(seed)} is too large"
+        raise InputError(f"{name} {wrong}: seeds are 0 to {SEEDS - 1}")
     return seed
 
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from .arguments import public
-from .errors import InputError, check_choice
+from .errors import InputError, check_choice, quoted
 from .evaluation import Decay, Scores, Sweep
 from .evaluation.display import NAMES
 from .plots import axes_for, ink, titled
@@ -101,7 +101,7 @@ def draw_trace(ax: Axes, trace: Traces | pd.DataFrame) -> None:
         raise InputError(f"the trace has no columns {sorted(missing)}: give Traces, or their groups")
     rows = groups[(groups["group"] == GROUP) & groups["kind"].isin(TRACE)]
     if rows.empty:
-        raise InputError(f"the trace has no effects of {' or '.join(TRACE)} in the group {GROUP!r}")
+        raise InputError(f"the trace has no effects of {' or '.join(TRACE)} in the group {quoted(GROUP)}")
     right = ax.twinx()
     for style, (kind, effects) in zip((":", "--"), rows.groupby("kind", sort=False), strict=False):
         right.plot(effects["layer"], effects["mean"], linestyle=style, color=ink(), alpha=0.7, linewidth=1.3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .errors import FileError
+from .errors import FileError, quoted
 
 EMBEDDED = ("atlas",)
 """The models that need no network."""
@@ -17,7 +17,7 @@ def embedded_folder(name: str) -> Path:
     for folder in candidates:
         if (folder / "config.json").is_file():
             return folder
-    raise FileError(f"the embedded model {name!r} is missing from this installation (looked in {candidates[0]})")
+    raise FileError(f"the embedded model {quoted(name)} is missing from this installation (looked in {candidates[0]})")
 
 
 def embedded_corpus(name: str) -> Path:
@@ -27,4 +27,6 @@ def embedded_corpus(name: str) -> Path:
     for path in candidates:
         if path.is_file():
             return path
-    raise FileError(f"the embedded corpus {name!r} is missing from this installation (looked for {candidates[0]})")
+    raise FileError(
+        f"the embedded corpus {quoted(name)} is missing from this installation (looked for {candidates[0]})"
+    )

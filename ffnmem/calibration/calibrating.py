@@ -14,7 +14,7 @@ import pandas as pd
 
 from .._version import __version__
 from ..arguments import public
-from ..errors import InputError, check_choice, check_count, check_seed
+from ..errors import InputError, check_choice, check_count, check_seed, quoted
 from ..planted import Planted, plant
 from ..planted.planting import defaults
 from ..scanning import Store, scan
@@ -124,7 +124,9 @@ def check_asked(
     takes = [name for name in defaults("meanings") if name not in ("seed", "superposition")]
     for name in parameters:
         if name not in takes:
-            raise InputError(f"calibrate has no parameter {name!r}: of models of meanings it takes {', '.join(takes)}")
+            raise InputError(
+                f"calibrate has no parameter {quoted(name)}: of models of meanings it takes {', '.join(takes)}"
+            )
         if "meanings" not in kinds:
             raise InputError(f"{name} is of the kind 'meanings' only, which is not asked for: leave it out")
 

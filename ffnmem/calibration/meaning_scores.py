@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..planted import Planted
 from ..semantics.verdicts import VERDICTS
 from .scoring import auroc, over_models, precision_at, spearman
@@ -25,7 +25,7 @@ def with_truth(planted: Planted, table: pd.DataFrame) -> pd.DataFrame:
     Raises InputError for another kind of model, or a table of other neurons.
     """
     if planted.kind != "meanings":
-        raise InputError(f"planted must be of kind 'meanings', not {planted.kind!r}")
+        raise InputError(f"planted must be of kind 'meanings', not {quoted(planted.kind)}")
     truth = planted.truth[["layer", "neuron", "meanings", "verdict"]]
     truth = truth.rename(columns={"meanings": "true_meanings", "verdict": "true_verdict"})
     both = table.merge(truth, on=["layer", "neuron"], how="inner")

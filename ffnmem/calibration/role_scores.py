@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..planted import Planted
 from ..semantics.role_rules import ROLES, Role
 
@@ -30,7 +30,7 @@ def role_scores(planted: Planted, table: pd.DataFrame) -> pd.DataFrame:
     Raises: InputError for planted meanings or facts, or another model's table.
     """
     if planted.kind != "roles":
-        raise InputError(f"planted must be of kind 'roles', not {planted.kind!r}")
+        raise InputError(f"planted must be of kind 'roles', not {quoted(planted.kind)}")
     theirs = table.attrs.get("provenance", {}).get("fingerprint", planted.model.fingerprint)
     if theirs != planted.model.fingerprint:
         raise InputError(f"the table is of model {theirs}, not of the planted {planted.model.fingerprint}")

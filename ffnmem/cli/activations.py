@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .._version import __version__
+from ..errors import quoted
 from ..files import check_destination
 from .figure import check_figure, write_figure
 from .guard import Command, note
@@ -35,7 +36,7 @@ def numbers(value: str) -> tuple[float, ...]:
     except ValueError:
         found = ()
     if not found or not all(math.isfinite(x) for x in found):
-        raise click.BadParameter(f"{value!r} is no number, or list of numbers with commas, such as -1,0.5")
+        raise click.BadParameter(f"{quoted(value)} is no number, or list of numbers with commas, such as -1,0.5")
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..files import check_destination, check_new_folder
 from .edit_making import fact_of, own_facts
 from .editors import NAMES, force_option, layer_option, make_edit, moment_option, options_of, set_option
@@ -183,7 +183,7 @@ def asked(model: Model, prompt: str, choice: ModelChoice, options: dict[str, Any
     """The fact to rewrite, and its new target."""
     known = own_facts(options["source"], model.name)
     if options["source"] is not None and not any(fact.subject == options["subject"] for fact in known):
-        raise InputError(f"{options['source']} has no fact about {options['subject']!r}: leave --facts out")
+        raise InputError(f"{options['source']} has no fact about {quoted(options['subject'])}: leave --facts out")
     return fact_of(
         model,
         prompt,

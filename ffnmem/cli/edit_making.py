@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..resources import EMBEDDED
 from .guard import note
 
@@ -99,5 +99,7 @@ def own_answer(model: Model, text: str) -> str:
     said = model.tokenizer.decode(generate(model, tokens, room), skip_special_tokens=True) if room > 0 else ""
     word = WORD.search(said)
     if word is None:
-        raise InputError(f"{model.name} says {said!r} after {text!r}, which is no word: name what is true with --true")
+        raise InputError(
+            f"{model.name} says {quoted(said)} after {quoted(text)}, which is no word: name what is true with --true"
+        )
     return word[0]

@@ -12,7 +12,7 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .editors import NAMES, force_option, layer_option, moment_option, options_of, set_option
 from .facts import chosen_facts
 from .figure import check_figure, save_axes
@@ -47,7 +47,7 @@ def names(value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in value.split(","))
     unknown = next((name for name in found if name not in EVERY), None)
     if unknown is not None:
-        raise click.BadParameter(f"{unknown!r} is no editor: choose among {', '.join(EVERY)}.")
+        raise click.BadParameter(f"{quoted(unknown)} is no editor: choose among {', '.join(EVERY)}.")
     return found
 
 
@@ -55,7 +55,7 @@ def points(value: str) -> tuple[int, ...]:
     """A click type: numbers of edits with commas between them."""
     parts = [part.strip() for part in value.split(",")]
     if not all(part.isdecimal() and part.isascii() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"{value!r} are no numbers of edits: write them as 1,10,100.")
+        raise click.BadParameter(f"{quoted(value)} are no numbers of edits: write them as 1,10,100.")
     return tuple(map(int, parts))
 
 

@@ -13,7 +13,7 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError, listed
+from ..errors import InputError, listed, quoted
 from .guard import Command
 from .late_bar import late_bar
 from .options import COUNT, ModelChoice, output_options, text
@@ -119,7 +119,7 @@ def choose(found: Sequence[Fact], source: str, relation: str | None, subject: st
         if not chosen:
             close = get_close_matches(relation, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(close)}?" if close else f"it has {listed(known)}"
-            raise InputError(f"{source} has no relation {relation!r}: {hint} (--relations lists them)")
+            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (--relations lists them)")
     if subject is not None:
         within = chosen
         chosen = [f for f in within if subject.casefold() in f.subject.casefold()]
@@ -127,7 +127,7 @@ def choose(found: Sequence[Fact], source: str, relation: str | None, subject: st
             close = get_close_matches(subject, sorted({f.subject for f in within}), n=3)
             hint = f": did you mean {' or '.join(close)}?" if close else "; give a part of its name"
             where = "" if relation is None else f" under {relation}"
-            raise InputError(f"no subject of {source}{where} contains {subject!r}{hint}")
+            raise InputError(f"no subject of {source}{where} contains {quoted(subject)}{hint}")
     return chosen
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..errors import FfnmemError, one_line
+from ..errors import FfnmemError, bounded
 
 MISTAKE = 2
 INTERRUPTED = 130
@@ -92,7 +92,7 @@ def ended_by_signals(received: list[int]) -> Iterator[None]:
 
 def fail(message: str, context: click.Context | None = None) -> NoReturn:
     """Say what is wrong on one line of standard error and exit with status 2; a context adds where to look it up."""
-    line = one_line(message)
+    line = bounded(message)
     if context is not None:
         stop = "" if line.endswith((".", "?")) else "."
         line = f"{line}{stop} See '{context.command_path} --help'."
@@ -110,7 +110,7 @@ def explained(error: click.UsageError) -> str:
 
 def note(message: str) -> None:
     """Tell the user something beside the result, on standard error."""
-    click.echo(f"ffnmem: {one_line(message)}", err=True)
+    click.echo(f"ffnmem: {bounded(message)}", err=True)
 
 
 def write_what_the_stream_can() -> None:

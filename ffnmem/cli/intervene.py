@@ -11,7 +11,7 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .ablate import at_option, change_in_percent
 from .guard import Command
 from .options import (
@@ -148,7 +148,9 @@ def read_changes(sets: tuple[str, ...], scales: tuple[str, ...], adds: tuple[str
         for part in (part.strip() for given in texts for part in given.split(",")):
             match = re.fullmatch(rf"(\d{{1,18}})\.(\d{{1,18}}|{ALL})=({NUMBER})", part, re.ASCII)
             if match is None:
-                raise InputError(f"--{kind} {part!r}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{ALL}=NUMBER")
+                raise InputError(
+                    f"--{kind} {quoted(part)}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{ALL}=NUMBER"
+                )
             where = (int(match[1]), None if match[2] == ALL else int(match[2]))
             if where in found:
                 raise InputError(f"{match[1]}.{match[2]} is changed twice: give one of --set, --scale and --add for it")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .tables import user_text
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def text(value: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise click.BadParameter(f"{value.encode('utf-8', 'backslashreplace').decode()!r} is no UTF-8 text.") from None
+        raise click.BadParameter(
+            f"{quoted(value.encode('utf-8', 'backslashreplace').decode())} is no UTF-8 text."
+        ) from None
     return value
 
 
@@ -120,11 +122,19 @@ json_option = click.option(
 )
 
 
+CSV_HELP = (
+    "Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take those that "
+    "begin with =, +, - or @ for formulas, so import them there as text."
+)
+"""A token may be "=" or "@". An apostrophe before it would keep a spreadsheet from running it, and would be another
+token to everything that reads the column as data."""
+
+
 def output_options(command: Function) -> Function:
     """--json and --csv, which reach the command as ``form``: "table", "json" or "csv"."""
 
     @json_option
-    @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (UTF-8) on standard output, and nothing else.")
+    @click.option("--csv", "as_csv", is_flag=True, help=CSV_HELP)
     @functools.wraps(command)
     def run(*args: Any, as_json: bool, as_csv: bool, **kwargs: Any) -> Any:
         if as_json and as_csv:

@@ -10,7 +10,7 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
 from .output import print_csv, print_json
@@ -130,7 +130,7 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
     for part in (part.strip() for part in ",".join(texts).split(",")):
         match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", part, re.ASCII)
         if match is None:
-            raise InputError(f"{part!r} names no neuron: write LAYER.NEURON, two whole numbers such as 3.17")
+            raise InputError(f"{quoted(part)} names no neuron: write LAYER.NEURON, two whole numbers such as 3.17")
         neuron = int(match[1]), int(match[2])
         if neuron not in found:
             found.append(neuron)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 import ffnmem as fm
 
+from ..errors import quoted
 from .guard import Command
 from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, seed_option, text
 from .output import print_json
@@ -37,7 +38,7 @@ def shard(value: str) -> tuple[int, int]:
     """A click type: ``i/n``, the i-th of n shards, from 0."""
     match = re.fullmatch(r"(\d+)/(\d+)", value.strip())
     if match is None or not int(match[1]) < int(match[2]):
-        raise click.BadParameter(f"{value!r} is no shard: write 0/4 for the first of four, up to 3/4.")
+        raise click.BadParameter(f"{quoted(value)} is no shard: write 0/4 for the first of four, up to 3/4.")
     return int(match[1]), int(match[2])
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .guard import Command
 from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, seed_option, text
 from .output import print_csv, print_json
@@ -36,7 +36,7 @@ def setting(value: str) -> tuple[str, Any]:
     """A click type: ``name=value``, the value a number, true, false, null or text."""
     name, equals, written = value.partition("=")
     if not (name and equals and written):
-        raise click.BadParameter(f"{value!r} is no setting: write NAME=VALUE, such as keys=100.")
+        raise click.BadParameter(f"{quoted(value)} is no setting: write NAME=VALUE, such as keys=100.")
     try:
         return name, json.loads(written)
     except ValueError:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderHook
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
@@ -36,7 +36,7 @@ def console() -> Console:
 class Printable(RenderHook):
     """The last thing before the terminal: whatever a text came from, it holds nothing that a terminal obeys."""
 
-    def process_renderables(self, renderables: list[RenderableType]) -> list[RenderableType]:
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [PrintableOnly(one) for one in renderables]
 
 

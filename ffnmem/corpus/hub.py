@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import FileError, InputError, MissingExtraError
+from ..errors import FileError, InputError, MissingExtraError, quoted
 from .problems import Document, Problems
 from .readers import from_records
 
@@ -29,7 +29,9 @@ def read_name(source: str) -> HubName:
     body, _, split = source.removeprefix(HUB).partition(":")
     parts = body.split("/")
     if not all(part.strip() for part in parts) or len(parts) > 3 or (":" in source.removeprefix(HUB) and not split):
-        raise InputError(f"{source!r} names no data set: write hf:owner/name, hf:owner/name/config or hf:name:split")
+        raise InputError(
+            f"{quoted(source)} names no data set: write hf:owner/name, hf:owner/name/config or hf:name:split"
+        )
     if len(parts) == 1:
         choices: tuple[tuple[str, str | None], ...] = ((parts[0], None),)
     elif len(parts) == 2:
@@ -50,7 +52,7 @@ def open_hub(source: str, column: str) -> Callable[[Problems], Iterator[Document
     try:
         import datasets
     except ImportError:
-        raise MissingExtraError(f"{source!r} needs the package datasets: pip install 'ffnmem[hf]'") from None
+        raise MissingExtraError(f"{quoted(source)} needs the package datasets: pip install 'ffnmem[hf]'") from None
     path, config = first_known(name, source)
     try:
         # Version 4 and later never run code of a data set's own, so there is nothing to switch off.
@@ -79,7 +81,7 @@ def first_known(name: HubName, source: str) -> tuple[str, str | None]:
         except (library.HTTPError, OSError) as error:
             raise FileError(f"{source}: the Hugging Face hub cannot be reached: {first_line(error)}") from None
         except ValueError as error:
-            raise InputError(f"{source!r} names no data set: {first_line(error)}") from None
+            raise InputError(f"{quoted(source)} names no data set: {first_line(error)}") from None
         else:
             return path, config
     raise FileError(f"{source}: the Hugging Face hub has no such data set")

@@ -13,7 +13,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from ..errors import FfnmemError, FileError, InputError, listed
+from ..errors import FfnmemError, FileError, InputError, listed, quoted
 from ..files import check_ordinary
 from .problems import Document, Problems, clean, decoded
 from .streams import BLOCK, COMPRESSIONS, LONGEST, lines, opened, without_end
@@ -251,7 +251,7 @@ def from_records(
 
 def no_column(name: str, column: str, columns: Sequence[str], kind: type[FfnmemError]) -> FfnmemError:
     has = f"its columns are {listed([repr(c) for c in columns], 20)}" if columns else "it has no columns"
-    return kind(f"{name} has no column {column!r}: {has}; choose one with text=… (--text)")
+    return kind(f"{name} has no column {quoted(column)}: {has}; choose one with text=… (--text)")
 
 
 READERS: Mapping[str, Callable[[CorpusFile, Problems], Iterator[Document]]] = {

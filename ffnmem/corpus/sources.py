@@ -76,7 +76,7 @@ class Corpus:
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        return f"Corpus({self.name!r}" + (f", {len(self.files)} files)" if self.files else ")")
+        return f"Corpus({quoted(self.name)}" + (f", {len(self.files)} files)" if self.files else ")")
 
 
 @public

@@ -10,7 +10,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..arguments import public
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
@@ -90,7 +90,7 @@ def alphaedit_form(
     if weight is None:
         weight = PENALTY if published else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
     if not weight > 0:
-        raise InputError(f"penalty must be above 0, not {penalty!r}")
+        raise InputError(f"penalty must be above 0, not {quoted(penalty)}")
     recorded = {
         "thresholds": [own[at] for at in where],
         "penalty": weight,

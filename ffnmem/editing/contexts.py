@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..arguments import public
-from ..errors import InputError, check_count, check_seed
+from ..errors import InputError, check_count, check_seed, quoted
 from ..models import Model
 from ..models.turns import in_turn
 
@@ -98,11 +98,13 @@ def cleaned(model: Model, ids: Sequence[int]) -> str:
 def check_contexts(contexts: Sequence[str]) -> tuple[str, ...]:
     """Contexts as they were given, each with exactly one ``{}``, where the prompt goes; raises InputError."""
     if isinstance(contexts, str):
-        raise InputError(f"contexts must be a list of texts, not the one text {contexts!r}")
+        raise InputError(f"contexts must be a list of texts, not the one text {quoted(contexts)}")
     found = tuple(contexts)
     if not found:
         raise InputError("contexts is empty: give at least '{}'")
     for context in found:
         if not isinstance(context, str) or context.count(PLAIN) != 1 or context.count("{") + context.count("}") != 2:
-            raise InputError(f"context {context!r} needs exactly one {{}}, where the prompt goes, and no other braces")
+            raise InputError(
+                f"context {quoted(context)} needs exactly one {{}}, where the prompt goes, and no other braces"
+            )
     return found

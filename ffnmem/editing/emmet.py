@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from ..arguments import public
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.turns import in_turn
@@ -63,5 +63,5 @@ def emmet_form(plan: Plan, epsilon: float = 0.0, ridge: float = RIDGE) -> Form:
 
 def check_epsilon(epsilon: float) -> float:
     if not epsilon >= 0:
-        raise InputError(f"epsilon must be at least 0, not {epsilon!r}")
+        raise InputError(f"epsilon must be at least 0, not {quoted(epsilon)}")
     return epsilon

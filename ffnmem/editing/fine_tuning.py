@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..arguments import public
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.replaying import Replay
@@ -67,7 +67,7 @@ def ft_l(
     pace = limit if rate is None else rate
     for name, value in (("bound", limit), ("rate", pace)):
         if not value > 0:
-            raise InputError(f"{name} must be above 0, not {value!r}")
+            raise InputError(f"{name} must be above 0, not {quoted(value)}")
     edits = []
     for i, request in enumerate(plan.requests):
         edits.append(tuned(plan, i, request, limit, pace, steps, stop, force))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from ..arguments import public
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.turns import in_turn
@@ -68,7 +68,7 @@ def memit_form(plan: Plan, layers: int | None = None, weight: float | None = Non
     published = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp)
     own = published if weight is None else weight
     if not own > 0:
-        raise InputError(f"weight must be above 0, not {weight!r}")
+        raise InputError(f"weight must be above 0, not {quoted(weight)}")
     where = layer_range(plan, layers)
     plan.check_moment(where, ridge)
     recorded = {"weight": own, **moment_words(plan, ridge)}

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..arguments import public
-from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed
+from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed, quoted
 from ..models import Model
 from ..resources import EMBEDDED, embedded_folder
 from ..token_text import page_text
@@ -136,7 +136,7 @@ class SecondMoment:
         """The lower Cholesky factor of C + ridge·c̄·I; kept: do not change it. Raises as :meth:`solve`."""
         share = check_number("ridge", ridge)
         if not 0 <= share < math.inf:
-            raise InputError(f"ridge must be at least 0 and finite, not {ridge!r}")
+            raise InputError(f"ridge must be at least 0 and finite, not {quoted(ridge)}")
 
         def make() -> Tensor:
             matrix = self.matrix(layer)
@@ -286,7 +286,7 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
         FileError: no such file, or a damaged one.
     """
     if not isinstance(source, SecondMoment | str | Path | None):
-        raise InputError(f"moment must be a second moment, a file or 'atlas', not {source!r}")
+        raise InputError(f"moment must be a second moment, a file or 'atlas', not {quoted(source)}")
     if source is None:
         found = next((m for m in map(shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
         if found is None:

@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Bool
 
 from ..corpus import Batch
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..models import Model
 from ..scanning.jobs import check_shard
 from ..scanning.settings import CONTEXT
@@ -51,7 +51,7 @@ class Settings:
     ) -> Settings:
         """Raises InputError, OutOfRangeError."""
         if not isinstance(layers, Sequence | range | None) or isinstance(layers, str):
-            raise InputError(f"layers must be a list of layers, such as [0, 5], not {layers!r}")
+            raise InputError(f"layers must be a list of layers, such as [0, 5], not {quoted(layers)}")
         chosen = range(model.n_layers) if layers is None else sorted({model.layer(layer) for layer in layers})
         if not chosen:
             raise InputError("layers is empty: give at least one")

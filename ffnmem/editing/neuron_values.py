@@ -8,7 +8,7 @@ import torch
 
 from ..arguments import public
 from ..captures import capture
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..facts import Fact
 from ..facts.asking import target_ids
 from ..interventions import knowledge_neurons
@@ -51,7 +51,7 @@ def knowledge_neuron(
     check_count("neurons", neurons)
     for name, value in (("less", less), ("more", more)):
         if not value >= 0:
-            raise InputError(f"{name} must be at least 0, not {value!r}")
+            raise InputError(f"{name} must be at least 0, not {quoted(value)}")
     plan = make_plan(model, facts, target, contexts=("{}",))
     edits = []
     for i, request in enumerate(plan.requests):
@@ -67,7 +67,7 @@ def rewritten(plan: Plan, which: int, request: Request, neurons: int, times: tup
     name = repr(request.fact.name)
     if old == new:
         both = model.token_strings([new])[0]
-        raise InputError(f"fact {name}: both targets begin with {both!r}, and only first tokens are rewritten")
+        raise InputError(f"fact {name}: both targets begin with {quoted(both)}, and only first tokens are rewritten")
     found = knowledge_neurons(capture(model, request.fact.text), old)
     top = found.neurons[found.neurons["attribution"] > 0].head(neurons)
     if top.empty:

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 import pandas as pd
 import torch
 
-from ..errors import InputError, check_number
+from ..errors import InputError, check_number, quoted
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
@@ -59,7 +59,7 @@ class Plan:
         for layer in layers:
             self.moment.width(layer)
         if not 0 <= check_number("ridge", ridge) < math.inf:
-            raise InputError(f"ridge must be at least 0 and finite, not {ridge!r}")
+            raise InputError(f"ridge must be at least 0 and finite, not {quoted(ridge)}")
 
     def value_words(self) -> dict[str, Any]:
         """How v* is found, as an edit records it."""
@@ -137,8 +137,8 @@ def check_reaches(plan: Plan, request: Request, found: Found) -> None:
     """Raise InputError where v* was looked for and no step moved it: the layer writes where no answer is read."""
     if found.steps and not bool((found.delta != 0).any()):
         raise InputError(
-            f"what layer {plan.settings.layer} writes at the last token of {request.fact.subject!r} reaches no answer: "
-            "edit an earlier layer"
+            f"what layer {plan.settings.layer} writes at the last token of {quoted(request.fact.subject)} reaches no "
+            "answer: edit an earlier layer"
         )
 
 

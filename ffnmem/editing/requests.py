@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..facts import Fact
 from ..facts.asking import ask_about, target_ids
 from ..models import Model
@@ -69,12 +69,12 @@ def make_requests(model: Model, facts: Sequence[Fact], target: str | None, conte
 def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequence[str]) -> Request:
     wanted = fact.target_new if target is None else target
     if not isinstance(wanted, str | None):
-        raise InputError(f"target must be a text, not {target!r}")
+        raise InputError(f"target must be a text, not {quoted(target)}")
     name = fact.name
     if wanted is None or not wanted.strip():
-        raise InputError(f"fact {name!r} has no new target: name one, such as target='Rome'")
+        raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
-        raise InputError(f"fact {name!r}: the new target {wanted.strip()!r} is its true one already")
+        raise InputError(f"fact {quoted(name)}: the new target {quoted(wanted.strip())} is its true one already")
     return filled(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
 
 
@@ -90,7 +90,7 @@ def filled(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts
         asked = ask_about(model, context.replace("{}", fact.prompt), fact.subject)
         if len(asked.tokens) + len(ids) > model.n_ctx:
             name = fact.name
-            raise InputError(f"fact {name!r}: its prompt, a context and the target exceed {model.n_ctx} tokens")
+            raise InputError(f"fact {quoted(name)}: its prompt, a context and the target exceed {model.n_ctx} tokens")
         rows.append(Row(asked.tokens + ids[:-1], asked.subject_last))
     about = ask_about(model, KL_TEMPLATE, fact.subject)
     return Request(fact, target, ids, tuple(rows), Row(about.tokens, about.subject_last))

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..errors import InputError, check_count, check_number
+from ..errors import InputError, check_count, check_number, quoted
 from ..models import Model
 
 STEPS, RATE, STOP, KL, DECAY = 20, 0.5, 0.05, 0.0625, 0.5  # Meng et al. 2022, their program's hyperparameters
@@ -124,7 +124,7 @@ def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, A
     unknown = set(changes or {}) - {*asdict(found)} | ({"source"} & set(changes or {}))
     if unknown:
         names = ", ".join(name for name in asdict(found) if name != "source")
-        raise InputError(f"unknown setting {sorted(unknown)[0]!r}: settings are {names}")
+        raise InputError(f"unknown setting {quoted(sorted(unknown)[0])}: settings are {names}")
     if changes:
         found = replace(found, **changes, source="given")
     return checked(model, found)
@@ -135,10 +135,10 @@ def checked(model: Model, found: Settings) -> Settings:
     check_count("steps", found.steps)
     for name in ("rate", "clamp"):
         if not check_number(name, getattr(found, name)) > 0:
-            raise InputError(f"{name} must be above 0, not {getattr(found, name)!r}")
+            raise InputError(f"{name} must be above 0, not {quoted(getattr(found, name))}")
     for name in ("stop", "kl", "decay"):
         if not check_number(name, getattr(found, name)) >= 0:
-            raise InputError(f"{name} must be at least 0, not {getattr(found, name)!r}")
+            raise InputError(f"{name} must be at least 0, not {quoted(getattr(found, name))}")
     if found.plain is not None and not 0 < check_number("plain", found.plain) < 1:
-        raise InputError(f"plain must lie between 0 and 1, or be None, not {found.plain!r}")
+        raise InputError(f"plain must lie between 0 and 1, or be None, not {quoted(found.plain)}")
     return replace(found, layer=model.layer(found.layer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..facts import Fact
 from ..facts.asking import target_ids
 from ..facts.fact import KINDS
@@ -40,9 +40,9 @@ def wanted_target(fact: Fact, target: str | None) -> str:
     wanted = (fact.target_new if target is None else target) or ""
     name = fact.name
     if not wanted.strip():
-        raise InputError(f"fact {name!r} has no new target: name one, such as target='Rome'")
+        raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
-        raise InputError(f"fact {name!r}: the new target {wanted.strip()!r} is its true one already")
+        raise InputError(f"fact {quoted(name)}: the new target {quoted(wanted.strip())} is its true one already")
     return wanted.strip()
 
 

@@ -28,7 +28,7 @@ from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
 from ..editing.settings import Settings
 from ..editing.values import Found
-from ..errors import InputError, check_choice, check_count, check_number
+from ..errors import InputError, check_choice, check_count, check_number, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.plain_layers import PlainLayers
@@ -245,11 +245,13 @@ def choose(editors: Sequence[object]) -> tuple[Editor, ...]:
         elif callable(one):
             found.append(Editor(str(getattr(one, "__name__", type(one).__name__)), all=by_own(one)))
         else:
-            raise InputError(f"editor {one!r} is neither a name ({', '.join(EDITORS)}) nor a function")
+            raise InputError(f"editor {quoted(one)} is neither a name ({', '.join(EDITORS)}) nor a function")
     names = [editor.name for editor in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"editor {twice!r} is asked for twice: name each once, and give functions names of their own")
+        raise InputError(
+            f"editor {quoted(twice)} is asked for twice: name each once, and give functions names of their own"
+        )
     return tuple(found)
 
 
@@ -276,7 +278,9 @@ def set_up(
     for name in options:
         if name not in known:
             takes = ", ".join([*known, "layer", "moment", "contexts", "settings"])
-            raise InputError(f"option {name!r} is none of {', '.join(e.name for e in editors)}: they take {takes}")
+            raise InputError(
+                f"option {quoted(name)} is none of {', '.join(e.name for e in editors)}: they take {takes}"
+            )
     own = meant(model, layer, settings)
     optimised = any(editor.one is not None for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
@@ -297,7 +301,7 @@ def check_options(setup: Setup, editors: set[str]) -> None:
     for name in ("epsilon", "ridge", "less", "more", "weight", "bound", "rate", "stop", "threshold", "penalty"):
         least = name in ("epsilon", "ridge", "less", "more", "stop")
         if name in given and not ((number := check_number(name, given[name])) > 0 or (least and number == 0)):
-            raise InputError(f"{name} must be {'at least' if least else 'above'} 0, not {given[name]!r}")
+            raise InputError(f"{name} must be {'at least' if least else 'above'} 0, not {quoted(given[name])}")
     if editors & {"memit", "alphaedit"}:
         layer_range(setup.plan, given.get("layers"))
     if "alphaedit" in editors:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..arguments import public
 from ..attribution import plain_records
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, quoted
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..files import user_path
@@ -132,7 +132,7 @@ def layer_sweep(
         if name in options:
             raise InputError(f"layer_sweep takes no {name}: it runs one editor in the layers that layers= names")
     if editor in ("knowledge_neuron", "none"):
-        raise InputError(f"editor {editor!r} takes no layer: sweep one of those that do, such as 'rome'")
+        raise InputError(f"editor {quoted(editor)} takes no layer: sweep one of those that do, such as 'rome'")
     every = as_facts(facts)
     chosen = [model.layer(layer) for layer in (range(model.n_layers) if layers is None else layers)]
     if not chosen or len(set(chosen)) < len(chosen):

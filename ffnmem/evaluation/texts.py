@@ -15,7 +15,7 @@ from torch import Tensor
 from ..corpus import Packed, open_corpus
 from ..editing.edit import Edit
 from ..editing.per_row import Rows
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..facts.spelling import mentions
 from ..models import Model
 from ..models.final_norm import at_least_float32
@@ -86,7 +86,7 @@ class Texts:
         ]
         short = next((text for text, row in zip(self.texts, rows, strict=True) if len(row) < 2), None)
         if short is not None:
-            raise InputError(f"drift needs texts of two tokens or more, unlike {short!r}")
+            raise InputError(f"drift needs texts of two tokens or more, unlike {quoted(short)}")
         self.tokens, self.mask = padded(rows, model.device)
         self.replay = self.read()
         self.clean = self.replay.stream[len(layers)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import InputError, UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError, quoted
 from ..models import Model
 from .spelling import places
 
@@ -48,7 +48,7 @@ def ask_about(model: Model, template: str, subject: str, prefix: str = "", prepe
         UnsupportedModelError: a tokenizer that does not say where its tokens stand in the text.
     """
     if template.count("{}") != 1:
-        raise InputError(f"{template!r} needs exactly one {{}} for the subject")
+        raise InputError(f"{quoted(template)} needs exactly one {{}} for the subject")
     if not subject.strip():
         raise InputError("the subject is empty")
     begin = len(prefix) + template.index("{}")
@@ -68,7 +68,9 @@ def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None
     at = places(text, subject)
     if len(at) != 1:
         found = f"stands {len(at)} times" if at else "is not"
-        raise InputError(f"the subject {subject!r} {found} in {text!r}: it must stand there once, spelled the same")
+        raise InputError(
+            f"the subject {quoted(subject)} {found} in {quoted(text)}: it must stand there once, spelled the same"
+        )
     begin = at[0]
     return locate(model, text, begin, begin + len(subject), prepend_bos)
 
@@ -85,7 +87,7 @@ def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | No
     shift = len(tokens) - len(offsets)
     inside = [i for i, (a, b) in enumerate(offsets) if max(skip_space(text, a, b), begin) < min(b, end)]
     if not inside:
-        raise InputError(f"no token of {model.name} holds {text[begin:end]!r} in {text!r}")
+        raise InputError(f"no token of {model.name} holds {quoted(text[begin:end])} in {quoted(text)}")
     first, last = inside[0], inside[-1]
     aligned = skip_space(text, *offsets[first]) == begin and offsets[last][1] == end
     starts = not text[:begin].strip()
@@ -107,5 +109,5 @@ def target_ids(model: Model, target: str) -> tuple[int, ...]:
         raise InputError("the target is empty: give a word, such as 'Paris'")
     ids = tuple(int(i) for i in model.tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
     if not ids or (model.tokenizer.unk_token_id in ids and model.tokenizer.unk_token != word):
-        raise InputError(f"the target {target!r} is not in the vocabulary of {model.name}")
+        raise InputError(f"the target {quoted(target)} is not in the vocabulary of {model.name}")
     return ids

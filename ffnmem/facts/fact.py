@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..arguments import public
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, quoted
 from ..token_text import page_text
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
@@ -34,7 +34,7 @@ def check_unicode(record: Probe | Fact) -> None:
     for name, value in vars(record).items():
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise InputError(f"{name} {text!r} has half a character (a lone surrogate)")
+                raise InputError(f"{name} {quoted(text)} has half a character (a lone surrogate)")
 
 
 @public
@@ -102,13 +102,13 @@ class Fact:
         check_unicode(self)
         for name in ("subject", "relation", "target_true"):
             if not getattr(self, name).strip():
-                raise InputError(f"fact {self.id or self.subject!r}: {name} is empty")
+                raise InputError(f"fact {quoted(self.id or self.subject)}: {name} is empty")
         for template in (self.prompt, *self.paraphrases, *self.generation_prompts):
             if template.count("{}") != 1:
                 name = self.id or repr(self.subject)
-                raise InputError(f"fact {name}: {template!r} needs exactly one {{}} for the subject")
+                raise InputError(f"fact {name}: {quoted(template)} needs exactly one {{}} for the subject")
         if not all(prompt.strip() for prompt in self.neighbour_prompts):
-            raise InputError(f"fact {self.id or self.subject!r}: one of its neighbour_prompts is empty")
+            raise InputError(f"fact {quoted(self.id or self.subject)}: one of its neighbour_prompts is empty")
 
     @property
     def name(self) -> str:
@@ -171,7 +171,7 @@ class Fact:
                 fits = isinstance(value, str) or (name == "target_new" and value is None)
             if not fits:
                 kind = "a list of texts" if name in lists else "text"
-                raise InputError(f"field {name} must be {kind}, not {value!r}")
+                raise InputError(f"field {name} must be {kind}, not {quoted(value)}")
         values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in record.items()}
         return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
@@ -184,7 +184,9 @@ class Fact:
 def read_probes(value: Any) -> tuple[Probe, ...]:
     """Probes of a record's list of objects; raises InputError."""
     if not isinstance(value, list | tuple) or not all(map(is_probe, value)):
-        raise InputError(f"field probes must be a list of objects with kind, prompt and target as texts, not {value!r}")
+        raise InputError(
+            f"field probes must be a list of objects with kind, prompt and target as texts, not {quoted(value)}"
+        )
     return tuple(Probe(**probe) for probe in value)
 
 
@@ -198,6 +200,6 @@ def as_facts(facts: Fact | Iterable[Fact], least: int = 1) -> list[Fact]:
     found = [facts] if isinstance(facts, Fact) else list(facts) if isinstance(facts, Iterable) else [facts]
     strange = next((one for one in found if not isinstance(one, Fact)), None)
     if strange is not None or len(found) < least:
-        what = "no facts" if strange is None else f"{strange!r} is no fact"
+        what = "no facts" if strange is None else f"{quoted(strange)} is no fact"
         raise InputError(f"{what}: give a fact or some, which fm.load_facts reads and fm.Fact(…) makes")
     return found

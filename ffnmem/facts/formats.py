@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .fact import Fact, Probe
 from .records import optional_text, text_field, text_list
 from .spelling import prompt_template, templates_of
@@ -28,7 +28,7 @@ def counterfact(record: dict[str, Any], number: int) -> Fact:
     """
     rewrite = record.get("requested_rewrite", record)
     if not isinstance(rewrite, dict):
-        raise InputError(f"field 'requested_rewrite' must be an object, not {str(rewrite)[:40]!r}")
+        raise InputError(f"field 'requested_rewrite' must be an object, not {quoted(rewrite)}")
     nested = rewrite is not record
     subject = text_field(rewrite, "subject")
     prompt, notes = counterfact_prompt(rewrite, subject)
@@ -71,7 +71,7 @@ def word_of(rewrite: dict[str, Any], name: str) -> str:
     """A target of CounterFact, which is an object with ``str`` and ``id``."""
     target = rewrite.get(name)
     if not isinstance(target, dict):
-        raise InputError(f"field {name!r} must be an object with 'str', not {target!r}")
+        raise InputError(f"field {quoted(name)} must be an object with 'str', not {quoted(target)}")
     return text_field(target, "str")
 
 

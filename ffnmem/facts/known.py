@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from ..arguments import public
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, quoted
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
@@ -145,6 +145,6 @@ def judged(model: Model, target: tuple[int, ...], said: Answered, known_by: str)
     elif top == target[0]:
         reason = "another token follows the target's first one"
     else:
-        reason = f"the model says {text!r}"
+        reason = f"the model says {quoted(text)}"
     probability = float(torch.exp(said.log_probabilities[0].sum()))
     return {"answer": text, "probability": probability, "rank": rank, "known": known, "reason": reason}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import FileError, InputError
+from ..errors import FileError, InputError, quoted
 from .fact import Fact
 from .records import read_records, text_field
 
@@ -72,17 +72,17 @@ def read_document(document: Mapping[str, Any], seed: int) -> list[Fact]:
         try:
             relation = relation_of(triple)
             if relation not in templates:
-                raise InputError(f"there are no templates of its relation {relation!r}")
+                raise InputError(f"there are no templates of its relation {quoted(relation)}")
             pairs[relation].append(triple_of(triple))
         except InputError as error:
             raise InputError(f"triple {number}: {error}") from None
     facts = []
     for relation, found in pairs.items():
         if not isinstance(templates[relation], list):
-            raise InputError(f"the templates of {relation!r} must be a list")
+            raise InputError(f"the templates of {quoted(relation)} must be a list")
         made = facts_of(relation, [pattern_of(pattern) for pattern in templates[relation]], found, seed)
         if not made:
-            raise InputError(f"no template of {relation!r} ends in {OBJECT}")
+            raise InputError(f"no template of {quoted(relation)} ends in {OBJECT}")
         facts += made
     return facts
 
@@ -162,7 +162,7 @@ def relation_of(triple: Any) -> str:
     if isinstance(triple, list):
         triple = dict(zip(("subject", "relation", "object"), triple, strict=False))
     if not isinstance(triple, dict):
-        raise InputError(f"it must be an object or an array of three texts, not {triple!r}")
+        raise InputError(f"it must be an object or an array of three texts, not {quoted(triple)}")
     return text_field(triple, "relation" if "relation" in triple else "predicate_id")
 
 
@@ -170,7 +170,7 @@ def triple_of(triple: Any) -> Triple:
     """Subject and object of a triple; raises InputError."""
     if isinstance(triple, list):
         if len(triple) != 3:
-            raise InputError(f"it must hold subject, relation and object, not {triple!r}")
+            raise InputError(f"it must hold subject, relation and object, not {quoted(triple)}")
         triple = dict(zip(("subject", "relation", "object"), triple, strict=True))
     names = ("subject", "object") if "subject" in triple else ("sub_label", "obj_label")
     return text_field(triple, names[0]), text_field(triple, names[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
-from ..errors import FileError, InputError, check_choice, listed
+from ..errors import FileError, InputError, check_choice, listed, quoted
 from ..files import check_destination, user_path, write_whole
 from ..resources import EMBEDDED, embedded_folder
 from .fact import Fact
@@ -44,11 +44,11 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
     path = embedded_folder(name) / "facts.jsonl" if name in EMBEDDED else user_path(source)
     if not path.exists():
         raise FileError(
-            f"no facts at {name!r}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl, .json or .parquet file"
+            f"no facts at {quoted(name)}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl, .json or .parquet file"
         )
     if path.is_dir():
         if format not in (None, "pararel"):
-            raise FileError(f"{name} is a folder: facts of the format {format!r} are in a file")
+            raise FileError(f"{name} is a folder: facts of the format {quoted(format)} are in a file")
         facts = read_folder(path, name, seed)
     else:
         records = read_records(path, name)
@@ -57,7 +57,7 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
         facts = facts_of(records, name, format or known_format(records[0], name), seed)
     twice = [one for one, count in Counter(fact.id for fact in facts if fact.id).items() if count > 1]
     if twice:
-        raise FileError(f"{name}: the id {twice[0]!r} stands twice")
+        raise FileError(f"{name}: the id {quoted(twice[0])} stands twice")
     return facts
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError, InputError
+from ..errors import FileError, InputError, quoted
 from ..files import check_ordinary
 
 PARQUET = b"PAR1"
@@ -93,17 +93,17 @@ def read_parquet(path: Path, source: str) -> list[Record]:
 def numbered(values: Sequence[Any], source: str) -> list[Record]:
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
-            raise FileError(f"{source}, record {number}: a record must be a JSON object, not {str(value)[:40]!r}")
+            raise FileError(f"{source}, record {number}: a record must be a JSON object, not {quoted(value)}")
     return [(f"record {number}", value) for number, value in enumerate(values, start=1)]
 
 
 def text_field(record: dict[str, Any], name: str) -> str:
     """A field that must be text and not empty; raises InputError naming it."""
     if name not in record:
-        raise InputError(f"there is no field {name!r}; it has {', '.join(map(repr, record)) or 'none'}")
+        raise InputError(f"there is no field {quoted(name)}; it has {', '.join(map(repr, record)) or 'none'}")
     value = record[name]
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"field {name!r} must be text that is not empty, not {value!r}")
+        raise InputError(f"field {quoted(name)} must be text that is not empty, not {quoted(value)}")
     return value.strip()
 
 
@@ -121,5 +121,5 @@ def text_list(record: dict[str, Any], name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) and text.strip() for text in value):
-        raise InputError(f"field {name!r} must be a list of texts, not {str(value)[:60]!r}")
+        raise InputError(f"field {quoted(name)} must be a list of texts, not {quoted(value)}")
     return tuple(value)

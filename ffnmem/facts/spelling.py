@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 
 
 def places(text: str, subject: str) -> list[int]:
@@ -58,7 +58,9 @@ def prompt_template(text: str, subject: str) -> tuple[str, tuple[str, ...]]:
     if template is None:
         found = places(text.strip(), subject)
         if not found or "{}" in text:
-            raise InputError(f"the subject {subject!r} does not stand in the prompt {text!r}, spelled the same")
+            raise InputError(
+                f"the subject {quoted(subject)} does not stand in the prompt {quoted(text)}, spelled the same"
+            )
         template = filled(text.strip(), subject, found[-1])
         note = f"the subject stands {len(found)} times in the prompt: its last place is asked about"
     return template, (note,) if note else ()

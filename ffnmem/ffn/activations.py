@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import InputError, check_number
+from ..errors import InputError, check_number, quoted
 
 GELU_PAPER = "Hendrycks and Gimpel 2016, Gaussian Error Linear Units (1606.08415)"
 SWISH_PAPER = "Ramachandran et al. 2017, Searching for Activation Functions (1710.05941)"
@@ -242,5 +242,5 @@ def activation(name: str) -> Activation:
     found = ACTIVATIONS.get(ALIASES.get(name, name)) if isinstance(name, str) else None
     if found is None:
         names = ", ".join([*ACTIVATIONS, *ALIASES, "quick_gelu"])
-        raise InputError(f"activation {name!r} is unknown: there are {names}, and swish(beta)")
+        raise InputError(f"activation {quoted(name)} is unknown: there are {names}, and swish(beta)")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, quoted
 from .activations import Activation
 from .block import Attention, Block, FeedForward, Norm
 
@@ -54,7 +54,7 @@ class State:
         found = self.get(name)
         if found is None:
             raise InputError(
-                f"the state has no {self.prefix + name!r}: give family= and prefix= as the names have them"
+                f"the state has no {quoted(self.prefix + name)}: give family= and prefix= as the names have them"
             )
         return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ..errors import InputError, UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError, quoted
 
 Position = Literal["learned", "rotary", "alibi", "none"]
 NormKind = Literal["layer", "rms"]
@@ -48,7 +48,7 @@ class Reading:
         value = otherwise if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(
-                f"the config gives {value!r} for {name} ({' or '.join(names)}): a whole number above 0 is due"
+                f"the config gives {quoted(value)} for {name} ({' or '.join(names)}): a whole number above 0 is due"
             )
         return value
 
@@ -228,7 +228,7 @@ def check_family(name: Any, read: Reading) -> None:
     """Raise UnsupportedModelError, with the reason, unless the table has this family."""
     known = ", ".join(FAMILIES)
     if not isinstance(name, str):
-        raise UnsupportedModelError(f"the config names no model_type ({name!r}): families read are {known}")
+        raise UnsupportedModelError(f"the config names no model_type ({quoted(name)}): families read are {known}")
     if name in FAMILIES:
         return
     if "moe" in name or any(read(expert, default=None) for expert in EXPERTS):
@@ -239,4 +239,4 @@ def check_family(name: Any, read: Reading) -> None:
         reason = "more than text: pass its text_config"
     else:
         reason = "not among the families read"
-    raise UnsupportedModelError(f"model_type {name!r} is {reason}: there are {known}")
+    raise UnsupportedModelError(f"model_type {quoted(name)} is {reason}: there are {known}")

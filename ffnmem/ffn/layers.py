@@ -13,7 +13,7 @@ from types import MappingProxyType
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from .activations import ACTIVATIONS, Activation, activation
 
 GATED: Mapping[str, Activation] = MappingProxyType(
@@ -152,7 +152,7 @@ def gate_of(variant: str | Activation) -> Activation:
     if isinstance(variant, Activation):
         return variant
     if variant not in GATED:
-        raise InputError(f"gated variant {variant!r} is unknown: choose {' or '.join(map(repr, GATED))}")
+        raise InputError(f"gated variant {quoted(variant)} is unknown: choose {' or '.join(map(repr, GATED))}")
     return GATED[variant]
 
 

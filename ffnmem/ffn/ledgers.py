@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..token_text import page_text, printable
 from .shapes import Shape
 
@@ -78,7 +78,7 @@ class Ledger:
             if one.component == component:
                 return one
         names = ", ".join(one.component for one in self.components)
-        raise InputError(f"component {component!r} is unknown: this ledger has {names}")
+        raise InputError(f"component {quoted(component)} is unknown: this ledger has {names}")
 
     def of(self, one: Component) -> tuple[int, int]:
         """Parameters and FLOPs of a line in the whole model."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._version import __version__
 from ..arguments import public
 from ..attribution import plain_records
-from ..errors import InputError, check_choice, check_count, check_number, check_seed
+from ..errors import InputError, check_choice, check_count, check_number, check_seed, quoted
 from ..ffn.activations import Activation, activation
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def dying_relu(
         if not 0 < value < math.inf:
             raise InputError(f"{name} must be above 0 and finite, not {value:g}")
     if isinstance(activations, str) or not activations:
-        raise InputError(f"activations must be a list of names, such as ['relu', 'gelu'], not {activations!r}")
+        raise InputError(f"activations must be a list of names, such as ['relu', 'gelu'], not {quoted(activations)}")
     chosen = tuple(dict.fromkeys(activations))
     functions = [activation(name) for name in chosen]
     pushed = round(share * D_MLP)

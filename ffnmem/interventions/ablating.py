@@ -14,7 +14,7 @@ from torch import Tensor
 from ..arguments import public
 from ..captures import Capture
 from ..contributions import Target, attribute
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, quoted
 from ..models.final_norm import at_least_float32
 from ..models.turns import in_turn
 from ..paths import attribute_paths
@@ -112,7 +112,9 @@ def ablate(
 def as_how(how: Any, capture: Capture) -> Change:
     if isinstance(how, str):
         if how not in ("zero", "mean"):
-            raise InputError(f"how {how!r} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)")
+            raise InputError(
+                f"how {quoted(how)} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)"
+            )
         return Set(0.0) if how == "zero" else Mean(capture)
     return as_change(how)
 

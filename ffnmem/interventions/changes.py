@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..arguments import public
 from ..captures import Capture
-from ..errors import InputError, check_seed
+from ..errors import InputError, check_seed, quoted
 from ..models import Model
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def as_change(what: Any) -> Change:
         return what
     if is_number(what):
         return Set(float(what))
-    raise InputError(f"a coefficient becomes a number, Set, Scale, Add, Mean or Resample, not {what!r}")
+    raise InputError(f"a coefficient becomes a number, Set, Scale, Add, Mean or Resample, not {quoted(what)}")
 
 
 def is_number(value: Any) -> bool:
@@ -124,7 +124,7 @@ def is_number(value: Any) -> bool:
 
 def check_finite(name: str, value: Any) -> None:
     if not is_number(value) or not math.isfinite(value):
-        raise InputError(f"{name} takes a finite number, not {value!r}")
+        raise InputError(f"{name} takes a finite number, not {quoted(value)}")
 
 
 def is_store(source: Source) -> bool:

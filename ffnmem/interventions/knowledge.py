@@ -18,7 +18,7 @@ from ..arguments import public
 from ..attribution import plain_records
 from ..captures import Capture, capture
 from ..contributions import Target
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..facts import Fact
 from ..models.final_norm import at_least_float32
 from ..models.turns import Turns, in_turn
@@ -126,7 +126,7 @@ class KnowledgeNeurons:
         Source: Dai et al. 2022 (2104.08696), §3.2.
         """
         if not 0 < share <= 1:
-            raise InputError(f"share must lie above 0 and at most at 1, not {share!r}")
+            raise InputError(f"share must lie above 0 and at most at 1, not {quoted(share)}")
         texts = asked_of(prompts)
         model = self.capture.model
         found = [self]
@@ -225,7 +225,7 @@ def knowledge_neurons(
     check_count("steps", steps)
     check_count("batch", batch)
     if not 0 < threshold <= 1:
-        raise InputError(f"threshold must lie above 0 and at most at 1, not {threshold!r}")
+        raise InputError(f"threshold must lie above 0 and at most at 1, not {quoted(threshold)}")
     asked = ask(capture, target, None, position, prompt, first_token)
     layers = asked.model.n_layers
     at_once = max(1, batch // (steps + 1))

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..errors import InputError, listed
+from ..errors import InputError, listed, quoted
 from ..models import Model
 from .changes import Add, Change, Mean, Resample, Scale, Set, as_change, draws_of, means_of
 
@@ -104,7 +104,9 @@ def by_neuron(model: Model, asked: Asked) -> dict[tuple[int, int | None], Change
     found: dict[tuple[int, int | None], Change] = {}
     for where, what in asked.items():
         if not isinstance(where, tuple) or len(where) != 2:
-            raise InputError(f"{where!r} names no neuron: write (layer, neuron), or (layer, None) for a whole layer")
+            raise InputError(
+                f"{quoted(where)} names no neuron: write (layer, neuron), or (layer, None) for a whole layer"
+            )
         layer = model.layer(where[0])
         place = (layer, None if where[1] is None else model.neuron(layer, where[1]))
         if place in found:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import InputError, check_count, check_seed
+from ..errors import InputError, check_count, check_seed, quoted
 from .model import Model
 from .turns import in_turn
 
@@ -40,7 +40,7 @@ def generate(
             f"generate at most {max(model.n_ctx - len(tokens), 0)}"
         )
     if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
-        raise InputError(f"temperature must be a number above 0, not {temperature!r}")
+        raise InputError(f"temperature must be a number above 0, not {quoted(temperature)}")
     ids = torch.tensor([list(tokens)], device=model.device)
     end = model.tokenizer.eos_token_id
     with torch.no_grad():

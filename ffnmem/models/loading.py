@@ -149,10 +149,12 @@ def choose_device(device: str | torch.device | None, model: Any) -> torch.device
             chosen = torch.device(device)
             torch.empty(0, device=chosen)
         except (RuntimeError, AssertionError, TypeError) as error:
-            raise InputError(f"device {str(device)!r} is not available here: {str(error).splitlines()[0]}") from None
+            raise InputError(
+                f"device {quoted(str(device))} is not available here: {str(error).splitlines()[0]}"
+            ) from None
         if chosen.type in ("mps", "meta"):
             lacks = "float64, in which the sums are taken" if chosen.type == "mps" else "numbers"
-            raise InputError(f"device {str(device)!r} has no {lacks}: use 'cpu' or 'cuda'")
+            raise InputError(f"device {quoted(str(device))} has no {lacks}: use 'cpu' or 'cuda'")
         return chosen
     large = sum(p.numel() for p in model.parameters()) > 50_000_000
     if large and torch.cuda.is_available():

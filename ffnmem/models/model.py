@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..arguments import public
-from ..errors import InputError, check_index
+from ..errors import InputError, check_index, quoted
 from ..foreign import foreign
 from ..provenance import Provenance
 from .ffn_view import FFN
@@ -213,13 +213,15 @@ class Model:
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
         if len(ids) > 1 and not first:
-            hint = "" if token.startswith(" ") else f"; most words follow a space: perhaps {' ' + token!r} was meant"
+            hint = (
+                "" if token.startswith(" ") else f"; most words follow a space: perhaps {quoted(' ' + token)} was meant"
+            )
             raise InputError(
-                f"{token!r} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
+                f"{quoted(token)} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
                 "give one token, or ask for its first one (first_token=True, --first-token)"
             )
         if ids[0] == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token:
-            raise InputError(f"{token!r} is no token of {self.name}")
+            raise InputError(f"{quoted(token)} is no token of {self.name}")
         return ids[0]
 
     # -- identity ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 from ..arguments import public
-from ..errors import InputError, check_choice, check_seed
+from ..errors import InputError, check_choice, check_seed, quoted
 from .planted import Planted
 
 KINDS = {"meanings": "meanings:plant_meanings", "roles": "roles:plant_roles", "facts": "recall:plant_facts"}
@@ -49,10 +49,10 @@ def plant(kind: str = "meanings", *, seed: int = 0, **parameters: Any) -> Plante
     known = defaults(kind)
     for name, value in parameters.items():
         if name not in known:
-            raise InputError(f"{kind} has no parameter {name!r}: it takes {', '.join(known)}")
+            raise InputError(f"{kind} has no parameter {quoted(name)}: it takes {', '.join(known)}")
         if not isinstance(value, str if isinstance(known[name], str) else Real):
             wanted = "a text" if isinstance(known[name], str) else "a number"
-            raise InputError(f"{name} must be {wanted}, not {value!r}")
+            raise InputError(f"{name} must be {wanted}, not {quoted(value)}")
         if isinstance(value, Real) and not isfinite(value):
             raise InputError(f"{name} must be a finite number, not {value}")
     return builder(kind)(seed=check_seed(seed), **parameters)

@@ -15,7 +15,7 @@ from ..editing.applying import check_fits, with_edit
 from ..editing.edit import Edit
 from ..editing.per_row import Rows
 from ..editing.preparing import weight_norm
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..evaluation.texts import Texts, drift_texts
 from ..facts import Fact
 from ..facts.asking import target_ids
@@ -120,7 +120,7 @@ class Effects:
         length = len(tokens) + max(map(len, answers)) - 1
         if length > self.model.n_ctx:
             raise InputError(
-                f"{text!r} and its answer have {length} tokens; {self.model.name} reads {self.model.n_ctx}"
+                f"{quoted(text)} and its answer have {length} tokens; {self.model.name} reads {self.model.n_ctx}"
             )
         return Question(tokens, answers)
 

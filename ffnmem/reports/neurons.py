@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments import public
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..files import check_destination, replacing, write_whole
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -114,7 +114,7 @@ def check_places(store: Store, neurons: pd.DataFrame | Iterable[Sequence[int]], 
     found = list(neurons)
     wrong = next((place for place in found if not isinstance(place, Sequence) or len(place) != 2), None)
     if wrong is not None:
-        raise InputError(f"{wrong!r} names no neuron: give (layer, neuron), such as (3, 17)")
+        raise InputError(f"{quoted(wrong)} names no neuron: give (layer, neuron), such as (3, 17)")
     places = list(dict.fromkeys(store.index(layer, neuron) for layer, neuron in found))
     if not places:
         raise InputError("a report needs at least one neuron: none was given")

@@ -12,6 +12,7 @@ from ..schemas import Check, fields, flag, items, maybe, one_of, rule, together,
 
 DTYPES = ("float32", "bfloat16")
 CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
+MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 BATCH_TOKENS = 2048  # what two cores run fastest; larger for a GPU
 
 
@@ -25,7 +26,7 @@ class ScanSettings:
         dtype: in which the pass runs. After ``"bfloat16"`` the candidates are run again in float32.
         batch_tokens: tokens (pads included) of one forward pass. It changes the last bits of float sums, nothing else.
         seed: of the random samples.
-        k: sequences kept at the top and at the bottom of each neuron.
+        k: sequences kept at the top and at the bottom of each neuron, at most 10,000.
         candidates: how many are tracked to find them: k, or 2k in bfloat16.
         sample: uniformly random sequences, the same for all neurons, from which quantile bands are drawn.
         draws: random positions, the same for all neurons: at most one of a sequence, likelier the longer it is.
@@ -122,7 +123,7 @@ def make_settings(
         raise InputError(f"context {length} is too long: {model.name} reads at most {model.n_ctx} tokens")
     check_choice("dtype", dtype, DTYPES)
     check_seed(seed)
-    k = check_count("k", k)
+    k = check_count("k", k, most=MOST)
     return ScanSettings(
         context=length,
         prepend_bos=bos,

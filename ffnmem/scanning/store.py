@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..arguments import public
 from ..corpus import Packed, Sequences, open_packed
-from ..errors import FileError, InputError, check_choice, check_count, check_index
+from ..errors import FileError, InputError, check_choice, check_count, check_index, quoted
 from ..files import user_folder
 from ..models import Model
 from ..models.turns import in_turn
@@ -277,7 +277,9 @@ class Store:
         kinds = list(self.kinds) if kind is None else [kind] if isinstance(kind, str) else list(kind)
         for name in kinds:
             if name in CASES and not self.gated:
-                raise InputError(f"kind {name!r} is of gated neurons, which {self.model} does not have: {self.folder}")
+                raise InputError(
+                    f"kind {quoted(name)} is of gated neurons, which {self.model} does not have: {self.folder}"
+                )
             check_choice("kind", name, self.kinds)
         return kinds
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..arguments import public
 from ..captures import choose_layers
-from ..errors import InputError, check_count, check_seed
+from ..errors import InputError, check_count, check_seed, quoted
 from ..models import Model
 from ..models.turns import in_turn
 from ..provenance import Provenance
@@ -191,7 +191,7 @@ def geometry(
 def check_cosine(name: str, value: float, low: float) -> None:
     """Raise InputError unless ``low`` < value < 1."""
     if not low < value < 1.0:
-        raise InputError(f"{name} must be between {low:g} and 1, not {value!r}")
+        raise InputError(f"{name} must be between {low:g} and 1, not {quoted(value)}")
 
 
 def measure_layer(

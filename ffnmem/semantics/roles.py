@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..arguments import public
-from ..errors import InputError, check_count
+from ..errors import InputError, check_count, quoted
 from ..models import Model
 from ..models.turns import in_turn
 from ..scanning.passes import Report
@@ -274,7 +274,7 @@ def strongest(frame: pd.DataFrame, role: str, top: int) -> pd.DataFrame:
     if role not in known:
         need = any(found.name == role and found.needs_store for found in ROLES)
         hint = ": it needs a store" if need else f": choose {' or '.join(repr(name) for name in known)}"
-        raise InputError(f"role {role!r} is not in this table{hint}")
+        raise InputError(f"role {quoted(role)} is not in this table{hint}")
     rows = frame[frame[known[role].column]]
     order = rows[known[role].statistic].abs().sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(check_count("top", top))

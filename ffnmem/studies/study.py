@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..errors import InputError, check_choice, listed
+from ..errors import InputError, check_choice, listed, quoted
 from ..scanning.passes import Report
 from ..token_text import printable
 
@@ -136,7 +136,7 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     unknown = [setting for setting in settings if setting not in taken]
     if unknown:
         offer = f"it takes {listed(taken, 20)}" if taken else "it takes none"
-        raise InputError(f"study {name!r} has no setting {listed([repr(u) for u in unknown])}: {offer}")
+        raise InputError(f"study {quoted(name)} has no setting {listed([repr(u) for u in unknown])}: {offer}")
 
 
 def told(progress: Report | None, phase: str, done: int, total: int) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..checked_files import Form, is_whole, read_json, with_checksum
-from ..errors import FileError
+from ..errors import FileError, quoted
 from ..facts.fact import Fact
 from ..files import user_path, write_whole
 from ..folders import Kind, claimed
@@ -23,7 +23,6 @@ from ..schemas import (
     items,
     maybe,
     number,
-    quoted,
     row,
     rule,
     table,
@@ -121,8 +120,8 @@ def kept(out: str | Path | None, model: Model, settings: Settings) -> Iterator[T
         "settings": settings.to_dict(),
     }
     with claimed(out, FOLDER, made_by) as folder:
-        found = TraceFolder(folder)
-        found.check(made_by)
+        found = TraceFolder(folder, made_by)
+        found.check()
         yield found
 
 
@@ -131,17 +130,20 @@ class TraceFolder:
     """A folder of traces, with a file for each fact in ``facts``."""
 
     folder: Path
+    made_by: Mapping[str, Any]
 
-    def check(self, made_by: dict[str, Any]) -> None:
+    def check(self) -> None:
         """Raise FileError if what is there was not made in the same way."""
         there = read_made(self.folder) or {}
         # The name of a model is how it was asked for; the fingerprint is what it is.
-        pairs = {name: (there.get(name), made_by[name]) for name in ("fingerprint", "dtype")}
+        pairs = {name: (there.get(name), self.made_by[name]) for name in ("fingerprint", "dtype")}
         before = there.get("settings", {})
-        pairs |= {name: (before.get(name), value) for name, value in made_by["settings"].items()}
+        pairs |= {name: (before.get(name), value) for name, value in self.made_by["settings"].items()}
         for name, (old, new) in pairs.items():
             if old != new:
-                raise FileError(f"{self.folder} holds traces with {name} {old!r}, not {new!r}: name another folder")
+                raise FileError(
+                    f"{self.folder} holds traces with {name} {quoted(old)}, not {quoted(new)}: name another folder"
+                )
 
     def path(self, fact: Fact) -> Path:
         """The file of a fact, named after all that it says."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from ..errors import InputError, check_choice, check_count, check_number
+from ..errors import InputError, check_choice, check_count, check_number, quoted
 
 KINDS = ("state", "ffn", "attention")
 SEVERED = ("severed_ffn", "severed_attention")
@@ -63,7 +63,7 @@ def check_kinds(kinds: Sequence[str], severed: Sequence[str]) -> tuple[str, ...]
     """The kinds to trace, each once, the severed ones by their names; raises InputError."""
     for name, given in (("kinds", kinds), ("severed", severed)):
         if isinstance(given, str):
-            raise InputError(f"{name} must be several names, such as ({given!r},), not the text {given!r}")
+            raise InputError(f"{name} must be several names, such as ({quoted(given)},), not the text {quoted(given)}")
     chosen = [check_choice("kind", kind, (*KINDS, *SEVERED)) for kind in kinds]
     chosen += [f"severed_{check_choice('severed', part, PARTS)}" for part in severed]
     if not chosen:
@@ -87,5 +87,5 @@ def check_noise(noise: float) -> float:
     """The noise's standard deviation; raises InputError if it is negative or no finite number."""
     number = check_number("noise", noise)
     if number < 0 or not isfinite(number):
-        raise InputError(f"noise must be a standard deviation of at least 0, not {noise!r}")
+        raise InputError(f"noise must be a standard deviation of at least 0, not {quoted(noise)}")
     return number

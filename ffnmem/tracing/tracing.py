@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from ..arguments import public
-from ..errors import InputError, check_count, check_seed
+from ..errors import InputError, check_count, check_seed, quoted
 from ..facts.asking import Asked, ask_about, find_subject, target_ids
 from ..facts.fact import Fact, as_facts
 from ..models import Model
@@ -176,10 +176,12 @@ def question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: b
     """The prompt with its subject found, and what it is called."""
     if isinstance(fact, Fact):
         if subject is not None:
-            raise InputError(f"the fact has a subject, {fact.subject!r}: give a prompt to trace {subject!r}")
+            raise InputError(
+                f"the fact has a subject, {quoted(fact.subject)}: give a prompt to trace {quoted(subject)}"
+            )
         return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.name
     if subject is None:
-        raise InputError(f"a subject is needed to trace {fact!r}: which of its words to hide")
+        raise InputError(f"a subject is needed to trace {quoted(fact)}: which of its words to hide")
     asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
     return asked, asked.text
 
@@ -213,7 +215,10 @@ def traced(
         answer = int(layers.logits(final[0]).argmax())
         if expected is not None and answer != expected:
             said, wanted = model.token_strings([answer, expected])
-            raise InputError(f"{model.name} answers {said!r}, not {wanted!r}, to {asked.text!r}: it does not know this")
+            raise InputError(
+                f"{model.name} answers {quoted(said)}, not {quoted(wanted)}, to {quoted(asked.text)}: "
+                "it does not know this"
+            )
         clean, *noisy = probability(layers, final, answer).tolist()
         scores = maps(replay, asked, answer, settings, float(np.mean(noisy)), batch_tokens, progress)
     return Trace(

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..arguments import public
-from ..errors import InputError, check_choice, check_count
+from ..errors import InputError, check_choice, check_count, quoted
 from ..files import check_destination
 from ..models import Model
 from ..models.turns import in_turn
@@ -118,7 +118,9 @@ def choose_neurons(
     """Neurons by layer, in the order asked."""
     if layer is None:
         if neuron is not None:
-            raise InputError(f"neuron {neuron!r} without a layer: name its layer, or leave both out for all neurons")
+            raise InputError(
+                f"neuron {quoted(neuron)} without a layer: name its layer, or leave both out for all neurons"
+            )
         return {index: everything(model, index) for index in range(model.n_layers)}
     index = model.layer(layer)
     if neuron is None:

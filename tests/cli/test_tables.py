@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import ffnmem as fm
 from ffnmem.cli.tables import (
     OneLine,
     captioned,
@@ -25,6 +28,7 @@ from ffnmem.cli.tables import (
     token_line,
     user_text,
 )
+from tests.cli.running import mistake, run
 
 
 @pytest.mark.parametrize(
@@ -152,3 +156,31 @@ def test_captions_start_at_the_left() -> None:
     explain_negatives(plain, [1.0, 0.0])
     assert "opposite" in str(explained.caption)
     assert (explained.caption_justify, plain.caption) == ("left", None)
+
+
+HOSTILE = "evil\x1b[31m\u202e\u200b $x^2$ <b>"
+
+
+def test_a_models_hostile_name_is_escaped_wherever_it_is_shown(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a folder could recolour the terminal, turn the page's writing round, or be set as mathematics."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_folder, HOSTILE)
+    model = fm.load(HOSTILE)
+    store = fm.scan(model, ["The Eiffel Tower is in Paris"] * 3, "store")
+    found = fm.capture(model, "The Eiffel Tower")
+    card = fm.neuron_report(store, [(0, 1)], "card.html").read_text("utf-8")
+    notes = fm.neuron_report(store, [(0, 1)], "card.md").read_text("utf-8")
+    page = fm.report(model, "The Eiffel Tower", out="page.html").read_text("utf-8")
+    shown = [
+        *(card, notes, page, repr(found), repr(store), found._repr_html_(), fm.attribute(found)._repr_html_()),
+        fm.plot_geometry(fm.geometry(model)).get_title(loc="left"),
+        run("attribute", "The Eiffel Tower", "--model", HOSTILE).stdout,
+        run("store", "store").stdout,
+        run("anatomy", HOSTILE).stdout,
+        str(mistake("attribute", "The", "--model", HOSTILE, "--position", 99, named=())),
+    ]
+    for text in shown:
+        assert not {"\x1b", "\u202e", "\u200b"} & set(text), text[:300]
+    assert r"evil\x1b[31m\u202e\u200b" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +97,10 @@ def test_the_last_bucket_holds_the_last_position(context: int) -> None:
     """A position beyond the buckets would be added to memory that is not ours."""
     chosen = settings(context=context)
     assert (context - 1).bit_length() == chosen.n_buckets - 1
+
+
+@pytest.mark.parametrize("k", [10_001, 99999999999])
+def test_that_k_has_an_end(tiny: fm.Model, k: int, tmp_path: Path) -> None:
+    """It would end in a MemoryError, or in one of NumPy's about shapes."""
+    with refuses(InputError, ValueError, "k must be at most 10,000", str(k)):
+        fm.scan(tiny, ["text"], tmp_path / "out", k=k)
