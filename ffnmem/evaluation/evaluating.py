@@ -104,9 +104,11 @@ def evaluate(
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
     settings = plain({"metrics": list(wanted), **run_of(setup, editors, texts, references)})
     bench = Bench(setup, wanted, texts, references, seed)
-    made_by: dict[str, Any] = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
-    made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
-    made_by |= {"facts": f"{len(every)}, {digest([f.to_dict() for f in every])}", **settings}
+    made_by: dict[str, Any] = {}
+    if out is not None:
+        made_by = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+        made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
+        made_by |= {"facts": f"{len(every)}, {digest([f.to_dict() for f in every])}", **settings}
     with kept(out, made_by) as folder:
         frames = list(chunks(bench, every, editors, folder, progress))
         asked = {"editors": list(settings["editors"]), "seed": seed, "facts": len(every)}

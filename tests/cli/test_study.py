@@ -95,7 +95,7 @@ def test_other_mistakes(tiny_folder: Path, tiny_store: Store, tmp_path: Path) ->
     mistake("study", "geva2021", *options, named=("--out",))
     (tmp_path / "file").touch()
     mistake("study", "geva2021", *options, "--out", tmp_path / "file", named=("folder",))
-    mistake("study", "geva2021", *options, "--out", tmp_path, named=("file", "no study", "empty folder"))
+    mistake("study", "geva2021", *options, "--out", tmp_path, named=("file", "other things", "the study"))
 
 
 @pytest.mark.parametrize(
