@@ -242,13 +242,20 @@ class Edit:
         revert(self, model)
 
     def applied(self, model: Model) -> AbstractContextManager[Model]:
-        """A ``with`` block in which the model has it; it is reverted after the block, whatever happens in it."""
+        """A ``with`` block in which the model has it; it is reverted after the block, whatever happens in it.
+
+        The block belongs to the context that opened it: what runs in that context, also by ``asyncio.to_thread`` or
+        ``contextvars.copy_context().run`` in another thread, sees the edit; any other thread or context that runs the
+        model, or reads it through ffnmem, is refused by BusyError. :meth:`apply` is for every thread.
+        """
         from .applying import applied
 
         return applied(self, model)
 
     def hooks(self, model: Model) -> AbstractContextManager[Model]:
         """A ``with`` block in which hooks write what it would write, the weights untouched.
+
+        The block belongs to the context that opened it, as that of :meth:`applied` does.
 
         See :func:`ffnmem.editing.per_row.hooked`.
         """

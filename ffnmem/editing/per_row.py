@@ -17,7 +17,7 @@ from ..hooks import first_tensor
 from ..models import Model
 from ..models.final_norm import at_least_float32
 from ..models.replaying import Change, Replay
-from .applying import EditMark, check_absent, check_fits
+from .applying import EditMark, changed_by, check_absent, check_fits
 from .edit import Edit, LayerChange
 
 Factors = tuple[Float[Tensor, "edits rank d_mlp"], Float[Tensor, "edits rank d_model"]]
@@ -146,11 +146,12 @@ def hooked(edit: Edit, model: Model) -> Iterator[Model]:
     Raises: ModelError: an edit of another model. InputError: one that is applied, or acts as hooks, already.
         BusyError: another thread or context is inside a block of this model, or in the middle of something with it.
     """
-    check_absent(edit, model)
-    check_fits(edit, model)
-    changed = {model.ffn[change.layer].project_out: change for change in edit.changes}
-    with model.turns.changing(f"edit {edit.digest} ({edit.title}) as hooks", changed) as undo:
-        for module, change in changed.items():
+    words = f"edit {edit.digest} ({edit.title}) as hooks"
+    with model.turns.changing(words, changed_by(edit, model)) as undo:
+        check_absent(edit, model)
+        check_fits(edit, model)
+        for change in edit.changes:
+            module = model.ffn[change.layer].project_out
             hook = EditHook(edit, change, model.ffn[change.layer].values)
             undo.callback(module.register_forward_hook(hook).remove)
             undo.callback(module.register_forward_pre_hook(EditMark(edit)).remove)

@@ -200,10 +200,12 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
     config = copy.deepcopy(original.config)
     with torch.device("meta"):
         try:
-            network = type(original)._from_config(config, attn_implementation=attention)
+            # dtype=None: with another one Hugging Face changes the default of the process, which is every thread's.
+            network = type(original)._from_config(config, attn_implementation=attention, dtype=None)
         except (ValueError, ImportError):  # how Hugging Face says that an architecture has no sdpa
             attention = "eager"
-            network = type(original)._from_config(config, attn_implementation="eager")
+            network = type(original)._from_config(config, attn_implementation="eager", dtype=None)
+    network.config.dtype = original.config.dtype
     for name, kind in [
         *((name, "parameter") for name, _ in network.named_parameters(remove_duplicate=False)),
         *((name, "buffer") for name, _ in network.named_buffers(remove_duplicate=False)),

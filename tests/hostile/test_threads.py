@@ -171,8 +171,8 @@ class Second:
 
 
 def check(name: str, found: Any, *blocks: str) -> None:
-    """The refusal, or what one thread gets in one of these states."""
-    if not isinstance(found, BusyError):
+    """A refusal that names the change, or what one thread gets in one of these states."""
+    if not isinstance(found, BusyError) and "capture the prompt again" not in told(found):
         assert told(found) in {alone(name, block) for block in blocks}, f"{name}: {told(found)[:300]}"
 
 
@@ -187,7 +187,7 @@ NAMES, KINDS = st.sampled_from(sorted(CALLS)), st.sampled_from(sorted(BLOCKS))
 AFTER = st.integers(1, 400)
 
 
-@hostile(examples=8, name=NAMES, block=KINDS, after=AFTER)
+@hostile(examples=6, name=NAMES, block=KINDS, after=AFTER)
 def test_a_block_beside_a_call(name: str, block: str, after: int) -> None:
     """The block is opened when the call is anywhere in its middle, and left before or after it goes on."""
     for early in (True, False):
@@ -205,7 +205,7 @@ def test_a_block_beside_a_call(name: str, block: str, after: int) -> None:
         free()
 
 
-@hostile(examples=8, name=NAMES, block=KINDS, after=AFTER)
+@hostile(examples=6, name=NAMES, block=KINDS, after=AFTER)
 def test_a_call_that_outlives_its_block(name: str, block: str, after: int) -> None:
     """The call runs inside the block, in another thread, and the block is left in its middle."""
     for state in (PLAIN, block):

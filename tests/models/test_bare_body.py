@@ -122,6 +122,18 @@ def test_nothing_of_the_model_changes(pair: Pair) -> None:
     assert [parameter.requires_grad for parameter in original.parameters()] == trained
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_the_default_type_is_let_alone(
+    make_tiny: Callable[..., fm.Model], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is every thread's: two that build at once could even leave it changed."""
+    model = make_tiny(dtype=dtype)
+    monkeypatch.setattr(torch, "set_default_dtype", lambda _dtype: pytest.fail("the default type was changed"))
+    body = BareBody(model)
+    assert body.network.config.dtype == model.bridge.original_model.config.dtype
+    run(body, batch(model))
+
+
 def test_hooks_are_gone_afterwards(tiny: fm.Model) -> None:
     body = BareBody(tiny)
     before = hook_count(body.network)
@@ -175,10 +187,10 @@ def test_architectures_without_fused_attention(tiny: fm.Model, monkeypatch: pyte
     kind = type(tiny.bridge.original_model)
     make = kind._from_config
 
-    def only_eager(config: object, attn_implementation: str) -> object:
+    def only_eager(config: object, attn_implementation: str, **options: object) -> object:
         if attn_implementation == "sdpa":
             raise ValueError("does not support scaled_dot_product_attention")
-        return make(config, attn_implementation=attn_implementation)
+        return make(config, attn_implementation=attn_implementation, **options)
 
     monkeypatch.setattr(kind, "_from_config", only_eager)
     body = BareBody(tiny)
