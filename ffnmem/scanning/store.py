@@ -13,7 +13,7 @@ import pandas as pd
 from ..corpus import Packed, Sequences, open_packed
 from ..errors import FileError, InputError, check_choice, check_count, check_index
 from ..models import Model
-from .cases import CASES
+from .cases import CASES, PARTS
 from .contexts import Contexts, Window
 from .examples import BANDS, GATED_KINDS, KINDS, example_frame
 from .layer_view import LayerView
@@ -21,8 +21,9 @@ from .manifest import check_agreement, check_file, read_manifest
 from .parquet import NeuronTable
 from .settings import ScanSettings
 from .state_file import StateFile
-from .statistics import histogram_frame
-from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
+from .statistics import GATE_STATS, histogram_frame
+from .statistics import STATS as STATISTICS
+from .writing import CORPUS, EXAMPLES, ROWS, STATE, STATS, TOKENIZER, VALUES
 
 if TYPE_CHECKING:
     from .neuron import Neuron
@@ -189,6 +190,9 @@ class Store:
             table = NeuronTable(path)
             if name == STATS:
                 table.check_rows(self.manifest["d_mlp"])
+                table.check_columns((*STATISTICS, *(GATE_STATS if self.gated else ())))
+            if name == EXAMPLES:
+                table.check_columns((*ROWS, *(PARTS if self.gated else ())))
             self._tables[key] = table
         return self._tables[key]
 
