@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from ..corpus import Sequences
-from ..errors import FileError
+from ..errors import FileError, OutOfRangeError
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Contexts:
         lead = self.sequences.lead
         for sequence, position in places:
             ids = self.sequences.sequence_tokens(sequence)
+            if not lead <= position < len(ids):
+                raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)
             cut.append((ids[first:last].tolist(), position - first, first > lead, last < len(ids)))
         different = sorted({i for ids, *_ in cut for i in ids})

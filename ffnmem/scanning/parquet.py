@@ -22,9 +22,13 @@ class NeuronTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = open_parquet(path)
-        missing = {"layer", "neuron"} - set(self.file.schema_arrow.names)
+        self.check_columns(("layer", "neuron"))
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Raise FileError unless all of these columns are there."""
+        missing = [name for name in names if name not in self.file.schema_arrow.names]
         if missing:
-            raise FileError(f"{path} is no table of neurons: it has no column {listed(sorted(missing))}")
+            raise FileError(f"{self.path} is another table: it has no column {listed(missing)}")
 
     def check_rows(self, widths: Sequence[int]) -> None:
         """Raise FileError unless there are as many rows as neurons."""

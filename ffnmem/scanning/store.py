@@ -17,7 +17,7 @@ from ..files import user_folder
 from ..models import Model
 from ..models.turns import in_turn
 from ..token_text import printable
-from .cases import CASES
+from .cases import CASES, PARTS
 from .contexts import Contexts, Window
 from .examples import BANDS, GATED_KINDS, KINDS, example_frame
 from .layer_view import LayerView
@@ -25,8 +25,9 @@ from .manifest import check_agreement, check_file, read_manifest
 from .parquet import NeuronTable
 from .settings import ScanSettings
 from .state_file import StateFile
-from .statistics import histogram_frame
-from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
+from .statistics import GATE_STATS, histogram_frame
+from .statistics import STATS as STATISTICS
+from .writing import CORPUS, EXAMPLES, ROWS, STATE, STATS, TOKENIZER, VALUES
 
 if TYPE_CHECKING:
     from .neuron import Neuron
@@ -196,6 +197,9 @@ class Store:
             table = NeuronTable(path)
             if name == STATS:
                 table.check_rows(self.manifest["d_mlp"])
+                table.check_columns((*STATISTICS, *(GATE_STATS if self.gated else ())))
+            if name == EXAMPLES:
+                table.check_columns((*ROWS, *(PARTS if self.gated else ())))
             self._tables[key] = table
         return self._tables[key]
 

@@ -21,6 +21,7 @@ EXAMPLES, STATS, VALUES, TOKENIZER = "examples.parquet", "stats.parquet", "value
 CORPUS = "corpus"
 SHARDS = "shards"  # of workers, while they run
 GROUP = 256  # neurons a Parquet row group: reading one neuron reads one group
+ROWS = ("kind", "rank", "activation", "sequence", "position", "token_id")  # of examples, besides layer and neuron
 KINDS = {"top": "high", "bottom": "low"}
 
 

@@ -25,7 +25,8 @@ def made(folder: Path, values: np.ndarray, seen: int) -> LayerView:
     """A layer in which neuron 1 has these coefficients in the sampled sequences, of which the first ``seen`` ran."""
     state = shards(0, 1, settings())[0]
     state.sequences = np.arange(len(values)) * 10
-    layer = state.layers[0]
+    state.layers = state.layers[:1]
+    (layer,) = state.layers
     for side, sign in (("high", 1), ("low", -1)):
         filled = np.full((len(values), 5), np.nan, np.float32)
         at = np.full((len(values), 5), -1, np.int32)

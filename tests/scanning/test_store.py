@@ -495,6 +495,19 @@ def test_a_manifest_that_lies(copied: Path, change: Callable[[dict[str, Any]], o
         open_store(copied)
 
 
+@pytest.mark.parametrize("name", ["stats.parquet", "examples.parquet"])
+def test_a_table_that_the_manifest_vouches_for_and_that_is_another(copied: Path, name: str) -> None:
+    """A column that is not there ended in a KeyError, a neuron too few in no row."""
+    whole = pd.read_parquet(copied / name)
+    for table in (whole.iloc[:, :3], whole.drop(columns="neuron"), whole.iloc[1:].assign(position=10**6)):
+        table.to_parquet(copied / name)
+        mended(copied, lambda m: m["files"].update({name: manifest_module.file_record(copied / name)}))
+        store = open_store(copied)
+        for layer, neuron in NEURONS:
+            with pytest.raises(FfnmemError):
+                store.neuron(layer, neuron)
+
+
 def test_opening_reads_no_table_and_asking_checks_it_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store of gigabytes would take seconds to open, or every card would."""
     read: list[str] = []
