@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from html import escape
 from typing import Any
 
 from ..errors import InputError, check_choice
@@ -173,9 +172,12 @@ class Fact:
         return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
     def _repr_html_(self) -> str:
-        new = f" &rarr; <i>{escape(self.target_new)}</i>" if self.target_new else ""
-        answer = f"<b>{escape(self.target_true)}</b>{new}"
-        return f"<span>{escape(self.text)} {answer} <small>({escape(self.id)})</small></span>"
+        from ..reports import framing
+
+        text, true, new, own = map(framing.running_html, (self.text, self.target_true, self.target_new or "", self.id))
+        edited = f" → <i>{new}</i>" if new else ""
+        name = f' <span class="fm-soft">({own})</span>' if own else ""
+        return framing.framed(framing.line(f"{text} <b>{true}</b>{edited}{name}"))
 
 
 def read_probes(value: Any) -> tuple[Probe, ...]:

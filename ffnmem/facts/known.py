@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -56,11 +55,11 @@ class Known:
         return f"Known({len(self)} of {len(self.frame)} facts by {self.provenance.model})"
 
     def _repr_html_(self) -> str:
-        table = self.frame.head(SHOWN).to_html(index=False, escape=True, border=0, na_rep="–", float_format="%.3f")
-        hidden = len(self.frame) - SHOWN
-        more = f"<p>… and {hidden:,} more</p>" if hidden > 0 else ""
-        said = f"{escape(self.provenance.model)} knows <b>{len(self):,}</b> of {len(self.frame):,} facts"
-        return f"<div><p>{said}</p>{table}{more}</div>"
+        from ..reports import framing
+
+        model = framing.running_html(self.provenance.model)
+        said = framing.line(f"{model} knows <b>{len(self):,}</b> of {len(self.frame):,} facts")
+        return framing.framed(said + framing.table(self.frame, SHOWN))
 
 
 def filter_known(

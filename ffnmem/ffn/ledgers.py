@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -126,6 +125,8 @@ class Ledger:
         )
 
     def _repr_html_(self) -> str:
+        from ..reports import framing
+
         frame = self.to_frame()
         total = {
             "component": "all",
@@ -139,7 +140,7 @@ class Ledger:
         frame.loc[len(frame)] = total
         for column in frame.columns[1:]:
             frame[column] = [f"{value:.1%}" if "share" in column else f"{int(value):,}" for value in frame[column]]
-        return f"<p>{html.escape(repr(self))}</p>{frame.to_html(index=False)}"
+        return framing.framed(framing.line(str(framing.running_html(repr(self)))) + framing.table(frame, rows=None))
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,9 +79,10 @@ class Memory:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>" + self.to_frame().head(SHOWN).to_html(
-            index=False, float_format="%.4g"
-        )
+        from ..reports import framing
+
+        said = framing.line(str(framing.running_html(repr(self))))
+        return framing.framed(said + framing.table(self.to_frame(), SHOWN))
 
 
 def as_memory(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -176,9 +175,11 @@ class Anatomy:
         )
 
     def _repr_html_(self) -> str:
+        from ..reports import framing
+
         rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(words)}</td></tr>"
+            f'<tr><th class="fm-left">{name}</th><td class="fm-left fm-words">{framing.running_html(words)}</td></tr>'
             for name, words in self.summary().items()
         )
-        return f"<p>{html.escape(self.name)}</p>{self.ledger._repr_html_()}<table>{rows}</table>"
+        own = framing.line(f"<b>{framing.running_html(self.name)}</b>") + framing.whole(f"<tbody>{rows}</tbody>")
+        return framing.framed(own) + self.ledger._repr_html_()

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure as Canvas
 from .._version import __version__
 from ..errors import FileError
 from ..files import write_whole
+from ..reports.framing import display
 from ..reports.rendering import MINUS, provenance_line, render
 from .study import Figure, Study, Table
 
@@ -141,7 +142,7 @@ def page(study: Study, drawings: list[bytes]) -> str:
 
 def study_html(study: Study) -> str:
     """What a notebook shows of a study: the main table, and the names of the others."""
-    return render(
+    return display(
         "study_card.html",
         study=study,
         main=shown(study.tables[0], NOTEBOOK_ROWS),
