@@ -10,15 +10,22 @@ FfnmemError
 ├── FileError            (OSError)       a file that is missing, broken or of another kind
 ├── WorkerError          (RuntimeError)  a process of a scan that died time and again
 └── MissingExtraError    (ImportError)   an optional dependency that is not installed
+
+Beside it stands FfnmemWarning (UserWarning): nothing failed, but the question is likely not what was meant.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Collection, Sequence
 from math import isnan
 from numbers import Real
 from operator import index as whole
+from pathlib import Path
 from typing import Any, SupportsIndex
+
+PACKAGE = str(Path(__file__).parent)
 
 
 class FfnmemError(Exception):
@@ -62,6 +69,18 @@ class WorkerError(FfnmemError, RuntimeError):
 
 class MissingExtraError(FfnmemError, ImportError):
     """An optional dependency is not installed."""
+
+
+class FfnmemWarning(UserWarning):
+    """What was asked for is done, but it is likely not what was meant; the message is one line that says why."""
+
+
+def warn(message: str) -> None:
+    """Warn whoever called into the package, so that Python names their line and shows the warning once for it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, FfnmemWarning, stacklevel=level)
 
 
 def check_whole(name: str, value: Any) -> int:

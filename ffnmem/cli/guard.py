@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
-from ..errors import FfnmemError
+from ..errors import FfnmemError, FfnmemWarning
 
 MISTAKE = 2
 INTERRUPTED = 130
@@ -37,7 +39,8 @@ class Guarded(click.Command):
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         write_what_the_stream_can()
         try:
-            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            with warnings_as_notes():
+                status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as error:
             fail(explained(error), error.ctx)
         except click.ClickException as error:
@@ -82,6 +85,25 @@ def explained(error: click.UsageError) -> str:
 def note(message: str) -> None:
     """Tell the user something beside the result, on standard error."""
     click.echo(f"ffnmem: {one_line(message)}", err=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """A block in which our warnings are notes, each once; those of others stay what they are."""
+    said: set[str] = set()
+    shown = warnings.showwarning
+
+    def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, FfnmemWarning):
+            shown(message, category, *place, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            note(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FfnmemWarning)
+        warnings.showwarning = say
+        yield
 
 
 def one_line(message: str) -> str:

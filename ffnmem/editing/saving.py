@@ -52,6 +52,7 @@ def save_edit(edit: Edit, path: str | Path) -> Path:
         "provenance": provenance_of(edit.provenance),
         "under": list(edit.under),
         "parts": list(edit.parts),
+        "warnings": list(edit.warnings),
         "checksums": {name: checksum(tensor) for name, tensor in tensors.items()},
     }
     text = json.dumps(header, sort_keys=False, allow_nan=False, ensure_ascii=False)
@@ -88,6 +89,7 @@ def load_edit(path: str | Path) -> Edit:
             provenance=Provenance(**{**header["provenance"], "settings": settings_of(header["provenance"])}),
             under=tuple(header["under"]),
             parts=tuple(header["parts"]),
+            warnings=tuple(str(line) for line in header.get("warnings", ())),  # earlier files have none
         )
     except FileError:
         raise

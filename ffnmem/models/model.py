@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, check_index
 from ..provenance import Provenance
+from ..token_text import visible
 from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
 from .norms import Norm
@@ -186,6 +187,11 @@ class Model:
             return list(self.tokenizer.backend_tokenizer.decode_batch(alone, skip_special_tokens=False))
         return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
 
+    def token_line(self, ids: Sequence[int]) -> str:
+        """The first tokens of a text as a message shows them: ``·p | ar | is``."""
+        shown = " | ".join(visible(token, 16) for token in self.token_strings(ids[:8]))
+        return shown if len(ids) <= 8 else f"{shown} | …"
+
     def token_id(self, token: str | SupportsIndex, first: bool = False) -> int:
         """The id of one token given as text (with its leading space) or as an id.
 
@@ -198,9 +204,11 @@ class Model:
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
         if len(ids) > 1 and not first:
-            hint = "" if token.startswith(" ") else f"; most words follow a space: perhaps {' ' + token!r} was meant"
+            hint = (
+                "" if token.startswith(" ") else f"; most words follow a space: perhaps {' ' + token[:80]!r} was meant"
+            )
             raise InputError(
-                f"{token!r} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
+                f"{token[:80]!r} is {len(ids)} tokens of {self.name} ({self.token_line(ids)}){hint}; "
                 "give one token, or ask for its first one (first_token=True, --first-token)"
             )
         if ids[0] == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token:

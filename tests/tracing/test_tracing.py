@@ -42,7 +42,7 @@ def test_a_prompt_a_template_and_a_fact_are_the_same_question(tiny: fm.Model) ->
     template = trace_fact(tiny, FACT.prompt, "Eiffel Tower", **options)
     assert template.to_dict() == prompt.to_dict()
     assert trace_fact(tiny, replace(FACT, id=""), **options).to_dict() == prompt.to_dict()
-    assert trace_fact(tiny, PROMPT, "Eiffel Tower", target="France", **options).to_dict() == prompt.to_dict()
+    assert trace_fact(tiny, PROMPT, "Eiffel Tower", target=" France", **options).to_dict() == prompt.to_dict()
 
 
 def test_noise_follows_seed_and_fact(tiny: fm.Model) -> None:
@@ -79,7 +79,7 @@ def test_beginning_of_sequence(tiny: fm.Model, bos: bool) -> None:
 
 def test_what_the_model_does_not_know_is_refused(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "' France'", "' Rome'", PROMPT):
-        trace_fact(tiny, PROMPT, "Eiffel Tower", target="Rome")
+        trace_fact(tiny, PROMPT, "Eiffel Tower", target=" Rome")
     with refuses(InputError, ValueError, "' Rome'"):
         trace_fact(tiny, WRONG)
 
