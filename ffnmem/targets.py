@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from jaxtyping import Float
 from torch import Tensor
@@ -95,7 +95,7 @@ def word_ids(
 
     Raises: InputError: an empty target, a token that the model does not have, or no reading that is likelier.
     """
-    meant = spelled(model, text.rstrip(), logits, before=before, one=False, what=what)
+    meant = spelled(model, check_text(what, text).rstrip(), logits, before=before, one=False, what=what)
     if not meant.strip() or meant[0].isspace():
         return target_ids(model, meant)
     return tuple(token_ids(model, meant))
@@ -122,6 +122,13 @@ def nothing_fits(model: Model, readings: dict[str, list[int]], what: str) -> str
         f"neither {what} {shown} is one token of {model.name}: give one token, or ask for its first one "
         "(first_token=True, --first-token)"
     )
+
+
+def check_text(what: str, value: Any) -> str:
+    """``value`` if it is a text; raises InputError otherwise."""
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be a text, not {repr(value)[:SHOWN]}")
+    return value
 
 
 def quoted(text: str) -> str:

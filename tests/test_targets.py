@@ -10,7 +10,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import FfnmemWarning, InputError
-from ffnmem.targets import ENDING, spelled, token_after, warn_of_trailing_space, word_ids
+from ffnmem.targets import ENDING, check_text, spelled, token_after, warn_of_trailing_space, word_ids
 from tests.helpers import PROMPT, refuses
 
 
@@ -113,6 +113,9 @@ def test_words_of_several_tokens(tiny: fm.Model) -> None:
     assert word_ids(tiny, "  Paris ", unasked, "of") == (tiny.token_id(" Paris"),)
     with refuses(InputError, ValueError, "empty"):
         word_ids(tiny, " ", unasked, "of")
+    for strange in (5, b"Paris", ["x" * 5000]):
+        with refuses(InputError, ValueError, "target must be a text", repr(strange)[:80]):
+            check_text("target", strange)
 
 
 def test_a_space_at_the_end_of_a_prompt(tiny: fm.Model) -> None:

@@ -43,7 +43,7 @@ def other_spellings(model: Model, request: Request) -> list[tuple[str, tuple[int
     if len(request.ids) == 1:
         return []
     word = request.target
-    found = []
+    found: list[tuple[str, tuple[int, ...]]] = []
     for other in dict.fromkeys((word.capitalize(), word.title(), word.lower(), word.upper())):
         try:
             ids = target_ids(model, other)

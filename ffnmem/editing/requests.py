@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..facts import Fact
 from ..facts.asking import ask_about, target_ids
 from ..models import Model
-from ..targets import quoted, spelled, warn_of_trailing_space
+from ..targets import check_text, quoted, spelled, warn_of_trailing_space
 
 KL_TEMPLATE = "{} is a"
 
@@ -65,9 +65,9 @@ def edit_target(model: Model, facts: Sequence[Fact], target: str | None) -> str 
 
     Raises: InputError: no text, or one that the model finds likelier without a space, which no target of a fact is.
     """
-    if not isinstance(target, str | None):
-        raise InputError(f"target must be a text, not {target!r}")
-    if target is None or not facts or target.strip() in ("", facts[0].target_true.strip()):  # refused for what it is
+    if (
+        target is None or not facts or check_text("target", target).strip() in ("", facts[0].target_true.strip())
+    ):  # refused for what it is
         return target
     text = facts[0].text
     meant = spelled(model, target, lambda: capture(model, text).logits_at(0, -1), before=text, one=False)

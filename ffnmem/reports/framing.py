@@ -15,7 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from .rendering import MINUS, MISSING, provenance_line, render, running_html, token_html
+from .rendering import MINUS, MISSING, provenance_line, render, token_html
+from .rendering import running_html as running_html
 
 ROWS = 20
 NAME = "ffnmem"

@@ -99,7 +99,7 @@ def test_facts_and_edits(subject: str, true: str, new: str | None, name: str) ->
             displayed("diff", lambda: edit.diff(tiny(), fact))
 
 
-@hostile(examples=8, prompt=TEXTS, name=TEXTS)
+@hostile(examples=8, prompt=TEXTS, name=st.sampled_from(NASTY))
 def test_prompts_and_names(prompt: str, name: str) -> None:
     model = tiny()
     before, model.name = model.name, name
