@@ -250,6 +250,7 @@ __all__ = [
     "EditDiff",
     "Fact",
     "FfnmemError",
+    "FfnmemWarning",
     "Geometry",
     "KnowledgeNeurons",
     "Known",

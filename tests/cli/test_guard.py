@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import click
@@ -12,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from ffnmem.cli import cli
-from ffnmem.cli.guard import Group, one_line
-from ffnmem.errors import FileError, InputError
+from ffnmem.cli.guard import Group, one_line, warnings_as_notes
+from ffnmem.errors import FileError, InputError, warn
 from ffnmem.facts import Fact, write_facts
 from tests.cli.running import mistake, process, run
 
@@ -70,6 +71,24 @@ def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
     """A file's or a token's text could recolour the terminal or forge a second line."""
     assert one_line("a \r\n b\x1b[31mc\u202ed\n") == "a b\\x1b[31mc\\u202ed"
     assert "\x1b" not in mistake("facts", "no\x1b[31m\nfile", named=("no\\x1b[31m\\nfile",))
+
+
+def test_warnings_of_ours_are_notes_said_once() -> None:
+    """Python would show them with a line of our code, or twice where a command asks twice, or not at all."""
+    group = Group()
+
+    @group.command()
+    def doubt() -> None:
+        for text in ("it is\nodd", "it is\nodd", "very odd"):
+            warn(text)
+
+    result = CliRunner().invoke(group, ["doubt"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "ffnmem: warning: it is odd\nffnmem: warning: very odd\n"
+    shown = warnings.showwarning
+    with warnings_as_notes(), pytest.warns(UserWarning, match="theirs"):
+        warnings.warn("theirs", UserWarning, stacklevel=1)
+    assert warnings.showwarning is shown
 
 
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

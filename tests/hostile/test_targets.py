@@ -36,7 +36,7 @@ def fact() -> fm.Fact:
 
 
 @hostile(
-    examples=25, prompt=PROMPTS, target=st.one_of(TEXTS, WRONG), foil=st.one_of(st.none(), TEXTS), first=st.booleans()
+    examples=15, prompt=PROMPTS, target=st.one_of(TEXTS, WRONG), foil=st.one_of(st.none(), TEXTS), first=st.booleans()
 )
 def test_targets_of_attribution(prompt: str, target: Any, foil: str | None, first: bool) -> None:
     capture = captured(prompt)
