@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .editing.neuron_values import knowledge_neuron as knowledge_neuron
     from .editing.rome import rome as rome
     from .errors import FfnmemError as FfnmemError
+    from .errors import FfnmemWarning as FfnmemWarning
     from .evaluation import EDITORS as EDITORS
     from .evaluation import METRICS as METRICS
     from .evaluation import Decay as Decay
@@ -137,6 +138,7 @@ _HOMES = {
     "EditDiff": "editing.differing",
     "Fact": "facts",
     "FfnmemError": "errors",
+    "FfnmemWarning": "errors",
     "Geometry": "semantics.geometry",
     "KnowledgeNeurons": "interventions",
     "Known": "facts.known",
@@ -248,6 +250,7 @@ __all__ = [
     "EditDiff",
     "Fact",
     "FfnmemError",
+    "FfnmemWarning",
     "Geometry",
     "KnowledgeNeurons",
     "Known",

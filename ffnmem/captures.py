@@ -20,6 +20,7 @@ from .models import Model
 from .models.layout import inner
 from .models.turns import Turns, in_turn
 from .provenance import Provenance
+from .targets import warn_of_trailing_space
 from .token_text import printable
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
@@ -170,6 +171,8 @@ def capture(
         logits: also keep the logits ``[batch, pos, vocab]``.
         prepend_bos: put the beginning-of-sequence token in front of texts; default ``model.prepend_bos``.
 
+    A prompt that ends in a space which is a token of its own is warned of.
+
     Raises:
         InputError: an empty or over-long prompt. OutOfRangeError: no such layer. HookError: a module did not run.
 
@@ -299,6 +302,7 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
     """Tokens and mask ``[batch, pos]``, and whether a beginning-of-sequence token was added (None for given ids)."""
     if isinstance(prompt, str):
         rows, added = [model.tokenize(prompt, bos)], bos
+        warn_of_trailing_space(model, prompt)
     elif isinstance(prompt, Tensor):
         tokens = check_tokens(model, prompt)
         return tokens, torch.ones_like(tokens, dtype=torch.bool), None
@@ -316,6 +320,8 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
         if not all(isinstance(item, str) for item in items):
             raise InputError("a prompt is a text, a list of texts, or token ids")
         rows, added = [model.tokenize(str(item), bos) for item in items], bos
+        for item in items:
+            warn_of_trailing_space(model, str(item))
     width = max(len(row) for row in rows)
     pad = model.bos_token_id or 0
     tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)

@@ -18,6 +18,7 @@ from .errors import InputError, check_count
 from .models.final_norm import FinalNorm, at_least_float32, model_logits
 from .models.turns import in_turn
 from .models.writes import pulled_through
+from .targets import token_after
 
 
 class Next(Enum):
@@ -114,9 +115,12 @@ def attribute(
 
     Args:
         capture: of all layers.
-        target: the token, as text with its leading space or as an id; default: the model's own top token.
+        target: the token, as text or as an id; default: the model's own top token. A text that begins with a space is
+            taken as written; any other as it is or after a space, whichever the model finds likelier after the prompt
+            (:func:`ffnmem.targets.spelled`), with a warning where a space is added.
             :data:`NEXT` or a sequence of ids gives a different target at every position.
-        foil: a second token: attribute the difference, logit(target) − logit(foil).
+        foil: a second token, read in the same way (with several positions, at the last): attribute the difference,
+            logit(target) − logit(foil).
         position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
         prompt: which prompt of a batch.
         first_token: take the first token of a target or foil of several tokens instead of refusing it.
@@ -125,7 +129,8 @@ def attribute(
         An :class:`Attribution` with ``.neurons``, ``.components``, ``.logit`` and ``.error`` = \\|sum − logit\\|.
 
     Raises:
-        InputError: a target that is not one token, or a capture of some layers only. OutOfRangeError: no such position.
+        InputError: a target that is not one token, or of which neither reading is likelier; a capture of some layers
+            only. OutOfRangeError: no such position.
 
     Source: direct logit attribution as in Elhage et al. 2021; per memory, Geva et al. 2022 (2203.14680), §3.
     """
@@ -134,7 +139,7 @@ def attribute(
     capture.check_current()
     row = capture.row(prompt)
     positions, targets = choose_targets(capture, target, position, prompt, first_token)
-    foil_id = None if foil is None else capture.model.token_id(foil, first_token)
+    foil_id = None if foil is None else token_after(capture, foil, row, positions[-1], first_token, "foil")
     norm, cap = FinalNorm(capture.model), capture.model.layout.soft_cap
     final_in = at_least_float32(capture.residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
@@ -205,7 +210,7 @@ def choose_targets(
         pos = capture.position(-1 if position is None else position, prompt)
         if target is None:
             return [pos], capture.logits_at(row, pos).argmax().reshape(1)
-        return [pos], torch.tensor([model.token_id(target, first_token)], device=device)
+        return [pos], torch.tensor([token_after(capture, target, row, pos, first_token)], device=device)
     assert isinstance(target, Iterable)
     ids = [model.token_id(i) for i in target]
     if position is not None or len(ids) != length:

@@ -12,15 +12,20 @@ FfnmemError
 ├── FileError            (OSError)       a file that is missing, broken or of another kind
 ├── WorkerError          (RuntimeError)  a process of a scan that died time and again
 └── MissingExtraError    (ImportError)   an optional dependency that is not installed
+
+Beside it stands FfnmemWarning (UserWarning): nothing failed, but the question is likely not what was meant.
 """
 
 from __future__ import annotations
 
 import reprlib
+import sys
+import warnings
 from collections.abc import Collection, Sequence
 from math import isnan
 from numbers import Real
 from operator import index as whole
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 from .token_text import printable
@@ -28,6 +33,7 @@ from .token_text import printable
 LONGEST = 1000  # characters of a message
 SHOWN = 80  # characters of a value in a message
 SEEDS = 1 << 62  # above, two seeds could give the same sample
+PACKAGE = str(Path(__file__).parent)
 
 
 class FfnmemError(Exception):
@@ -132,6 +138,18 @@ def check_text(name: str, text: str) -> str:
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise InputError(f"{name} {quoted(text)} has half a character (a lone surrogate)")
     return text
+
+
+class FfnmemWarning(UserWarning):
+    """What was asked for is done, but it is likely not what was meant; the message is one line that says why."""
+
+
+def warn(message: str) -> None:
+    """Warn whoever called into the package, so that Python names their line and shows the warning once for it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, FfnmemWarning, stacklevel=level)
 
 
 def check_whole(name: str, value: Any) -> int:

@@ -21,6 +21,7 @@ from .models.final_norm import FinalNorm, at_least_float32, model_logits
 from .models.turns import in_turn
 from .models.writes import pulled_through
 from .provenance import Provenance
+from .targets import token_after
 
 
 @public
@@ -149,8 +150,8 @@ def attribute_paths(
     model, row, pos = capture.model, capture.row(prompt), capture.position(position, prompt)
     if target is None:
         target = int(capture.logits_at(row, pos).argmax())
-    target_id = model.token_id(target, first_token)
-    foil_id = None if foil is None else model.token_id(foil, first_token)
+    target_id = token_after(capture, target, row, pos, first_token)
+    foil_id = None if foil is None else token_after(capture, foil, row, pos, first_token, "foil")
     targets = torch.tensor([target_id], device=capture.tokens.device)
     neurons, rows = sum_over_paths(capture, row, pos, targets, foil_id)
     span = slice(0, pos + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from ffnmem.errors import FfnmemWarning
 from ffnmem.models.turns import Turns
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -67,6 +69,20 @@ def refuses(kind: type[Exception], builtin: type[Exception], *named: str) -> Ite
     assert "\n" not in message
     missing = [name for name in named if name not in message]
     assert not missing, f"{missing} not named in: {message}"
+
+
+def warned(match: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test in which we must warn of something, such as of an edit: a random model is moved by large ones alone."""
+
+    def wrap(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            with pytest.warns(FfnmemWarning, match=match):
+                test(*args, **kwargs)
+
+        return run
+
+    return wrap
 
 
 def build_tokenizer() -> Any:

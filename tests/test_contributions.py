@@ -332,11 +332,11 @@ def test_a_target_from_a_table_or_a_tensor(tiny: fm.Model) -> None:
 def test_a_target_of_several_tokens(tiny: fm.Model) -> None:
     """Its first token would be explained as if it were the whole word."""
     capture = fm.capture(tiny, PROMPT)
-    with refuses(InputError, ValueError, "'Rome'", "R | o | m | e", "' Rome'", "first_token"):
-        fm.attribute(capture, "Rome")
+    with refuses(InputError, ValueError, "'Madrid'", "M | a | d | r | i | d", "' Madrid'", "first_token"):
+        fm.attribute(capture, "Madrid")
     with refuses(InputError, ValueError, "' Madrid'", "7 tokens"):
         fm.attribute(capture, " Paris", foil=" Madrid")
-    assert fm.attribute(capture, "Rome", first_token=True).target == "R"
+    assert fm.attribute(capture, " Rome", first_token=True).target == " Rome"
     assert fm.attribute(capture, " Paris", foil=" Madrid", first_token=True).foil == " "
 
 

@@ -32,7 +32,7 @@ TREE = {
 def test_the_tree_is_complete() -> None:
     """An error outside the tree is one that `except FfnmemError` misses; one not drawn is one that nobody finds."""
     found = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception)}
-    assert found == {*TREE, errors.FfnmemError}
+    assert found == {*TREE, errors.FfnmemError, errors.FfnmemWarning}
     assert all(cls.__name__ in (errors.__doc__ or "") for cls in found)
 
 
@@ -44,6 +44,13 @@ def test_each_is_ours_and_the_builtin(kind: type[Exception], builtin: type[Excep
     assert str(kind("layer 7 is out of range")) == "layer 7 is out of range"
     assert str(kind()) == ""
     assert str(pickle.loads(pickle.dumps(kind("from a worker")))) == "from a worker"
+
+
+def test_warnings_name_the_line_that_called() -> None:
+    """Python shows a warning once for a line: with a line of ours, the second call's would stay unsaid."""
+    with pytest.warns(errors.FfnmemWarning, match="odd") as said:
+        errors.warn("odd")
+    assert not said[0].filename.startswith(errors.PACKAGE)
 
 
 def test_models_not_found_are_model_errors() -> None:

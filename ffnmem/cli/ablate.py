@@ -101,8 +101,8 @@ at_option = click.option(
 @output_options
 def ablate(
     prompt: str,
-    target: str | None,
-    foil: str | None,
+    target: str | int | None,
+    foil: str | int | None,
     first_token: bool,
     position: int,
     neurons: tuple[str, ...],

@@ -8,7 +8,6 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError
 from .figure import check_figure, save_figure
 from .guard import Command, note
 from .options import (
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from ..attribution import Attribution
     from ..captures import Capture
-    from ..models import Model
 
 
 @click.command(cls=Command, short_help="Which memories, in all layers, wrote an answer.")
@@ -50,8 +48,8 @@ if TYPE_CHECKING:
 @output_options
 def attribute(
     prompt: str,
-    target: str | None,
-    foil: str | None,
+    target: str | int | None,
+    foil: str | int | None,
     first_token: bool,
     position: int,
     layers: tuple[int, ...],
@@ -80,8 +78,6 @@ def attribute(
     model = choice.load()
     shown = list(dict.fromkeys(model.layer(layer) for layer in layers))
     capture = fm.capture(model, prompt)
-    for asked in (target, foil):
-        warn_of_missing_space(model, capture, asked, position)
     found = fm.attribute(capture, target, foil, position, first_token=first_token)
     neurons = top_neurons(found, shown, top)
     if form == "json":
@@ -111,19 +107,6 @@ def as_json(capture: Capture, found: Attribution, neurons: pd.DataFrame) -> dict
         "neurons": neurons.to_dict("records"),
         "predictions": predictions.to_dict("records"),
     }
-
-
-def warn_of_missing_space(model: Model, capture: Capture, asked: str | None, position: int) -> None:
-    """Say so when the same word after a space is one token that the model thinks far likelier."""
-    if not asked or asked[0].isspace():
-        return
-    try:
-        without, spaced = model.token_id(asked), model.token_id(" " + asked)
-    except InputError:  # one of them is no single token: nothing to compare, and the library refuses what it must
-        return
-    logits = capture.logits_at(0, capture.position(position))
-    if logits[spaced] > logits[without]:
-        note(f"note: {asked!r} without a space before it is another token than {' ' + asked!r}, which is likelier here")
 
 
 def print_table(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> None:

@@ -206,7 +206,7 @@ def made(model: Model, fact: Fact, target: str, options: dict[str, Any]) -> Edit
 
 def show(model: Model, found: Edit, prompts: list[str] | None, form: str, options: dict[str, Any]) -> None:
     """Before and after, what else moved, and the files that were asked for."""
-    from ..reports.effects import Asked, Effects, prompts_of
+    from ..reports.effects import Asked, Effects, moved_neighbours, prompts_of
     from .edit_tables import print_tables
 
     effects = Effects(found, model)
@@ -218,6 +218,7 @@ def show(model: Model, found: Edit, prompts: list[str] | None, form: str, option
     table = effects.on(rows)
     memories = found.diff(model, rows[0].text, options["top"]) if rows and found.facts else None
     drift, changes = effects.drift(options["seed"]), effects.changes()
+    doubts = [*found.warnings, *hardly_taken(found), *moved_neighbours(table)]
     paths = written(model, found, options)
     if form == "csv":
         print_csv(list(table.columns), table.to_dict("records"))
@@ -228,6 +229,7 @@ def show(model: Model, found: Edit, prompts: list[str] | None, form: str, option
                 "prompts": table.to_dict("records"),
                 "changes": changes,
                 "drift": drift or None,
+                "warnings": doubts,
                 "memories": None if memories is None else memories.to_dict(),
                 "files": {name: str(path) for name, path in paths.items()},
                 "provenance": found.provenance.as_dict(),
@@ -235,18 +237,18 @@ def show(model: Model, found: Edit, prompts: list[str] | None, form: str, option
         )
     else:
         print_tables(model, found, table, changes, drift, memories)
-        for line in doubts(found):
-            note(line)
+    for line in doubts if options["files"] else doubts[len(found.warnings) :]:  # the editor has said its own
+        note(f"warning: {line}")
     for path in paths.values():
         note(f"wrote {path}")
 
 
-def doubts(found: Edit) -> list[str]:
+def hardly_taken(found: Edit) -> list[str]:
     """What is to be said of facts whose new target stayed unlikely even with the v* that was sought for them."""
     if "after_delta" not in found.numbers:
         return []
     return [
-        f"warning: the edit of {fact.name!r} has hardly taken: with v* itself {target!r} has a probability of only "
+        f"the edit of {fact.name!r} has hardly taken: with v* itself {target!r} has a probability of only "
         f"{after:.1%} after {int(steps)} steps (--set steps=…, --set clamp=…, or another --layer)"
         for fact, target, after, steps in zip(
             found.facts, found.targets, found.numbers["after_delta"], found.numbers["steps"], strict=True

@@ -39,7 +39,7 @@ def fact_of(
     paraphrases: Sequence[str] = (),
     neighbours: Sequence[str] = (),
 ) -> tuple[Fact, str]:
-    """The fact to rewrite, and the new target as a plain word.
+    """The fact to rewrite, and the new target as it was given.
 
     Args:
         model: asked for what is true where nothing else says it.
@@ -73,7 +73,7 @@ def fact_of(
             paraphrases=(*found.paraphrases, *more),
             neighbour_prompts=(*found.neighbour_prompts, *neighbours),
         ),
-        target.strip(),
+        target,
     )
 
 

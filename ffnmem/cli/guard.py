@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..errors import FfnmemError, bounded
+from ..errors import FfnmemError, FfnmemWarning, bounded
 
 MISTAKE = 2
 INTERRUPTED = 130
@@ -41,7 +42,7 @@ class Guarded(click.Command):
         write_what_the_stream_can()
         received: list[int] = []
         try:
-            with ended_by_signals(received):
+            with warnings_as_notes(), ended_by_signals(received):
                 status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as error:
             fail(explained(error), error.ctx)
@@ -111,6 +112,25 @@ def explained(error: click.UsageError) -> str:
 def note(message: str) -> None:
     """Tell the user something beside the result, on standard error."""
     click.echo(f"ffnmem: {bounded(message)}", err=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """A block in which our warnings are notes, each once; those of others stay what they are."""
+    said: set[str] = set()
+    shown = warnings.showwarning
+
+    def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, FfnmemWarning):
+            shown(message, category, *place, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            note(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FfnmemWarning)
+        warnings.showwarning = say
+        yield
 
 
 def write_what_the_stream_can() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,12 @@ def text(value: str) -> str:
             f"{quoted(value.encode('utf-8', 'backslashreplace').decode())} is no UTF-8 text."
         ) from None
     return value
+
+
+def token(value: str) -> str | int:
+    """A click type: a token as text, or by its number: ``id:417``."""
+    number = re.fullmatch(r"id:(\d{1,18})", value, re.ASCII)
+    return text(value) if number is None else int(number[1])
 
 
 COUNT = click.IntRange(min=1)
@@ -162,15 +169,16 @@ def answer_options(command: Function) -> Function:
         ),
         click.option(
             "--foil",
-            type=text,
+            type=token,
             metavar="TOKEN",
             help="Explain the target's logit minus this token's.",
         ),
         click.option(
             "--target",
-            type=text,
+            type=token,
             metavar="TOKEN",
-            help='The token to explain, with its leading space: " Paris".  [default: the model\'s own top token]',
+            help='The token to explain: " Paris", or id:417. A text without a space in front gets one where the model '
+            "finds that likelier, which is noted.  [default: the model's own top token]",
         ),
     ):
         command = option(command)

@@ -8,7 +8,6 @@ import click
 
 import ffnmem as fm
 
-from .attribute import warn_of_missing_space
 from .figure import check_figure, save_figure
 from .guard import Command, note
 from .options import (
@@ -54,8 +53,8 @@ POSITIONS = 12  # rows of the table by position
 @output_options
 def paths(
     prompt: str,
-    target: str | None,
-    foil: str | None,
+    target: str | int | None,
+    foil: str | int | None,
     first_token: bool,
     position: int,
     top: int,
@@ -81,8 +80,6 @@ def paths(
     path = None if plot is None else check_figure(plot)
     model = choice.load()
     capture = fm.capture(model, prompt)
-    for asked in (target, foil):
-        warn_of_missing_space(model, capture, asked, position)
     found = fm.attribute_paths(capture, target, foil, position, first_token=first_token)
     firings = found.top(top)
     if form == "json":

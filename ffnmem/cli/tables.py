@@ -22,6 +22,7 @@ WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
 NARROWEST = 60
 MORE = "…"
+REST = f"  {MORE}"  # of a list
 ADDS, TAKES = "#0087d7", "#d75f00"  # seen on light and on dark terminals
 
 
@@ -61,17 +62,19 @@ def token(text: str, style: str = "", limit: int = 40) -> Text:
 
 
 class OneLine:
-    """As many whole pieces as fit into one line of the cell that it stands in, two spaces apart."""
+    """As many whole pieces as fit into one line of its cell, two spaces apart; an ellipsis where some do not."""
 
     def __init__(self, pieces: Sequence[Text]) -> None:
         self.pieces = pieces
 
     def fitting(self, width: int) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
+        last = len(self.pieces) - 1
         for index, piece in enumerate(self.pieces):
             gap = "  " if index else ""
-            if index and line.cell_len + len(gap) + piece.cell_len > width:
-                break
+            room = width - (0 if index == last else len(REST))
+            if index and line.cell_len + len(gap) + piece.cell_len > room:
+                return line.append(REST, "dim")
             line.append(gap).append_text(piece)
         return line
 

@@ -17,15 +17,15 @@ from ..captures import Capture, capture
 from ..contributions import attribute
 from ..errors import InputError, check_count
 from ..facts import Fact
+from ..facts.asking import target_ids
 from ..models import Model
 from ..models.final_norm import FinalNorm, at_least_float32
 from ..models.turns import in_turn
 from ..models.writes import pulled_through
 from ..provenance import Provenance
-from ..token_text import page_text
+from ..targets import word_ids
 from .applying import with_edit
 from .edit import Edit
-from .showing import table
 
 
 @public
@@ -101,17 +101,26 @@ class EditDiff:
         return f"{self.target!r}" + ("" if self.foil is None else f" against {self.foil!r}")
 
     def _repr_html_(self) -> str:
-        from ..reports.rendering import probability, provenance_line, signed
+        from ..reports import framing
+        from ..reports.rendering import probability, signed, token_html
 
-        more = f"<p><small>… and {self.hidden} neurons that change less</small></p>" if self.hidden else ""
-        return (
-            f"<div><p>After {page_text(repr(self.tokens[self.position]))} at position {self.position}, "
-            f"<b>{page_text(self.answer)}</b>: logit {signed(self.logit_before)} &rarr; {signed(self.logit_after)}, "
-            f"probability {probability(self.probability_before)} &rarr; {probability(self.probability_after)}</p>"
-            f"<p>Memories whose contribution changed most:</p>{table(self.neurons)}{more}"
-            f"<p>All components:</p>{table(self.components, rows=len(self.components))}"
-            f"<p>Where the edit writes:</p>{table(self.writes)}"
-            f"<p><small>{page_text(provenance_line(self.provenance.as_dict()))}</small></p></div>"
+        against = "" if self.foil is None else f" against {token_html(self.foil)}"
+        more = f"… and {self.hidden:,} neurons that change less" if self.hidden else ""
+        return framing.framed(
+            framing.line(
+                f"After {token_html(self.tokens[self.position])} at position {self.position}, "
+                f"<b>{token_html(self.target)}</b>{against}: logit {signed(self.logit_before)} → "
+                f"{signed(self.logit_after)}, probability {probability(self.probability_before)} → "
+                f"{probability(self.probability_after)}"
+            )
+            + framing.line("Memories whose contribution changed most:")
+            + framing.table(self.neurons)
+            + framing.soft(more)
+            + framing.line("All components:")
+            + framing.table(self.components, rows=None)
+            + framing.line("Where the edit writes:")
+            + framing.table(self.writes)
+            + framing.provenance(self.provenance.as_dict())
         )
 
 
@@ -147,9 +156,9 @@ def diff(
     text = prompt.text if isinstance(prompt, Fact) else prompt
     if not isinstance(text, str):
         raise InputError(f"a prompt is a text or a fact, not {type(text).__name__}")
-    ids = asked(edit, model, prompt, target, foil)
     with with_edit(edit, model, present=False):
         before = capture(model, text)
+        ids = asked(edit, before, text, target, foil, position)
         old = attribute(before, *ids, position)
     with with_edit(edit, model):
         after = capture(model, text)
@@ -174,20 +183,26 @@ def diff(
     )
 
 
-def asked(edit: Edit, model: Model, prompt: str | Fact, target: str | None, foil: str | None) -> tuple[int, int | None]:
+def asked(
+    edit: Edit, before: Capture, text: str, target: str | None, foil: str | None, position: SupportsIndex
+) -> tuple[int, int | None]:
     """The ids of target and foil: the first tokens of the words, which are the edit's own by default."""
-    from ..facts.asking import target_ids
+    model, place = before.model, next((i for i, fact in enumerate(edit.facts) if fact.subject in text), 0)
+    if target is None and not edit.facts:
+        raise InputError(f"{edit.title} names no facts, so there is no default target: give target=")
 
-    text = prompt.text if isinstance(prompt, Fact) else prompt
-    place = next((i for i, fact in enumerate(edit.facts) if fact.subject in text), 0)
-    if target is None:
-        if not edit.facts:
-            raise InputError(f"{edit.title} names no facts, so there is no default target: give target=")
-        target = edit.targets[place]
-        foil = edit.facts[place].target_true if foil is None else foil
-        ids = target_ids(model, target)[0], target_ids(model, foil)[0]
-        return ids if ids[0] != ids[1] else (ids[0], None)
-    return target_ids(model, target)[0], None if foil is None else target_ids(model, foil)[0]
+    def first(word: str, what: str) -> int:
+        at = before.position(position)
+        stands = before.token_strings()[at]
+        return word_ids(model, word, lambda: before.logits_at(0, at), stands, what)[0]
+
+    other = None if foil is None else first(foil, "foil")
+    if target is not None:
+        return first(target, "target"), other
+    own = target_ids(model, edit.targets[place])[0]
+    if foil is None:
+        other = target_ids(model, edit.facts[place].target_true)[0]
+    return own, None if other == own else other
 
 
 def written_along(edit: Edit, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:

@@ -21,8 +21,7 @@ from ..errors import InputError, check_count, listed
 from ..facts import Fact
 from ..models import Model
 from ..provenance import Provenance
-from ..token_text import page_text
-from .showing import plain, table
+from .showing import plain
 
 if TYPE_CHECKING:
     from .differing import EditDiff
@@ -92,6 +91,8 @@ class Edit:
         provenance: of the model and the run.
         under: digests of the edits that the model already had; :meth:`of` fills it in.
         parts: digests of the edits that it is the sum of; its own where it is no sum.
+        warnings: what is doubtful about it, a line each: a target that the model finds absurd, a layer that changes
+            much (:mod:`ffnmem.editing.doubts`).
     """
 
     changes: tuple[LayerChange, ...]
@@ -104,6 +105,7 @@ class Edit:
     provenance: Provenance
     under: tuple[str, ...] = ()
     parts: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.changes:
@@ -129,13 +131,14 @@ class Edit:
         targets: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
         numbers: pd.DataFrame | None = None,
+        warnings: Sequence[str] = (),
     ) -> Edit:
         """An edit made for a model as it is now, with the edits that it has.
 
         Args:
             model: which.
             changes: one a layer.
-            method, facts, targets, settings, numbers: as the attributes.
+            method, facts, targets, settings, numbers, warnings: as the attributes.
 
         Raises: InputError: changes that do not fit the model, targets that do not match facts.
         """
@@ -149,6 +152,7 @@ class Edit:
             numbers=pd.DataFrame() if numbers is None else numbers.reset_index(drop=True),
             provenance=model.provenance(method=method),
             under=tuple(digest for held in model.edits for digest in held.parts),
+            warnings=tuple(warnings),
         )
         from .applying import check_fits
 
@@ -222,6 +226,7 @@ class Edit:
             "targets": list(self.targets),
             "settings": plain(self.settings),
             "numbers": plain_records(self.numbers),
+            "warnings": list(self.warnings),
             "under": list(self.under),
             "parts": list(self.parts),
             "provenance": plain(self.provenance.as_dict()),
@@ -313,13 +318,14 @@ class Edit:
         return f"Edit({self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint})"
 
     def _repr_html_(self) -> str:
-        from ..reports.rendering import provenance_line
+        from ..reports import framing
 
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
-        settings = provenance_line(self.settings)
-        return (
-            f"<div><p><b>Edit</b> {page_text(self.title)} <small>({page_text(self.digest)})</small></p>"
-            f"{table(self.to_frame())}{table(layers)}"
-            f"<p><small>{page_text(settings)}</small></p>"
-            f"<p><small>{page_text(provenance_line(self.provenance.as_dict()))}</small></p></div>"
+        return framing.framed(
+            framing.line(f"<b>Edit</b> {framing.running_html(self.title)} ({self.digest})")
+            + "".join(framing.line(f"Warning: {framing.running_html(one)}") for one in self.warnings)
+            + framing.table(self.to_frame())
+            + framing.table(layers)
+            + framing.provenance(self.settings)
+            + framing.provenance(self.provenance.as_dict())
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InputError, check_count
 from .edit import Edit
-from .preparing import Plan, Progress, check_change, check_reaches, find_values, finished, numbers_of
+from .preparing import Plan, Progress, announce, check_change, check_reaches, find_values, finished, numbers_of
 from .requests import Request
 from .spreading import Closed, Text, spread
 from .values import Found
@@ -47,8 +47,10 @@ def layer_range(plan: Plan, layers: int | None) -> list[int]:
 
 
 def joint_edit(plan: Plan, form: Form, force: bool, progress: Progress | None) -> Edit:
-    """One edit of all of a plan's requests."""
-    return solved(plan, range(len(plan.requests)), find_values(plan, progress), form, force)
+    """One edit of all of a plan's requests; what is doubtful about it is warned of."""
+    edit = solved(plan, range(len(plan.requests)), find_values(plan, progress), form, force)
+    announce([edit])
+    return edit
 
 
 def solved(plan: Plan, which: Sequence[int], found: Sequence[Found], form: Form, force: bool) -> Edit:

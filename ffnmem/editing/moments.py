@@ -17,7 +17,6 @@ from ..arguments import public
 from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed, quoted
 from ..models import Model
 from ..resources import EMBEDDED, embedded_folder
-from ..token_text import page_text
 from .triangles import diagonal, square
 
 RIDGE = 1e-6  # of the mean diagonal
@@ -228,16 +227,18 @@ class SecondMoment:
         return f"SecondMoment({self.model!r}: {layers} of {max(self.widths)} neurons, {self.count} tokens)"
 
     def _repr_html_(self) -> str:
+        from ..reports import framing
+        from ..reports.rendering import MISSING
+
         known = [self._conditions.get(layer) for layer in self.layers]
-        rows = "".join(
-            f"<tr><td>{layer}</td><td>{width}</td><td>{'–' if known is None else f'{known:.2e}'}</td></tr>"
-            for layer, width, known in zip(self.layers, self.widths, known, strict=True)
-        )
+        conditions = [MISSING if one is None else f"{one:.2e}" for one in known]
+        rows = pd.DataFrame({"layer": self.layers, "neurons": self.widths, "condition": conditions})
         sources = ", ".join(dict.fromkeys(part.source for part in self.parts))
-        return (
-            f"<div><p>Second moment of {page_text(self.model)}'s coefficients over {self.count:,} tokens of "
-            f"{page_text(sources)}</p><table><tr><th>layer</th><th>neurons</th><th>condition</th></tr>{rows}</table>"
-            f"<p><small>{page_text(', '.join(f'{k} {v}' for k, v in self.provenance.items()))}</small></p></div>"
+        said = f"Second moment of {self.model}'s coefficients over {self.count:,} tokens of {sources}"
+        return framing.framed(
+            framing.line(framing.running_html(said))
+            + framing.table(rows, rows=None)
+            + framing.soft(", ".join(f"{k} {v}" for k, v in self.provenance.items()))
         )
 
     # -- joining and keeping -------------------------------------------------------------------------------------

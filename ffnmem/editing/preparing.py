@@ -12,15 +12,16 @@ from typing import Any, SupportsIndex
 import pandas as pd
 import torch
 
-from ..errors import InputError, check_number, quoted
+from ..errors import InputError, check_number, quoted, warn
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from .contexts import PLAIN, check_contexts, sample_contexts
+from .doubts import change_doubt, target_doubts
 from .edit import Edit, LayerChange
 from .moments import RIDGE, SecondMoment, load_second_moment
-from .requests import Request, make_requests
+from .requests import Request, edit_target, make_requests
 from .settings import Settings, checked, settings_for
 from .values import Found, optimise
 
@@ -53,6 +54,11 @@ class Plan:
     def moment(self) -> SecondMoment:
         """The second moment of the model's coefficients; loaded where an editor needs it."""
         return load_second_moment(self.source, self.model)
+
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """For each request what is doubtful about its target, in words; empty where nothing is."""
+        return target_doubts(self.layers, self.requests)
 
     def check_moment(self, layers: Iterable[int], ridge: float = RIDGE) -> None:
         """Raise what an editor would meet after minutes of work: no second moment, or not of these layers."""
@@ -88,7 +94,7 @@ def make_plan(
     some = as_facts(facts)
     own = meant(model, layer, settings)
     texts = texts_for(model, contexts, seed)
-    requests = make_requests(model, some, target, texts)
+    requests = make_requests(model, some, edit_target(model, some, target), texts)
     return Plan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
 
 
@@ -166,6 +172,8 @@ def finished(
 ) -> Edit:
     """The edit of some of a plan's requests, with everything that its editor was run with."""
     requests = plan.of(which)
+    doubts = [plan.doubts[i] for i in which]
+    ratio, layer = max((change.norm / weight_norm(plan.model, change.layer), change.layer) for change in changes)
     return Edit.of(
         plan.model,
         list(changes),
@@ -174,11 +182,21 @@ def finished(
         targets=[request.target for request in requests],
         settings=settings,
         numbers=pd.DataFrame(list(rows)),
+        warnings=[line for line in (*doubts, change_doubt(layer, ratio)) if line],
     )
 
 
+def announce(edits: Sequence[Edit]) -> None:
+    """Warn of what is doubtful about some edits: the first one's doubts, and how many more there are."""
+    doubtful = [edit for edit in edits if edit.warnings]
+    if doubtful:
+        more = len(doubtful) - 1
+        warn("; ".join(doubtful[0].warnings) + (f"; {more} more of {len(edits)} edits are doubtful" if more else ""))
+
+
 def one_or_all(facts: Fact | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
-    """One edit for one fact, as many as facts for some."""
+    """One edit for one fact, as many as facts for some; what is doubtful about them is warned of."""
+    announce(edits)
     return edits[0] if isinstance(facts, Fact) else tuple(edits)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InputError, quoted
+from ..captures import capture
+from ..errors import InputError, check_text, quoted
 from ..facts import Fact
 from ..facts.asking import ask_about, target_ids
 from ..models import Model
+from ..targets import spelled, warn_of_trailing_space
 
 KL_TEMPLATE = "{} is a"
 
@@ -49,6 +51,33 @@ class Request:
     rows: tuple[Row, ...]
     essence: Row
 
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens of the fact's prompt alone."""
+        tokens = self.rows[0].tokens
+        return tokens[: len(tokens) - max(len(self.ids) - 1, 0)]
+
+
+def edit_target(model: Model, facts: Sequence[Fact], target: str | None) -> str | None:
+    """A new target of all of some facts with the space that it has after the first one's prompt.
+
+    By the rule of :func:`ffnmem.targets.spelled`, with its warning where the space is added.
+
+    Raises: InputError: no text, or one that the model finds likelier without a space, which no target of a fact is.
+    """
+    if (
+        target is None or not facts or check_text("target", target).strip() in ("", facts[0].target_true.strip())
+    ):  # refused for what it is
+        return target
+    text = facts[0].text
+    meant = spelled(model, target, lambda: capture(model, text).logits_at(0, -1), before=text, one=False)
+    if not meant[0].isspace() and not text[-1:].isspace():
+        raise InputError(
+            f"target {quoted(target)}: {model.name} finds it likelier without a space before it after {quoted(text)}, "
+            f"and the target of a fact is a word after a space: write {quoted(' ' + target)} to say so"
+        )
+    return meant
+
 
 def make_requests(model: Model, facts: Sequence[Fact], target: str | None, contexts: Sequence[str]) -> list[Request]:
     """The requests for some facts.
@@ -63,13 +92,15 @@ def make_requests(model: Model, facts: Sequence[Fact], target: str | None, conte
     """
     if not contexts or contexts[0] != "{}":
         raise InputError("the first context must be '{}', the prompt without any")
+    for fact in facts:
+        warn_of_trailing_space(model, fact.text)
     return [make_request(model, fact, target, contexts) for fact in facts]
 
 
 def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequence[str]) -> Request:
     wanted = fact.target_new if target is None else target
-    if not isinstance(wanted, str | None):
-        raise InputError(f"target must be a text, not {quoted(target)}")
+    if wanted is not None:
+        check_text("target", wanted)
     name = fact.name
     if wanted is None or not wanted.strip():
         raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")

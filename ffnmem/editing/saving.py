@@ -93,6 +93,7 @@ def save_edit(edit: Edit, path: str | Path) -> Path:
         "provenance": provenance_of(edit.provenance),
         "under": list(edit.under),
         "parts": list(edit.parts),
+        "warnings": list(edit.warnings),
         "checksums": {name: checksum(tensor.numpy()) for name, tensor in tensors.items()},
     }
     write_whole(target, save(tensors, header_entry(header, allow_nan=False, ensure_ascii=False)))
@@ -130,6 +131,7 @@ def load_edit(path: str | Path) -> Edit:
             provenance=Provenance(**provenance, settings=settings_of(header["provenance"])),
             under=tuple(header["under"]),
             parts=tuple(header["parts"]),
+            warnings=tuple(str(line) for line in header.get("warnings", ())),  # earlier files have none
         )
     except FfnmemError as error:
         raise FileError(f"{path} is no edit that can be read: {error}") from None

@@ -45,6 +45,7 @@ def stacked(first: Edit, second: Edit) -> Edit:
         provenance=first.provenance.with_settings(edits=first.parts + second.parts),
         under=first.under,
         parts=first.parts + second.parts,
+        warnings=first.warnings + second.warnings,
     )
 
 

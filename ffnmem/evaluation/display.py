@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..editing.showing import table
-from ..reports.rendering import MISSING, plain, provenance_line
-from ..token_text import page_text
+from ..reports.framing import framed, line, provenance, table, whole
+from ..reports.rendering import MISSING, plain, running_html
 
 if TYPE_CHECKING:
     from .scores import Scores
@@ -36,7 +35,9 @@ def figure(metric: str, mean: float, low: float, high: float) -> str:
     if math.isnan(mean):
         return MISSING
     digits = 3 if metric in FINE else 1
-    interval = "" if math.isnan(low) else f" <small>({plain(low, digits)} to {plain(high, digits)})</small>"
+    interval = (
+        "" if math.isnan(low) else f' <span class="fm-soft">({plain(low, digits)} to {plain(high, digits)})</span>'
+    )
     return plain(mean, digits) + interval
 
 
@@ -45,25 +46,25 @@ def summary_html(summary: pd.DataFrame, column: str, first: Sequence[str] = FIRS
     known = summary.dropna(subset="mean")
     names = [name for name in first if name in set(known["metric"])]
     names += [name for name in dict.fromkeys(known["metric"]) if name not in names]
-    head = "".join(f"<th>{page_text(NAMES.get(name, name))}</th>" for name in (column, *names))
+    head = "".join(f"<th>{running_html(NAMES.get(name, name))}</th>" for name in (column, *names))
     body = []
     for value, rows in summary.groupby(column, sort=False):
         at: dict[str, Any] = {row.metric: row for row in rows.itertuples()}
         cells = [figure(name, at[name].mean, at[name].low, at[name].high) for name in names if name in at]
-        body.append(f"<tr><td>{page_text(str(value))}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        body.append(f"<tr><th>{running_html(str(value))}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return whole(f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>")
 
 
 def scores_html(scores: Scores) -> str:
     """A row an editor, then the first failures."""
     failures = scores.failures
-    line = f"{len(scores)} facts of {page_text(scores.provenance.model)}, each edited by itself"
-    why = f"<p>{len(failures)} failures</p>{table(failures, REASONS)}" if len(failures) else ""
-    soft = f"<p><small>{page_text(provenance_line(scores.provenance.as_dict()))}</small></p>"
-    return f"<div><p>{line}</p>{summary_html(scores.summary, 'editor')}{why}{soft}</div>"
+    said = running_html(f"{len(scores)} facts of {scores.provenance.model}, each edited by itself")
+    why = line(f"{len(failures)} failures") + table(failures, REASONS) if len(failures) else ""
+    return framed(
+        line(str(said)) + summary_html(scores.summary, "editor") + why + provenance(scores.provenance.as_dict())
+    )
 
 
 def curve_html(title: str, frame: pd.DataFrame, column: str, settings: Mapping[str, Any]) -> str:
     """Metrics by layer or by number of edits."""
-    soft = f"<p><small>{page_text(provenance_line(settings))}</small></p>"
-    return f"<div><p>{page_text(title)}</p>{summary_html(frame, column)}{soft}</div>"
+    return framed(line(str(running_html(title))) + summary_html(frame, column) + provenance(settings))

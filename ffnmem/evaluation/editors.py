@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +29,7 @@ from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
 from ..editing.settings import Settings
 from ..editing.values import Found
-from ..errors import InputError, check_choice, check_count, check_number, quoted
+from ..errors import FfnmemWarning, InputError, check_choice, check_count, check_number, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.plain_layers import PlainLayers
@@ -153,7 +154,9 @@ class Batch:
     def checked(self, editor: Editor, facts: list[Fact]) -> list[Made]:
         """What an editor makes of facts by itself; InputError if it is not an edit of each."""
         assert editor.all is not None
-        made = editor.all(self.setup, facts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FfnmemWarning)  # what is doubtful about an edit is what is measured here
+            made = editor.all(self.setup, facts)
         found = [made] if isinstance(made, Edit) else list(made) if isinstance(made, Iterable) else []
         if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):
             gave = reprlib.repr(made)
@@ -311,7 +314,10 @@ def check_options(setup: Setup, editors: set[str]) -> None:
 def described(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
     """All that edits depend on, as plain values."""
     plan = setup.plan
-    words: dict[str, Any] = {"editors": [editor.name for editor in editors], "target": setup.target}
+    words: dict[str, Any] = {
+        "editors": [editor.name for editor in editors],
+        "target": setup.target and setup.target.strip(),
+    }
     words |= {"settings": plan.settings.to_dict(), "contexts": list(plan.contexts), "seed": plan.seed}
     if isinstance(plan.source, SecondMoment):
         words["second_moment"] = {"tokens": plan.source.count, "corpus": plan.source.corpus_hash}

@@ -15,6 +15,7 @@ import pandas as pd
 from ..arguments import public
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
+from ..editing.requests import edit_target
 from ..editing.showing import plain
 from ..errors import InputError, check_count, check_seed
 from ..facts import Fact
@@ -101,6 +102,7 @@ def evaluate(
     if metrics is None and not texts:
         wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
     layers = PlainLayers(model)
+    target = edit_target(model, every, target)
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
     settings = plain({"metrics": list(wanted), **run_of(setup, editors, texts, references)})
     bench = Bench(setup, wanted, texts, references, seed)
@@ -248,7 +250,7 @@ def numbers_of(model: Model, edit: Edit | None) -> dict[str, float]:
 
 def about(editor: str, fact: Fact, case: Case | str, target: str | None) -> dict[str, Any]:
     """What a row is about."""
-    new = case.target if isinstance(case, Case) else (fact.target_new if target is None else target) or ""
+    new = case.target if isinstance(case, Case) else ((fact.target_new if target is None else target) or "").strip()
     values = (editor, fact.id, fact.relation, fact.subject, fact.target_true, new)
     return dict(zip(ABOUT, values, strict=True)) | {"unasked": case.unasked if isinstance(case, Case) else 0}
 

@@ -15,6 +15,7 @@ from ..attribution import plain_records
 from ..editing.applying import put_back
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
+from ..editing.requests import edit_target
 from ..editing.showing import plain
 from ..errors import InputError, check_count, check_seed, listed
 from ..facts import Fact
@@ -146,6 +147,7 @@ def sequential(
     check_seed(seed)
     texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
     answers = tuple(name for name in wanted if METRICS[name].asks != "texts")
+    target = edit_target(model, every, target)
     setup = set_up(PlainLayers(model), (chosen,), target, layer=layer, seed=seed, **options)
     provenance = model.provenance(model.prepend_bos, editor=chosen.name, seed=seed, facts=points[-1])
     run = Run(Bench(setup, answers, texts, None, seed), chosen, every[: points[-1]])

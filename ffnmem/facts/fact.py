@@ -8,7 +8,6 @@ from typing import Any
 
 from ..arguments import public
 from ..errors import InputError, check_choice, quoted
-from ..token_text import page_text
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
 
@@ -176,9 +175,12 @@ class Fact:
         return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
     def _repr_html_(self) -> str:
-        new = f" &rarr; <i>{page_text(self.target_new)}</i>" if self.target_new else ""
-        answer = f"<b>{page_text(self.target_true)}</b>{new}"
-        return f"<span>{page_text(self.text)} {answer} <small>({page_text(self.id)})</small></span>"
+        from ..reports import framing
+
+        text, true, new, own = map(framing.running_html, (self.text, self.target_true, self.target_new or "", self.id))
+        edited = f" → <i>{new}</i>" if new else ""
+        name = f' <span class="fm-soft">({own})</span>' if own else ""
+        return framing.framed(framing.line(f"{text} <b>{true}</b>{edited}{name}"))
 
 
 def read_probes(value: Any) -> tuple[Probe, ...]:

@@ -16,7 +16,7 @@ from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
 from ..models.turns import in_turn
 from ..provenance import Provenance
-from ..token_text import page_text, printable
+from ..token_text import printable
 from .asking import target_ids
 from .fact import Fact, as_facts
 
@@ -59,11 +59,11 @@ class Known:
         return f"Known({len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)})"
 
     def _repr_html_(self) -> str:
-        table = self.frame.head(SHOWN).to_html(index=False, escape=True, border=0, na_rep="–", float_format="%.3f")
-        hidden = len(self.frame) - SHOWN
-        more = f"<p>… and {hidden:,} more</p>" if hidden > 0 else ""
-        said = f"{page_text(self.provenance.model)} knows <b>{len(self):,}</b> of {len(self.frame):,} facts"
-        return f"<div><p>{said}</p>{table}{more}</div>"
+        from ..reports import framing
+
+        model = framing.running_html(self.provenance.model)
+        said = framing.line(f"{model} knows <b>{len(self):,}</b> of {len(self.frame):,} facts")
+        return framing.framed(said + framing.table(self.frame, SHOWN))
 
 
 @public

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import InputError, check_count, quoted
-from ..token_text import page_text, printable
+from ..token_text import printable
 from .shapes import Shape
 
 CONTEXT = 1024
@@ -126,6 +126,8 @@ class Ledger:
         )
 
     def _repr_html_(self) -> str:
+        from ..reports import framing
+
         frame = self.to_frame()
         total = {
             "component": "all",
@@ -139,7 +141,7 @@ class Ledger:
         frame.loc[len(frame)] = total
         for column in frame.columns[1:]:
             frame[column] = [f"{value:.1%}" if "share" in column else f"{int(value):,}" for value in frame[column]]
-        return f"<p>{page_text(repr(self))}</p>{frame.to_html(index=False)}"
+        return framing.framed(framing.line(str(framing.running_html(repr(self)))) + framing.table(frame, rows=None))
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..errors import InputError, check_count, check_index, check_seed
-from ..token_text import page_text
 from .activations import Activation, widened
 from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written
 
@@ -80,7 +79,10 @@ class Memory:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{page_text(repr(self))}</p>" + self.to_frame().head(SHOWN).to_html(index=False, float_format="%.4g")
+        from ..reports import framing
+
+        said = framing.line(str(framing.running_html(repr(self))))
+        return framing.framed(said + framing.table(self.to_frame(), SHOWN))
 
 
 def as_memory(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..editing.showing import table
-from ..reports.rendering import provenance_line
-from ..token_text import page_text
+import pandas as pd
+
+from ..reports import framing
 
 if TYPE_CHECKING:
     from .dying import Dying
@@ -17,18 +18,19 @@ ROWS = 100
 
 def health_html(health: NeuronHealth) -> str:
     """A row a layer."""
-    line = (
+    said = (
         f"{len(health.neurons):,} neurons ({health.activation}) over {health.positions:,} positions; dead, stuck and "
         "saturated are shares of a layer's neurons"
     )
-    return page(line, table(health.layers, ROWS), provenance_line(health.provenance.as_dict()))
+    return page(said, health.layers, health.provenance.as_dict())
 
 
 def dying_html(dying: Dying) -> str:
     """A row for each activation and step."""
-    line = "Hidden neurons that fire for no input, under the same data, weights and optimiser"
-    return page(line, table(dying.frame, ROWS), provenance_line(dying.settings))
+    said = "Hidden neurons that fire for no input, under the same data, weights and optimiser"
+    return page(said, dying.frame, dying.settings)
 
 
-def page(line: str, rows: str, provenance: str) -> str:
-    return f"<div><p>{page_text(line)}</p>{rows}<p><small>{page_text(provenance)}</small></p></div>"
+def page(said: str, rows: pd.DataFrame, settings: Mapping[str, Any]) -> str:
+    shown = framing.table(rows, ROWS)
+    return framing.framed(framing.line(str(framing.running_html(said))) + shown + framing.provenance(settings))

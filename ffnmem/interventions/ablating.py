@@ -59,7 +59,7 @@ def ablate(
 
     Args:
         capture: of all layers, without an intervention.
-        target: the token, as text with its leading space or as an id; default: the model's own top token.
+        target: the token, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         foil: a second token: effects on logit(target) − logit(foil).
         position: where the answer is read.
         neurons: (layer, neuron) pairs; default the ``top`` ones (None: all).

@@ -17,6 +17,7 @@ from ..models.bare_body import AGREE, HALF
 from ..models.final_norm import FinalNorm, at_least_float32, model_logits
 from ..models.restarting import Restart
 from ..models.writes import pulled_through
+from ..targets import token_after
 
 EXACT = 1e-10  # of the largest, in float64
 
@@ -100,7 +101,7 @@ def ask(
             f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
             "remove hooks that change what passes, and load it without compatibility mode"
         )
-    foil_id = None if foil is None else model.token_id(foil, first_token)
+    foil_id = None if foil is None else token_after(capture, foil, row, last, first_token, "foil")
     return Question(capture, row, last, int(ids[0]), foil_id, restart)
 
 

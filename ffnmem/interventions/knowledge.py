@@ -208,7 +208,7 @@ def knowledge_neurons(
 
     Args:
         capture: of all layers, without an intervention.
-        target: the token, as text with its leading space or as an id; default: the model's own top token.
+        target: the token, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         position: where the coefficients are scaled and the answer is read.
         steps: of the integral.
         threshold: the share of the largest attribution from which on a neuron is a knowledge neuron.

@@ -11,7 +11,6 @@ from .._version import __version__
 from ..arguments import public
 from ..ffn.ledgers import Ledger, Parity, parity, parity_width
 from ..provenance import Provenance
-from ..token_text import page_text
 
 MULTIPLE = 256
 """Widths of parity are multiples of it, as Llama's are."""
@@ -178,9 +177,11 @@ class Anatomy:
         )
 
     def _repr_html_(self) -> str:
+        from ..reports import framing
+
         rows = "".join(
-            f"<tr><th style='text-align:left'>{page_text(name)}</th>"
-            f"<td style='text-align:left'>{page_text(words)}</td></tr>"
+            f'<tr><th class="fm-left">{name}</th><td class="fm-left fm-words">{framing.running_html(words)}</td></tr>'
             for name, words in self.summary().items()
         )
-        return f"<p>{page_text(self.name)}</p>{self.ledger._repr_html_()}<table>{rows}</table>"
+        own = framing.line(f"<b>{framing.running_html(self.name)}</b>") + framing.whole(f"<tbody>{rows}</tbody>")
+        return framing.framed(own) + self.ledger._repr_html_()

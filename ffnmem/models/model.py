@@ -14,6 +14,7 @@ from ..arguments import public
 from ..errors import InputError, check_index, quoted
 from ..foreign import foreign
 from ..provenance import Provenance
+from ..token_text import visible
 from .ffn_view import FFN
 from .layout import Layout, inner, read_activation, read_ffns, read_layout
 from .norms import Norm
@@ -191,7 +192,7 @@ class Model:
             ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
         if ids and max(ids) >= self.d_vocab:  # one that its tokenizer shares with other models
             token = self.tokenizer.convert_ids_to_tokens(max(ids))
-            raise InputError(f"{token!r} is a token that {self.name} has no embedding of: leave it out")
+            raise InputError(f"{quoted(token)} is a token that {self.name} has no embedding of: leave it out")
         return ids
 
     def token_strings(self, ids: Sequence[int] | Tensor) -> list[str]:
@@ -200,6 +201,11 @@ class Model:
             alone = [[int(i)] for i in ids]
             return list(self.tokenizer.backend_tokenizer.decode_batch(alone, skip_special_tokens=False))
         return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
+
+    def token_line(self, ids: Sequence[int]) -> str:
+        """The first tokens of a text as a message shows them: ``·p | ar | is``."""
+        shown = " | ".join(visible(token, 16) for token in self.token_strings(ids[:8]))
+        return shown if len(ids) <= 8 else f"{shown} | …"
 
     def token_id(self, token: str | SupportsIndex, first: bool = False) -> int:
         """The id of one token given as text (with its leading space) or as an id.
@@ -217,7 +223,7 @@ class Model:
                 "" if token.startswith(" ") else f"; most words follow a space: perhaps {quoted(' ' + token)} was meant"
             )
             raise InputError(
-                f"{quoted(token)} is {len(ids)} tokens of {self.name} ({' | '.join(self.token_strings(ids))}){hint}; "
+                f"{quoted(token)} is {len(ids)} tokens of {self.name} ({self.token_line(ids)}){hint}; "
                 "give one token, or ask for its first one (first_token=True, --first-token)"
             )
         if ids[0] == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token:

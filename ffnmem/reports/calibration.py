@@ -6,7 +6,8 @@ from ..calibration import Calibration
 from ..calibration.calibration import TABLES
 from ..calibration.meaning_scores import K
 from ..semantics.verdicts import VERDICTS
-from .rendering import provenance_line, render
+from .framing import display
+from .rendering import provenance_line
 
 
 def calibration_html(calibration: Calibration) -> str:
@@ -18,7 +19,7 @@ def calibration_html(calibration: Calibration) -> str:
         for name, value in calibration.settings.items()
         if name not in ("kinds", "standard")
     }
-    return render(
+    return display(
         "calibration.html",
         tables=rows,
         verdicts=VERDICTS,

@@ -9,7 +9,8 @@ from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from .answer import answer, carried
 from .cards import card
-from .rendering import provenance_line, render
+from .framing import display
+from .rendering import provenance_line
 from .summary import QUANTILES, RATES, facts, layer_summary
 from .tables import Chip, firings, ledger, memories, prompt_chips
 
@@ -24,7 +25,7 @@ def capture_html(capture: Capture) -> str:
     batch, pos = capture.tokens.shape
     first = capture.layers[0]
     shown = range(min(batch, PROMPTS))
-    return render(
+    return display(
         "capture.html",
         name=capture.model.name,
         prompts=[prompt_chips(capture, prompt, TOKENS) for prompt in shown],
@@ -45,7 +46,7 @@ def attribution_html(attribution: Attribution) -> str:
     """An attribution: a sentence, the largest neurons, the components and the error; or a row for each position."""
     provenance = provenance_line(attribution.provenance.as_dict())
     if len(attribution.positions) > 1:
-        return render(
+        return display(
             "attributions.html",
             rows=position_rows(attribution),
             foil=attribution.foil,
@@ -53,7 +54,7 @@ def attribution_html(attribution: Attribution) -> str:
             error=attribution.error,
             provenance=provenance,
         )
-    return render(
+    return display(
         "attribution.html",
         answer=answer(attribution, NEURONS),
         read_at=attribution.tokens[attribution.position],
@@ -69,7 +70,7 @@ def paths_html(paths: PathAttribution) -> str:
     prompt = [Chip(token) for token in paths.tokens]
     if paths.starts_with_bos:
         prompt[0] = Chip("BOS", "bos", paths.tokens[0])
-    return render(
+    return display(
         "paths.html",
         target=paths.target,
         foil=paths.foil,
@@ -82,13 +83,14 @@ def paths_html(paths: PathAttribution) -> str:
 
 def neuron_html(neuron: Neuron) -> str:
     """A neuron's card."""
-    return render("neuron.html", card=card(neuron), provenance=provenance_line(neuron.store.provenance))
+    return display("neuron.html", "card", card=card(neuron), provenance=provenance_line(neuron.store.provenance))
 
 
 def store_html(store: Store) -> str:
     """A store: what was scanned, and dead neurons and firing rates by layer."""
-    return render(
+    return display(
         "store.html",
+        "card",
         store=store,
         facts=facts(store),
         quantiles=["median" if quantile == 0.5 else f"{quantile:.0%}" for quantile in QUANTILES],

@@ -179,3 +179,16 @@ class Effects:
             {"layer": one.layer, "rank": one.rank, "norm": one.norm, "change": one.norm / norm}
             for one, norm in zip(self.edit.changes, norms, strict=True)
         ]
+
+
+def moved_neighbours(table: pd.DataFrame) -> list[str]:
+    """Of a table of :meth:`Effects.on`, that prompts about neighbours are answered otherwise; empty where none is."""
+    neighbours = table[table["kind"] == "neighbour"]
+    moved = neighbours[neighbours["answer_before"] != neighbours["answer_after"]]
+    if moved.empty:
+        return []
+    one = moved.iloc[0]
+    return [
+        f"{len(moved)} of {len(neighbours)} prompts about neighbours are answered otherwise now: "
+        f"{quoted(one['prompt'])} with {one['answer_after']!r} instead of {one['answer_before']!r}"
+    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..semantics.geometry import Geometry
-from .rendering import provenance_line, render
+from .framing import display
+from .rendering import provenance_line
 
 PAIRS = 5  # near-duplicates shown of each kind
 ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
@@ -81,7 +82,7 @@ def cosine_rows(geometry: Geometry, name: str) -> list[CosineRow]:
 def geometry_html(geometry: Geometry) -> str:
     """A geometry: its sides by layer, the cosines within neurons, and the closest near-duplicates."""
     duplicates = geometry.duplicates
-    return render(
+    return display(
         "geometry.html",
         model=geometry.provenance.model,
         neurons=len(geometry.neurons),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..interventions.ablation import Ablation
 from ..interventions.knowledge import KnowledgeNeurons
-from .rendering import provenance_line, render
+from .framing import display
+from .rendering import provenance_line
 from .tables import Axis, bar
 
 NEURONS = 20
@@ -14,7 +15,7 @@ def ablation_html(ablation: Ablation) -> str:
     """An ablation: a sentence, and the neurons with the largest total effect, the direct one beside it."""
     rows = ablation.neurons.head(NEURONS).to_dict("records")
     axis = Axis.over([row[name] for row in rows for name in ("direct", "logit")])
-    return render(
+    return display(
         "ablation.html",
         ablation=ablation,
         rows=[(row, bar(axis, row["direct"]), bar(axis, row["logit"])) for row in rows],
@@ -28,7 +29,7 @@ def knowledge_html(found: KnowledgeNeurons) -> str:
     rows = found.top(NEURONS).to_dict("records")
     layers = found.layers.to_dict("records")
     axis, by_layer = Axis.over([row["attribution"] for row in rows]), Axis.over([row["attribution"] for row in layers])
-    return render(
+    return display(
         "knowledge.html",
         found=found,
         read_at=found.capture.token_strings(found.prompt)[found.position],

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..semantics.meanings import Meanings
 from .examples import Example, example_list
-from .rendering import plain, provenance_line, render
+from .framing import display
+from .rendering import plain, provenance_line
 from .tables import Chip
 
 TOKENS = 8
@@ -75,8 +76,9 @@ def meanings_card(found: Meanings, listed: int = LISTED) -> MeaningsCard:
 
 def meanings_html(found: Meanings) -> str:
     """What notebooks show: the verdict, each meaning with its examples, the measures."""
-    return render(
+    return display(
         "meanings.html",
+        "card",
         meanings=meanings_card(found, len(found.table)),
         estimates=found.estimates.to_dict("records"),
         provenance=provenance_line(settled(found.provenance)),

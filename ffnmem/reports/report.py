@@ -41,7 +41,7 @@ def report(
     Args:
         model: from :func:`ffnmem.load`.
         prompt: one text, or its token ids.
-        target: the token to explain, with its leading space, or an id; default: the model's own top token.
+        target: the token to explain, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         foil: a second token: explain the difference of the two logits.
         out: the file to write, in a folder that exists; replaced only once the new one is complete.
         top: how many memories to list.
@@ -63,9 +63,8 @@ def report(
     captured = capture(model, prompt, prepend_bos=prepend_bos)
     if captured.tokens.shape[0] != 1:
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
-    foil_id = None if foil is None else model.token_id(foil, first_token)
-    attribution = attribute(captured, target, foil_id, position, first_token=first_token)
-    paths = attribute_paths(captured, attribution.target_ids[0], foil_id, attribution.position)
+    attribution = attribute(captured, target, foil, position, first_token=first_token)
+    paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
     write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens))
     return path
 

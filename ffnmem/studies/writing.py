@@ -19,6 +19,7 @@ from .._version import __version__
 from ..errors import FileError
 from ..files import write_whole
 from ..folders import Kind
+from ..reports.framing import display
 from ..reports.rendering import MINUS, provenance_line, render
 from .study import Figure, Study, Table
 
@@ -136,7 +137,7 @@ def page(study: Study, drawings: list[bytes]) -> str:
 
 def study_html(study: Study) -> str:
     """What a notebook shows of a study: the main table, and the names of the others."""
-    return render(
+    return display(
         "study_card.html",
         study=study,
         main=shown(study.tables[0], NOTEBOOK_ROWS),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..reports.rendering import percent, plain, provenance_line, signed
+from ..reports.framing import framed, line, provenance, soft, whole
+from ..reports.rendering import percent, plain, signed
 from ..token_text import page_text, visible
 from .trace import Trace
 from .traces import Traces
@@ -19,7 +20,6 @@ NAMES = {
 ADDS, TAKES = "63, 143, 224", "224, 134, 31"  # as on the other pages
 CELL = "width: 18px; min-width: 12px; padding: 0; border: 1px solid rgba(128, 128, 128, .25)"
 LEFT = "padding: 0 6px 0 0; text-align: left; white-space: pre; border: 0"
-SOFT = "font-size: 12px; opacity: .78; margin: 6px 0 0"
 SKIPPED = 5
 
 
@@ -32,13 +32,13 @@ def described(kind: str, window: int) -> str:
 
 def trace_html(trace: Trace) -> str:
     """A trace: clean and corrupted probability, and a map of each kind, its strongest colour its largest effect."""
-    answer = (
-        f"<p style='margin: 0 0 6px'>{page_text(trace.text)} <b>{page_text(visible(trace.answer))}</b>: "
-        f"{percent(trace.clean, 1)} clean, {percent(trace.corrupted, 1)} with noise on the subject (*)</p>"
+    answer = line(
+        f"{page_text(trace.text)} <b>{page_text(visible(trace.answer))}</b>: "
+        f"{percent(trace.clean, 1)} clean, {percent(trace.corrupted, 1)} with noise on the subject (*)"
     )
     found = "".join(map_html(trace, kind) for kind in trace.kinds)
-    soft = f"<p style='{SOFT}'>{page_text(provenance_line(trace.provenance.as_dict()))}</p>"
-    return f"<div>{answer}<div style='display: flex; flex-wrap: wrap; gap: 12px 28px'>{found}</div>{soft}</div>"
+    maps = f"<div style='display: flex; flex-wrap: wrap; gap: 12px 28px'>{found}</div>"
+    return framed(answer + maps + provenance(trace.provenance.as_dict()))
 
 
 def map_html(trace: Trace, kind: str) -> str:
@@ -59,29 +59,27 @@ def map_html(trace: Trace, kind: str) -> str:
         f"{page_text(described(kind, trace.window))}: layers 0 to {trace.n_layers - 1}, effects to {plain(limit, 3)}"
     )
     table = f"<table style='border-collapse: collapse; font-size: 13px; line-height: 18px'>{''.join(rows)}</table>"
-    return f"<div><p style='{SOFT}'>{caption}</p>{table}</div>"
+    return f"<div style='min-width: 0'><p class='fm-soft'>{caption}</p>{table}</div>"
 
 
 def traces_html(traces: Traces) -> str:
     """Many traces: how many, the largest mean effect of each kind and group, and why facts were skipped."""
     facts = traces.facts
-    line = f"{len(traces)} facts traced, {len(traces.skipped)} skipped"
+    said = f"{len(traces)} facts traced, {len(traces.skipped)} skipped"
     if len(traces):
         means = (percent(float(facts[name].mean()), 1) for name in ("clean", "corrupted"))
-        line += "; mean probability {} clean, {} with noise on the subject".format(*means)
+        said += "; mean probability {} clean, {} with noise on the subject".format(*means)
     rows = traces.groups
     best = rows.loc[rows.groupby(["kind", "group"], sort=False)["mean"].idxmax()] if len(rows) else rows
     body = "".join(
-        f"<tr><td style='{LEFT}'>{page_text(NAMES[row.kind])}</td><td style='{LEFT}'>{page_text(row.group)}</td>"
+        f'<tr><td class="fm-left">{page_text(NAMES[row.kind])}</td><td class="fm-left">{page_text(row.group)}</td>'
         f"<td>{row.layer}</td><td>{signed(row.mean, 3)}</td><td>{signed(row.low, 3)} to {signed(row.high, 3)}</td>"
         f"<td>{row.n}</td></tr>"
         for row in best.itertuples()
     )
     names = ("restored", "at", "best layer", "mean effect", "95% interval", "facts")
-    head = "".join(f"<th style='{LEFT}'>{name}</th>" for name in names)
-    why = "".join(f"<li>{page_text(str(reason))}</li>" for reason in traces.skipped["reason"].head(SKIPPED))
-    soft = (
-        f"<ul style='{SOFT}'>{why}</ul><p style='{SOFT}'>{page_text(provenance_line(traces.provenance.as_dict()))}</p>"
-    )
-    table = f"<table style='font-size: 13px'><tr>{head}</tr>{body}</table>"
-    return f"<div><p style='margin: 0 0 6px'>{line}</p>{table}{soft}</div>"
+    kinds = [' class="fm-left"', ' class="fm-left"', "", "", "", ""]
+    head = "".join(f"<th{kind}>{name}</th>" for name, kind in zip(names, kinds, strict=True))
+    why = "".join(soft(str(reason)) for reason in traces.skipped["reason"].head(SKIPPED))
+    table = whole(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>")
+    return framed(line(said) + table + why + provenance(traces.provenance.as_dict()))

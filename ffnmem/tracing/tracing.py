@@ -17,6 +17,7 @@ from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
 from ..models.turns import in_turn
+from ..targets import warn_of_trailing_space, word_ids
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
 from .saving import kept_noise
@@ -53,7 +54,8 @@ def trace_fact(
         model: from :func:`ffnmem.load`.
         fact: a fact, or a prompt: a whole text, or a template with ``{}`` for the subject.
         subject: of a prompt, as it is spelled there.
-        target: the known attribute; default the fact's own, and of a prompt whatever the model answers.
+        target: the known attribute, after a space or as :func:`ffnmem.targets.spelled` reads it; default the fact's
+            own, and of a prompt whatever the model answers.
         kinds: what is restored, at one position: ``"state"`` (a layer's output: the whole residual stream), ``"ffn"``
             or ``"attention"`` (what these write in ``window`` layers around one).
         window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.
@@ -77,11 +79,13 @@ def trace_fact(
     Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
     """
     asked, name = question(model, fact, subject, prepend_bos)
-    known = target if target is not None or isinstance(fact, str) else fact.target_true
+    known = fact.target_true if isinstance(fact, Fact) and target is None else None
     sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
     settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
-    return traced(PlainLayers(model), asked, name, known, settings, tokens, progress)
+    if isinstance(fact, str):
+        warn_of_trailing_space(model, asked.text)
+    return traced(PlainLayers(model), asked, name, known, settings, tokens, progress, target)
 
 
 @public
@@ -122,9 +126,9 @@ def trace_facts(
     Source: Meng et al. 2022 (2202.05262), section 2.2.
     """
     some = as_facts(facts)
-    kept = kept_noise(out) if noise is None and out is not None else None
-    if kept is not None:  # facts that are added would ask for another one
-        sigma = check_noise(kept), "the traces kept before"
+    before = kept_noise(out) if noise is None and out is not None else None
+    if before is not None:  # facts that are added would ask for another one
+        sigma = check_noise(before), "the traces kept before"
     elif noise is not None:
         sigma = check_noise(noise), GIVEN
     else:
@@ -203,8 +207,9 @@ def traced(
     settings: Settings,
     batch_tokens: int,
     progress: Progress | None = None,
+    target: str | None = None,
 ) -> Trace:
-    """The trace of one prompt; InputError if the model does not answer what is known."""
+    """The trace of one prompt; InputError if the model does not answer what is known, or a target as users write it."""
     model = layers.model
     expected = None if known is None else target_ids(model, known)[0]
     embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed)
@@ -212,7 +217,10 @@ def traced(
     replay = Replay(layers, tokens, embeddings=embeddings)
     with torch.no_grad():
         final = replay.stream[len(layers)][:, -1]
-        answer = int(layers.logits(final[0]).argmax())
+        logits = layers.logits(final[0])
+        answer = int(logits.argmax())
+        if target is not None:
+            expected = word_ids(model, target, lambda: logits, asked.text)[0]
         if expected is not None and answer != expected:
             said, wanted = model.token_strings([answer, expected])
             raise InputError(

@@ -31,14 +31,16 @@ def table(*args: object, width: int = 80) -> str:
     return out
 
 
-def data(*args: object) -> Any:
-    """The JSON of a command, which must be strict and stand alone on standard output."""
+def data(*args: object, warning: str = "") -> Any:
+    """The JSON of a command, which must be strict and stand alone on standard output; only warnings are said."""
 
     def refuse(constant: str) -> NoReturn:
         raise AssertionError(f"{constant} is no JSON")
 
     result = run(*args, "--json")
-    assert not result.stderr
+    assert all(line.startswith("ffnmem: warning: ") for line in result.stderr.splitlines())
+    assert bool(result.stderr) == bool(warning)
+    assert warning in result.stderr
     return json.loads(result.stdout, parse_constant=refuse)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import doubts
+from ffnmem.cli.edit import hardly_taken
 from ffnmem.cli.options import ModelChoice
 from tests.cli.editing import ASKED, TUNED, saved
 from tests.cli.running import PROMPT, mistake, run, table
@@ -31,7 +31,7 @@ def on_atlas(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
 def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     """The same edit as from a notebook, of the known fact, with its paraphrases and neighbours; saved as it is."""
     fact = next(f for f in fm.load_facts("atlas") if f.text == EIFFEL[0])
-    mine = fm.rome(on_atlas, fact, "Rome")
+    mine = fm.rome(on_atlas, fact, " Rome")
     assert isinstance(mine, fm.Edit)
     before = on_atlas.fingerprint
     found = run("edit", *EIFFEL, "-o", tmp_path / "e.safetensors", "--json")
@@ -71,7 +71,9 @@ def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_p
 
     tiny_moment(tiny).save(tmp_path / "m.safetensors")
     more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 0, "--seed", 4)
-    found = json_of("edit", *ASKED, "--model", tiny_folder, *more)
+    found = json_of("edit", *ASKED, "--model", tiny_folder, *more, warning="changes layer 0")
+    assert "changes layer 0" in found["warnings"][0]
+    assert found["warnings"][0] == found["edit"]["warnings"][0]
     settings = found["edit"]["settings"]
     assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 0, 4)
     assert found["drift"] is None
@@ -147,8 +149,8 @@ def test_an_edit_that_has_hardly_taken_says_so(tiny: fm.Model) -> None:
         targets=("London", "London"),
         numbers=pd.DataFrame({"after_delta": [0.02, 0.9], "steps": [25, 9]}),
     )
-    (line,) = doubts(found)  # type: ignore[arg-type]
+    (line,) = hardly_taken(found)  # type: ignore[arg-type]
     assert "'rome'" in line
     assert "2.0%" in line
     assert "25 steps" in line
-    assert doubts(SimpleNamespace(numbers=pd.DataFrame({"id": ["a"]}))) == []  # type: ignore[arg-type]
+    assert hardly_taken(SimpleNamespace(numbers=pd.DataFrame({"id": ["a"]}))) == []  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def test_what_is_given_is_taken(tiny: fm.Model) -> None:
     fact, target = fact_of(
         tiny, PROMPT, "Eiffel Tower", " Rome", [], true=" Paris", paraphrases=["In {} is"], neighbours=["London is"]
     )
-    assert (fact.prompt, fact.target_true, target) == ("The {} is in the city of", "Paris", "Rome")
+    assert (fact.prompt, fact.target_true, target) == ("The {} is in the city of", "Paris", " Rome")
     assert (fact.paraphrases, fact.neighbour_prompts) == (("In {} is",), ("London is",))
     assert fact.target_new == "Rome"
     with refuses(InputError, ValueError, "Colosseum"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import click
@@ -11,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from ffnmem.cli import cli
-from ffnmem.cli.guard import Group
-from ffnmem.errors import FileError, InputError
+from ffnmem.cli.guard import Group, warnings_as_notes
+from ffnmem.errors import FileError, InputError, warn
 from ffnmem.facts import Fact, write_facts
 from tests.cli.running import mistake, process, run
 
@@ -63,6 +64,24 @@ def test_other_errors_keep_their_traceback() -> None:
 def test_usage_errors_are_one_line(args: list[str], named: list[str]) -> None:
     """click by itself prints three lines and a usage."""
     mistake(*args, named=tuple(named))
+
+
+def test_warnings_of_ours_are_notes_said_once() -> None:
+    """Python would show them with a line of our code, or twice where a command asks twice, or not at all."""
+    group = Group()
+
+    @group.command()
+    def doubt() -> None:
+        for text in ("it is\nodd", "it is\nodd", "very odd"):
+            warn(text)
+
+    result = CliRunner().invoke(group, ["doubt"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "ffnmem: warning: it is odd\nffnmem: warning: very odd\n"
+    shown = warnings.showwarning
+    with warnings_as_notes(), pytest.warns(UserWarning, match="theirs"):
+        warnings.warn("theirs", UserWarning, stacklevel=1)
+    assert warnings.showwarning is shown
 
 
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

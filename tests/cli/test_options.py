@@ -9,7 +9,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli import cli
-from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, given, seed_option, text
+from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, given, seed_option, text, token
 from ffnmem.models import loading
 from ffnmem.vocabulary import BASES as LIBRARY_BASES
 from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
@@ -79,6 +79,18 @@ def parsed(*args: str) -> click.Context:
         ],
     )
     return command.make_context("small", list(args))
+
+
+def test_tokens_by_their_number() -> None:
+    """The token without a space could not be asked for where the model finds the other likelier."""
+    assert token("id:417") == 417
+    assert [token(text) for text in (" Paris", "id:", "id:-1", "id:²", "417")] == [
+        " Paris",
+        "id:",
+        "id:-1",
+        "id:²",
+        "417",
+    ]
 
 
 def test_given_are_those_on_the_command_line() -> None:

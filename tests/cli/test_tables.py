@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 import ffnmem as fm
 from ffnmem.cli.tables import (
+    REST,
     OneLine,
     captioned,
     console,
@@ -50,10 +51,11 @@ def test_marks_are_dim_and_letters_are_not() -> None:
 
 @given(st.lists(st.text(max_size=30), max_size=12), st.integers(1, 90))
 def test_a_line_of_tokens_fits(tokens: list[str], width: int) -> None:
-    """Whatever the tokens are, the first is there and no later one is cut in two."""
+    """Whatever the tokens are, the first is there, no later one is cut in two, and what is missing is said."""
     line = token_line(tokens).fitting(width)
     whole = [token(text).plain for text in tokens]
-    count = next(n for n in range(len(whole) + 1) if "  ".join(whole[:n]) == line.plain)
+    ends = ["" if n == len(whole) else REST for n in range(len(whole) + 1)]
+    count = next(n for n, rest in enumerate(ends) if "  ".join(whole[:n]) + rest * bool(n) == line.plain)
     assert count >= min(1, len(tokens))
     assert count <= 1 or line.cell_len <= width
     assert "\n" not in line.plain
@@ -64,7 +66,7 @@ def test_one_line_measures_what_it_prints() -> None:
     out = console()
     line = token_line(["one", "two", "three"])
     assert line.__rich_measure__(out, out.options.update(width=80)).maximum == len("one  two  three")
-    assert line.__rich_measure__(out, out.options.update(width=9)).maximum == len("one  two")
+    assert line.__rich_measure__(out, out.options.update(width=9)).maximum == len("one  …")
     assert OneLine([]).__rich_measure__(out, out.options).maximum == 0
 
 

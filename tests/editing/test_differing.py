@@ -117,8 +117,8 @@ def test_targets(tiny: fm.Model) -> None:
     assert (both.diff(tiny, EIFFEL).target, both.diff(tiny, EIFFEL).foil) == (" Rome", " Paris")
     assert (both.diff(tiny, COLOSSEUM).target, both.diff(tiny, COLOSSEUM).foil) == (" London", " Rome")
     assert both.diff(tiny, "The city of").target == " Rome"
-    assert both.diff(tiny, EIFFEL, target="France").foil is None
-    assert both.diff(tiny, EIFFEL, target="France", foil="London").foil == " London"
+    assert both.diff(tiny, EIFFEL, target=" France").foil is None
+    assert both.diff(tiny, EIFFEL, target=" France", foil=" London").foil == " London"
     same = fm.facts.Fact("Tower", "r", "The {} is in", "Paris", "Paris")
     assert made(tiny, fact=same).diff(tiny, same).foil is None
     assert both.diff(tiny, EIFFEL, position=1).position == 1

@@ -12,11 +12,12 @@ from ffnmem.editing.emmet import emmet
 from ffnmem.editing.rome import rome
 from ffnmem.errors import InputError
 from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, refuses, warned
 
 OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
 
 
+@warned("changes layer")
 def test_of_one_fact_it_is_rome(tiny: fm.Model) -> None:
     """Gupta et al. 2024: both solve the same problem."""
     moment = moment_of(tiny)
@@ -27,6 +28,7 @@ def test_of_one_fact_it_is_rome(tiny: fm.Model) -> None:
     assert allclose(ours.changes[0].delta(), theirs.changes[0].delta(), 1e-4)
 
 
+@warned("changes layer")
 def test_two_facts_with_one_key(tiny: fm.Model) -> None:
     """No matrix takes a key to two places; a small epsilon settles for the middle."""
     twins = [FACTS[0], replace(FACTS[0], target_new="London", id="twin")]

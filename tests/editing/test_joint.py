@@ -10,7 +10,7 @@ from ffnmem.editing.preparing import make_plan
 from ffnmem.editing.spreading import emmet_left
 from ffnmem.errors import InputError
 from tests.editing.plans import CONTEXTS, FACTS, plan_of
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, refuses, warned
 
 
 def test_layers_end_at_the_plans(tiny: fm.Model) -> None:
@@ -21,6 +21,7 @@ def test_layers_end_at_the_plans(tiny: fm.Model) -> None:
         layer_range(plan, 3)
 
 
+@warned("changes layer")
 def test_one_edit_holds_all_facts(tiny: fm.Model) -> None:
     plan = plan_of(tiny, settings={"steps": 3})
     done: list[int] = []

@@ -11,11 +11,12 @@ from ffnmem.editing.emmet import emmet
 from ffnmem.editing.memit import SHARE, memit
 from ffnmem.errors import InputError
 from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, refuses, warned
 
 OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
 
 
+@warned("changes layer")
 def test_without_weight_it_goes_all_the_way(tiny: fm.Model) -> None:
     """As λ falls it becomes EMMET; as λ grows it does nothing."""
     moment = moment_of(tiny)
@@ -26,6 +27,7 @@ def test_without_weight_it_goes_all_the_way(tiny: fm.Model) -> None:
     assert heavy.norm < 1e-4 * whole.norm
 
 
+@warned("changes layer")
 def test_settings_are_recorded(tiny: fm.Model) -> None:
     moment = moment_of(tiny)
     edit = memit(tiny, replace(FACTS[0], prompt="The city of {}"), moment=moment, layer=1, layers=2, **OPTIONS)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from ffnmem.editing.preparing import (
     weight_norm,
 )
 from ffnmem.editing.settings import Settings
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.errors import FfnmemWarning, InputError, OutOfRangeError
 from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of, random_like
 from tests.helpers import refuses
 from tests.scanning.texts import tiny_texts
@@ -80,8 +80,10 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     assert edit.numbers["id"].tolist() == ["rome"]
     assert edit.numbers["change"].tolist() == [0.25]
     assert isinstance(edit.to_frame(), pd.DataFrame)
-    assert one_or_all(FACTS[0], [edit]) is edit
-    assert one_or_all(FACTS[:1], [edit]) == (edit,)
+    with pytest.warns(FfnmemWarning, match="changes layer 0"):
+        assert one_or_all(FACTS[0], [edit]) is edit
+    with pytest.warns(FfnmemWarning, match="changes layer 0"):
+        assert one_or_all(FACTS[:1], [edit]) == (edit,)
 
 
 def test_a_settings_object_is_checked_as_names_are(tiny: fm.Model) -> None:

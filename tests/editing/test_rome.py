@@ -13,12 +13,13 @@ from ffnmem.editing.settings import Settings
 from ffnmem.errors import InputError
 from ffnmem.models.generating import generate
 from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, refuses, warned
 
 SETTINGS = {"steps": 5}
 
 
 @pytest.mark.parametrize("keys", ["consistent", "original"])
+@warned("changes layer")
 def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
     """ΔW k = δ for the key that the edit is about, and ΔW lies in the direction of C⁻¹k̄ (ROME, eq. 2)."""
     moment = moment_of(tiny)
@@ -44,6 +45,7 @@ def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
         assert float(written.norm()) == pytest.approx(delta * float(plain.norm()), rel=1e-3)
 
 
+@warned("changes layer")
 def test_one_fact_gives_one_edit_and_some_their_own(tiny: fm.Model) -> None:
     """Facts in a batch that saw each other would come out otherwise alone."""
     moment = moment_of(tiny)

@@ -1,14 +1,13 @@
-"""Settings as plain values and tables as HTML."""
+"""Settings as plain values."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 
-from ffnmem.editing.showing import cell, plain, table
+from ffnmem.editing.showing import plain
 from ffnmem.errors import InputError
 from tests.helpers import refuses
 
@@ -24,22 +23,3 @@ def test_plain() -> None:
 def test_plain_names_what_it_refuses() -> None:
     with refuses(InputError, ValueError, "settings.a[1]", "Tensor"):
         plain({"a": [0, torch.ones(2)]})
-
-
-def test_table() -> None:
-    """Text from files runs in notebooks if it is not escaped; rows beyond the limit are counted."""
-    frame = pd.DataFrame({"<token>": ["<b>", " Rome", "x"], "loss": [-0.123456, np.nan, 2.0], "n": [1, 2, 3]})
-    html = table(frame, rows=2)
-    assert "<b>" not in html
-    assert "&lt;token&gt;" in html
-    assert "−0.1235" in html
-    assert "1 more" in html
-    assert table(frame.head(0)) == ""
-
-
-def test_cell() -> None:
-    assert cell(None) == "–"
-    assert cell(pd.NA) == "–"
-    assert cell(True) == "True"
-    assert "Rome" in cell(" Rome")
-    assert cell(" Rome") != " Rome"

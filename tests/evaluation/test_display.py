@@ -36,7 +36,7 @@ def test_html(scores: Scores) -> None:
 
 def test_figure() -> None:
     """Small numbers that would round to nothing; a missing one that looks like zero."""
-    assert figure("ES", 91.26, 80.04, 95.0) == "91.3 <small>(80.0 to 95.0)</small>"
+    assert figure("ES", 91.26, 80.04, 95.0) == '91.3 <span class="fm-soft">(80.0 to 95.0)</span>'
     assert figure("drift_kl", 0.0042, math.nan, math.nan) == "0.004"
     assert figure("ES", math.nan, math.nan, math.nan) == "–"
 
@@ -49,5 +49,5 @@ def test_tables() -> None:
     ).assign(low=math.nan, high=math.nan, n=1)
     found = summary_html(frame, "layer")
     assert "<th>layer</th><th>ES</th><th>NS+</th>" in found
-    assert "<td>2</td><td>–</td><td>3.0</td>" in found
+    assert "<th>2</th><td>–</td><td>3.0</td>" in found
     assert "&lt;i&gt;" in curve_html("<i>", frame, "layer", {"a": 1})

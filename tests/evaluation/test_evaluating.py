@@ -93,7 +93,7 @@ def test_one_editor_fails(tiny64: fm.Model) -> None:
 
 def test_target(tiny64: fm.Model) -> None:
     """One target for all facts."""
-    scores = evaluate(tiny64, FACTS[:2], "none", target="France", metrics=["EM"], draws=20)
+    scores = evaluate(tiny64, FACTS[:2], "none", target=" France", metrics=["EM"], draws=20)
     assert list(scores.cases["target"]) == ["France"] * 2
 
 

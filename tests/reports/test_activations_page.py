@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,31 +17,9 @@ from tests.test_activation_curves import GRADIENTS, VALUES
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 READ = "row => [row.dataset.name, ...[...row.querySelectorAll('data')].map(d => [d.textContent, d.value])]"
 NAMES = [one.name for one in curves()]
 ALL = f"show={','.join(NAMES)}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = next((found for found in map(shutil.which, BROWSERS) if found), None)
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the path")
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=list(QUIET))
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

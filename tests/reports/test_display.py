@@ -5,6 +5,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.reports.display import NEURONS, POSITIONS, PROMPTS, TOKENS
+from ffnmem.reports.framing import ROOT
 from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
 
@@ -94,9 +95,9 @@ def test_styles_stay_inside(attribution: fm.Attribution) -> None:
     html = attribution._repr_html_()
     style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
     assert style is not None
-    selectors = [part.strip() for rule in re.findall(r"([^{}]+)\{[^{}]*\}", style[1]) for part in rule.split(",")]
+    selectors = [part.strip() for rule in re.findall(r"([^{}]+)\{[^{}]*\}", style[1]) for part in rule.split(", ")]
     assert len(selectors) > 20
-    assert all(selector.split()[0] == ".ffnmem" for selector in selectors)
+    assert all(selector.split()[0].startswith(ROOT) for selector in selectors)
     assert "//" not in html
 
 
@@ -151,6 +152,6 @@ def test_styles_of_cards_stay_inside(tiny_store: Store) -> None:
     for html in (tiny_store.neuron(1, 5)._repr_html_(), tiny_store._repr_html_()):
         style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
         assert style is not None
-        selectors = [part.strip() for rule in re.findall(r"([^{}]+)\{[^{}]*\}", style[1]) for part in rule.split(",")]
-        assert all(selector.split()[0] == ".ffnmem" for selector in selectors)
+        selectors = [part.strip() for rule in re.findall(r"([^{}]+)\{[^{}]*\}", style[1]) for part in rule.split(", ")]
+        assert all(selector.split()[0].startswith(ROOT) for selector in selectors)
         assert "//" not in html.replace(str(tiny_store.folder), "")

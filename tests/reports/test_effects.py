@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 import ffnmem as fm
 from ffnmem.errors import InputError, ModelError
 from ffnmem.models.generating import generate
-from ffnmem.reports.effects import COLUMNS, Asked, Effects, prompts_of
+from ffnmem.reports.effects import COLUMNS, Asked, Effects, moved_neighbours, prompts_of
 from tests.editing.edits import made, same_bits, weights
 from tests.evaluation.made import EIFFEL, TEXTS, logs, probability
 from tests.helpers import allclose, refuses
@@ -108,3 +109,13 @@ def test_what_cannot_be_asked(effects: Effects, tiny: fm.Model) -> None:
         effects.on([Asked("other", long, "Paris", "Rome", "")])
     with pytest.raises(ModelError, match="fingerprint"):
         Effects(effects.edit, tiny)
+
+
+def test_neighbours_that_moved_are_counted() -> None:
+    """An edit that made the Louvre's city Berlin ended without a word."""
+    rows = [("prompt", "p", " Paris", " Rome"), ("neighbour", "n", " Paris", " Paris")]
+    names = ["kind", "prompt", "answer_before", "answer_after"]
+    assert moved_neighbours(pd.DataFrame(rows, columns=names)) == []
+    (line,) = moved_neighbours(pd.DataFrame([*rows, ("neighbour", "Louvre", " Paris", " Berlin")], columns=names))
+    assert line.startswith("1 of 2 prompts about neighbours")
+    assert "'Louvre' with ' Berlin' instead of ' Paris'" in line

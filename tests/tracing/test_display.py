@@ -67,7 +67,7 @@ def test_many(found: Trace) -> None:
     text = traces_html(Traces((found, found), skipped, found.provenance))
     assert not Tags(text).open
     assert "2 facts traced, 1 skipped" in text
-    assert "<li>not known</li>" in text
+    assert ">not known</p>" in text
     assert "last token" in text
 
 

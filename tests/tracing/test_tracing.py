@@ -45,7 +45,7 @@ def test_a_prompt_a_template_and_a_fact_are_the_same_question(tiny: fm.Model) ->
         fact = trace_fact(tiny, replace(FACT, id=name), **options)
         (alone,) = trace_facts(tiny, [replace(FACT, id=name)], **options).traces
         assert fact.to_dict() == alone.to_dict() == {**prompt.to_dict(), "fact": name or PROMPT}
-    assert trace_fact(tiny, PROMPT, "Eiffel Tower", target="France", **options).to_dict() == prompt.to_dict()
+    assert trace_fact(tiny, PROMPT, "Eiffel Tower", target=" France", **options).to_dict() == prompt.to_dict()
 
 
 def test_noise_follows_seed_and_fact(tiny: fm.Model) -> None:
@@ -87,7 +87,7 @@ def test_beginning_of_sequence(tiny: fm.Model, bos: bool) -> None:
 
 def test_what_the_model_does_not_know_is_refused(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "' France'", "' Rome'", PROMPT):
-        trace_fact(tiny, PROMPT, "Eiffel Tower", target="Rome")
+        trace_fact(tiny, PROMPT, "Eiffel Tower", target=" Rome")
     with refuses(InputError, ValueError, "' Rome'"):
         trace_fact(tiny, WRONG)
 

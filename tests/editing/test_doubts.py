@@ -1,0 +1,98 @@
+"""What is doubtful about an edit is said: by the library, in its file, as JSON."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.editing.doubts import CHANCE, CHANGE, change_doubt, other_spellings, target_doubt, target_doubts
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.preparing import announce
+from ffnmem.editing.requests import edit_target, make_requests
+from ffnmem.errors import FfnmemWarning, InputError
+from ffnmem.models.plain_layers import PlainLayers
+from ffnmem.models.scoring import Answered
+from tests.helpers import refuses
+
+EIFFEL = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", "Rome")
+
+
+def request(model: fm.Model, target: str) -> Any:
+    return make_requests(model, [EIFFEL], target, ("{}",))[0]
+
+
+def said(*probabilities: tuple[float, ...]) -> Answered:
+    logs = tuple(torch.tensor(one, dtype=torch.float64).log() for one in probabilities)
+    return Answered(logs, tuple(False for _ in logs))
+
+
+def test_a_likelier_spelling_in_one_token(tiny: fm.Model) -> None:
+    """ " paris" in pieces moved a layer by 40% without a word."""
+    one = request(tiny, " paris")
+    assert [word for word, _ in other_spellings(tiny, one)] == ["Paris"]
+    assert other_spellings(tiny, request(tiny, "Rome")) == []
+    text = target_doubt(tiny, one, ["Paris"], said((0.1,) * len(one.ids), (0.5,)))
+    assert "' paris' is" in text
+    assert "' Paris' is one token with 0.5" in text
+    assert target_doubt(tiny, one, ["Paris"], said((0.9,) * len(one.ids), (1e-9,))) == ""
+
+
+def test_a_target_far_below_a_blind_guess(tiny: fm.Model) -> None:
+    """An edit towards what the model finds absurd costs much and breaks more: its user must know."""
+    one, guess = request(tiny, "Rome"), 1 / tiny.d_vocab
+    assert target_doubt(tiny, one, [], said((2 * CHANCE * guess,))) == ""
+    text = target_doubt(tiny, one, [], said((CHANCE * guess / 2,)))
+    assert "' Rome' is absurd" in text
+    assert "\n" not in text
+
+
+def test_doubts_are_those_of_the_models_own_probabilities(tiny: fm.Model) -> None:
+    """The prompt that is asked would hold tokens of the target, or its answers be those of another request."""
+    requests = make_requests(tiny, [EIFFEL], " paris", ("{}",))
+    assert list(requests[0].prompt) == tiny.tokenize(EIFFEL.text)
+    found = target_doubts(PlainLayers(tiny), requests)
+    assert "' Paris' is one token" in found[0]  # of a random model, a token is likelier than five
+
+
+def test_a_large_change(tiny: fm.Model) -> None:
+    """A layer that moves by more than any plausible edit moves it."""
+    assert change_doubt(3, CHANGE) == ""
+    assert "layer 3 by 40%" in change_doubt(3, 0.4)
+    assert change_doubt(0, float("nan")) == ""
+
+
+def test_doubts_are_kept_and_said_once(tiny: fm.Model, tmp_path: Path) -> None:
+    """They would be lost with the file, doubled in a sum, or said for each of a thousand edits."""
+    edit = fm.ft_l(tiny, EIFFEL, " Rome", layer=0, steps=1)
+    assert isinstance(edit, Edit)
+    assert edit.warnings == ()
+    doubtful = replace(edit, warnings=("it is odd",))
+    assert Edit.load(doubtful.save(tmp_path / "edit.safetensors")).warnings == ("it is odd",)
+    assert doubtful.to_dict()["warnings"] == ["it is odd"]
+    assert "it is odd" in doubtful._repr_html_()
+    with pytest.warns(FfnmemWarning, match="it is odd; 2 more of 4 edits are doubtful") as found:
+        announce([edit, doubtful, doubtful, doubtful])
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        announce([edit])
+
+
+def test_editors_read_targets_by_the_rule(tiny: fm.Model) -> None:
+    """`edit --target Rome` silently became " Rome" where `attribute --target Paris` was refused."""
+    assert edit_target(tiny, [EIFFEL], " Rome") == " Rome"
+    assert edit_target(tiny, [EIFFEL], None) is None
+    logits = fm.capture(tiny, EIFFEL.text).logits_at(0, -1)
+    plain, spaced = (tiny.tokenizer(text)["input_ids"][0] for text in ("Rome", " Rome"))
+    if logits[spaced] > logits[plain]:
+        with pytest.warns(FfnmemWarning, match="'Rome' is read with a space"):
+            assert edit_target(tiny, [EIFFEL], "Rome") == " Rome"
+    else:
+        with refuses(InputError, ValueError, "'Rome'", "' Rome'", "likelier without a space"):
+            edit_target(tiny, [EIFFEL], "Rome")
