@@ -50,6 +50,7 @@ class Turns:
         self.functions: dict[int, list[str]] = {}  # by thread, what of ours runs there
         self.passes: set[int] = set()  # threads in a pass of anybody's
         self.watched = False
+        self.undoing = Block("undoing")  # who is inside of this one leaves a block, and is held up by nothing
         self.disturbed: dict[int, str] = {}  # by thread, the block that was left in the middle of what runs there
 
     def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
@@ -61,7 +62,7 @@ class Turns:
         """Raise BusyError in every context but the one whose block is open."""
         if self.blocks:
             inside = INSIDE.get()
-            for block in self.blocks:
+            for block in self.blocks if self.undoing not in inside else ():
                 if block not in inside:
                     raise BusyError(
                         f"the model is changed by {block.words} in another thread or context: wait until that block is "
@@ -83,11 +84,11 @@ class Turns:
         try:
             yield
         except Exception as error:
-            if me in self.disturbed:  # an error that nobody could make sense of
+            if me in self.disturbed and self.undoing not in INSIDE.get():  # an error that nobody could make sense of
                 raise disturbed(what, self.disturbed[me]) from error
             raise
         else:
-            if me in self.disturbed:
+            if me in self.disturbed and self.undoing not in INSIDE.get():
                 raise disturbed(what, self.disturbed[me])
         finally:
             with self.lock:
@@ -138,8 +139,8 @@ class Turns:
                 undo.callback(module.register_forward_hook(self.guard).remove)
             yield undo
         finally:
-            # Whoever leaves the block, such as the garbage collector in another thread, may put things back.
-            token = INSIDE.set((*INSIDE.get(), *self.blocks))
+            # Whoever leaves the block, such as the garbage collector in another thread, must put things back.
+            token = INSIDE.set((*INSIDE.get(), self.undoing))
             try:
                 undo.close()
             finally:

@@ -302,6 +302,24 @@ def test_an_inner_block_does_not_outlive_the_outer_one(model: fm.Model, block: B
     fm.capture(model, PROMPT)
 
 
+@pytest.mark.parametrize("inside", ["applied", "hooks"])
+def test_an_edit_is_out_again_whatever_was_left_around_it(model: fm.Model, inside: str) -> None:
+    """What puts the values back would be refused itself, and the model stay edited."""
+    before = last_logits(model)
+    edit = made(model, (0,), seed=3)
+
+    def run() -> None:
+        with edit.applied(model) if inside == "applied" else edit.hooks(model):
+            fm.capture(model, PROMPT)
+
+    with fm.intervene(model, {(1, 9): 1.0}):
+        reading = Halfway(model.layout.blocks[1].attention, run)
+    with pytest.raises(BusyError):
+        reading.finish()
+    assert len(model.edits) == 0
+    assert torch.equal(last_logits(model), before)
+
+
 def test_blocks_of_one_context_in_any_order(model: fm.Model) -> None:
     before = last_logits(model)
     first, second = (fm.intervene(model, {(layer, 3): 2.0}) for layer in (0, 1))
