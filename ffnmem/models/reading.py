@@ -89,7 +89,6 @@ class Reader:
             raise HookError(f"{self.name}: positions cannot be told from an attention mask of shape {shape}")
         seen = None if mask is None else mask[:, : past + read.shape[1]].bool()
         self.here.current = self.reading(read.shape[0], read.shape[1], past, seen, read.device)
-        self.ran = True
 
     def reading(
         self, batch: int, columns: int, past: int, mask: Bool[Tensor, "batch seen"] | None, device: torch.device
@@ -113,4 +112,5 @@ class Reader:
         return Reading(positions, here.lengths)
 
     def end(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+        self.ran = self.ran or self.here.current is not None
         self.here.current = None

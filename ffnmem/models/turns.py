@@ -3,7 +3,8 @@
 A block (``fm.intervene``, ``edit.hooks``, ``edit.applied``) belongs to the context that opened it. What runs inside
 that context sees the change: nested calls, ``asyncio.to_thread``, ``contextvars.copy_context().run`` in another thread.
 Every other thread or context is refused by name, and a block does not begin while another thread is in the middle of
-something. Nothing here waits, so nothing can deadlock.
+something. One that is left while another context is inside a block within it ends with that one. Nothing here waits, so
+nothing can deadlock.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ KEPT = "_ffnmem_turns"
 
 
 class Block:
-    """An open block. ``broken``: the block around it that was left before it, which nothing inside can see any more."""
+    """An open block, what undoes it, and the blocks around it that were left before it: they end when it does."""
 
     def __init__(self, words: str) -> None:
         self.words = words
-        self.broken = ""
+        self.undo = ExitStack()
+        self.left: list[Block] = []
 
 
 INSIDE: ContextVar[tuple[Block, ...]] = ContextVar("ffnmem_inside", default=())
@@ -50,6 +52,7 @@ class Turns:
         self.functions: dict[int, list[str]] = {}  # by thread, what of ours runs there
         self.passes: set[int] = set()  # threads in a pass of anybody's
         self.watched = False
+        self.undoing = Block("undoing")  # who is inside of this one leaves a block, and is held up by nothing
         self.disturbed: dict[int, str] = {}  # by thread, the block that was left in the middle of what runs there
 
     def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
@@ -61,14 +64,12 @@ class Turns:
         """Raise BusyError in every context but the one whose block is open."""
         if self.blocks:
             inside = INSIDE.get()
-            for block in self.blocks:
+            for block in self.blocks if self.undoing not in inside else ():
                 if block not in inside:
                     raise BusyError(
                         f"the model is changed by {block.words} in another thread or context: wait until that block is "
                         "left, run this inside it by contextvars.copy_context().run, or load a model of its own"
                     )
-                if block.broken:
-                    raise BusyError(f"{block.words} was begun inside {block.broken}, which is over: leave its block")
 
     @contextmanager
     def reading(self, what: str) -> Iterator[None]:
@@ -83,11 +84,11 @@ class Turns:
         try:
             yield
         except Exception as error:
-            if me in self.disturbed:  # an error that nobody could make sense of
+            if me in self.disturbed and self.undoing not in INSIDE.get():  # an error that nobody could make sense of
                 raise disturbed(what, self.disturbed[me]) from error
             raise
         else:
-            if me in self.disturbed:
+            if me in self.disturbed and self.undoing not in INSIDE.get():
                 raise disturbed(what, self.disturbed[me])
         finally:
             with self.lock:
@@ -130,21 +131,16 @@ class Turns:
 
         Raises: BusyError: another context is inside a block, or another thread in the middle of a pass or a function.
         """
-        block, undo = Block(words), ExitStack()
+        block = Block(words)
         try:
             self.take(block)
             for module in modules:
-                undo.callback(module.register_forward_pre_hook(self.guard).remove)
-                undo.callback(module.register_forward_hook(self.guard).remove)
-            yield undo
+                block.undo.callback(module.register_forward_pre_hook(self.guard).remove)
+                block.undo.callback(module.register_forward_hook(self.guard).remove)
+            yield block.undo
         finally:
-            # Whoever leaves the block, such as the garbage collector in another thread, may put things back.
-            token = INSIDE.set((*INSIDE.get(), *self.blocks))
-            try:
-                undo.close()
-            finally:
-                INSIDE.reset(token)
-                self.release(block)
+            if not self.handed_on(block):
+                self.end(block)
 
     def take(self, block: Block) -> None:
         with self.lock:
@@ -160,14 +156,34 @@ class Turns:
             self.blocks = (*self.blocks, block)
             INSIDE.set((*INSIDE.get(), block))
 
+    def handed_on(self, block: Block) -> bool:
+        """Whether somebody else is inside a block that began inside this one, which then ends with that one."""
+        with self.lock:
+            inside = INSIDE.get()
+            inner = self.blocks[self.blocks.index(block) + 1 :] if block in self.blocks else ()
+            others = [other for other in inner if other not in inside]
+            if others:
+                others[0].left.append(block)
+                INSIDE.set(tuple(other for other in inside if other is not block))
+        return bool(others)
+
+    def end(self, block: Block) -> None:
+        """Undo a block, and those that were left before it."""
+        # Whoever leaves it, such as the garbage collector in another thread, must put things back.
+        token = INSIDE.set((*INSIDE.get(), self.undoing))
+        try:
+            block.undo.close()
+        finally:
+            INSIDE.reset(token)
+            self.release(block)
+            for outer in block.left:
+                self.end(outer)
+
     def release(self, block: Block) -> None:
         """End a block in whatever context; nothing happens where it did not begin."""
         with self.lock:
             if block in self.blocks:
-                me, inside = threading.get_ident(), INSIDE.get()
-                for inner in self.blocks[self.blocks.index(block) + 1 :]:
-                    if inner not in inside:
-                        inner.broken = block.words
+                me = threading.get_ident()
                 for thread in {*self.functions, *self.passes} - {me}:
                     self.disturbed[thread] = block.words
                 self.blocks = tuple(other for other in self.blocks if other is not block)

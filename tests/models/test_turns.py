@@ -291,18 +291,39 @@ def test_a_block_left_in_the_middle_is_named(model: fm.Model, block: Block, run:
     assert torch.equal(elsewhere(calls[run]), before)
 
 
-def test_an_inner_block_does_not_outlive_the_outer_one(model: fm.Model, block: Block) -> None:
-    """Its owner began on top of a change that is gone."""
+def test_a_block_left_too_early_ends_with_the_one_inside_it(model: fm.Model, block: Block) -> None:
+    """Else the inner one's owner would lose half of what it sees, or put back an edit that is gone."""
+    before = last_logits(model)
     with block(model):
         context = contextvars.copy_context()
         inner = fm.intervene(model, {(1, 9): 1.0})
         elsewhere(lambda: context.run(inner.__enter__))
+        both = elsewhere(lambda: context.run(last_logits, model))
         with pytest.raises(BusyError):
             fm.capture(model, PROMPT)  # the outer one's context is not inside the inner one
-    with refuses(BusyError, RuntimeError, "1.9 = 1", "is over"):
-        elsewhere(lambda: context.run(fm.capture, model, PROMPT))
+    with pytest.raises(BusyError):
+        fm.capture(model, PROMPT)
+    assert torch.equal(elsewhere(lambda: context.run(last_logits, model)), both)
     elsewhere(lambda: context.run(inner.__exit__, None, None, None))
-    fm.capture(model, PROMPT)
+    assert torch.equal(last_logits(model), before)
+    assert len(model.edits) == 0
+
+
+@pytest.mark.parametrize("inside", ["applied", "hooks"])
+def test_an_edit_is_out_again_whatever_was_left_around_it(model: fm.Model, inside: str) -> None:
+    """What puts the values back would be refused itself, and the model stay edited."""
+    before = last_logits(model)
+    edit = made(model, (0,), seed=3)
+
+    def run() -> None:
+        with edit.applied(model) if inside == "applied" else edit.hooks(model):
+            fm.capture(model, PROMPT)
+
+    with fm.intervene(model, {(1, 9): 1.0}):
+        reading = Halfway(model.layout.blocks[1].attention, run)
+    reading.finish()
+    assert len(model.edits) == 0
+    assert torch.equal(last_logits(model), before)
 
 
 def test_blocks_of_one_context_in_any_order(model: fm.Model) -> None:
