@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..arguments import public
-from ..errors import FileError
+from ..errors import FileError, InputTypeError, quoted
 from ..files import user_path, write_whole
 from .chunked import ChunkedWriter
 from .packed import COUNTS, DOCUMENTS, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
@@ -62,6 +62,8 @@ def pack(
             another tokenizer. InputError: a source of another kind.
     """
     corpus = source if isinstance(source, Corpus | Packed) else open_corpus(source)
+    if not hasattr(model, "tokenizer") and not hasattr(model, "save_vocabulary"):
+        raise InputTypeError(f"pack: model must be a Model (from fm.load) or a tokenizer, not {quoted(model)}")
     identity = tokenizer_hash(model)
     if isinstance(corpus, Packed):
         return open_packed(corpus.folder, identity)
