@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..arguments import public
-from ..errors import FileError
+from ..errors import FileError, InputTypeError, quoted
 from ..files import workspace, writing
 from ..folders import claimed
 from .chunked import ChunkedWriter
@@ -64,6 +64,8 @@ def pack(
             else, a packed source of another tokenizer. InputError: a source of another kind.
     """
     corpus = source if isinstance(source, Corpus | Packed) else open_corpus(source)
+    if not hasattr(model, "tokenizer") and not hasattr(model, "save_vocabulary"):
+        raise InputTypeError(f"pack: model must be a Model (from fm.load) or a tokenizer, not {quoted(model)}")
     identity = tokenizer_hash(model)
     if isinstance(corpus, Packed):
         return open_packed(corpus.folder, identity)

@@ -20,7 +20,7 @@ from ..models.turns import in_turn
 from ..targets import warn_of_trailing_space, word_ids
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
-from .saving import kept_noise
+from .saving import kept, kept_noise
 from .settings import GIVEN, KINDS, OWN, SAMPLES, Settings, check_kinds, check_noise, check_window, of_all
 from .trace import Trace
 from .traces import Traces

@@ -163,7 +163,7 @@ def usable(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not value.startswith(("/dev", "~"))
 
 
-@hostile(examples=150, call=calls())
+@hostile(examples=80, call=calls())
 def test_any_argument_of_any_function(call: tuple[str, dict[str, Any]]) -> None:
     name, given = call
     with contextlib.chdir(place()):  # where reports are written that are told no place
