@@ -123,7 +123,7 @@ def shown(output: nbformat.NotebookNode, figure: Path) -> str:
     if "text/html" in data:
         return f'<div class="output">\n{data["text/html"].strip()}\n</div>'
     text = output.get("text") or data.get("text/plain", "")
-    return f"```{{.text .output}}\n{text.rstrip()}\n```"
+    return f"```text\n{text.rstrip()}\n```"
 
 
 def public_names() -> Iterator[tuple[str, str]]:
@@ -176,7 +176,8 @@ def stage() -> None:
                 with_links(tutorial(ROOT / source, target.parent), source, pages | figures(target)), "utf-8"
             )
         elif source.endswith(".md"):
-            target.write_text(with_links((ROOT / source).read_text("utf-8"), source, pages), "utf-8")
+            top = "---\nhide: [navigation]\n---\n" if page == "index.md" else ""  # the first page of its own section
+            target.write_text(top + with_links((ROOT / source).read_text("utf-8"), source, pages), "utf-8")
         else:
             shutil.copyfile(ROOT / source, target)
     (STAGE / "api").mkdir(exist_ok=True)
@@ -195,7 +196,8 @@ def main() -> int:
     except ManualError as error:
         print(error)
         return 1
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "docs")}
+    # The theme's note that it is maintained until May 2027; mkdocs.yml is what its successor, Zensical, reads too.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "docs"), "NO_MKDOCS_2_WARNING": "1"}
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
     return subprocess.run(build, env=environment, check=False).returncode
 

@@ -13,6 +13,7 @@ from markdown.inlinepatterns import InlineProcessor
 
 BLOCK = r"\$\$(.+?)\$\$"
 INLINE = r"(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?![\w$])"
+BAR = re.compile(r"<mo[^>]*>(&#x0007C;|&#x02225;|&#x02016;|\||∥|‖)</mo>")
 BEFORE_ESCAPES = 185  # and after code, at 190
 
 
@@ -23,7 +24,11 @@ class Formula(InlineProcessor):
         self.display = display
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[Element | str, int, int]:  # type: ignore[override]
-        return self.md.htmlStash.store(convert(m[1].strip(), display=self.display)), m.start(0), m.end(0)
+        # Bars are fences here and not relations, which would stand apart from what they enclose.
+        formula = BAR.sub(
+            r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', convert(m[1].strip(), display=self.display)
+        )
+        return self.md.htmlStash.store(formula), m.start(0), m.end(0)
 
 
 class Formulas(Extension):
