@@ -198,7 +198,7 @@ def main() -> int:
         return 1
     # The theme's note that it is maintained until May 2027; mkdocs.yml is what its successor, Zensical, reads too.
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "docs"), "NO_MKDOCS_2_WARNING": "1"}
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
     return subprocess.run(build, env=environment, check=False).returncode
 
 
