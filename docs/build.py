@@ -130,19 +130,13 @@ def public_names() -> Iterator[tuple[str, str]]:
     """The page and the path of every public name: those of the package, then those that its rooms list in __all__."""
     package = griffe.load("ffnmem", search_paths=[str(ROOT)], resolve_aliases=True, resolve_implicit=True)
     seen = set()
-    for name in package.exports or ():
-        if name == "__version__":
-            continue
-        home = package[name].target_path if package[name].is_alias else package[name].path
-        seen.add(home)
-        yield page_of(home), f"ffnmem.{name}"
-    for room in package.modules.values():
-        for name in room.exports or ():
-            member = room[name]
+    for holder in (package, *package.modules.values()):
+        for name in holder.exports or ():
+            member = holder[str(name)]
             home = member.final_target.path if member.is_alias else member.path
-            if home not in seen:
+            if home not in seen and name != "__version__":
                 seen.add(home)
-                yield page_of(home), f"{room.path}.{name}"
+                yield page_of(home), f"{holder.path}.{name}"
 
 
 def page_of(home: str) -> str:
