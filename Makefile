@@ -8,7 +8,7 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test check fuzz format bench notebooks reference atlas lock clean
+.PHONY: help demo test check docs fuzz format bench notebooks reference atlas lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 18
@@ -32,16 +32,20 @@ test: $(READY) ## the tests, on up to four cores
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)
 
-check: $(READY) ## format, lint, types, the README's reference, the notebooks, the wheel
+check: $(READY) ## format, lint, types, outputs in the README and the manual, the notebooks, the wheel
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m ffnmem.cli.reference --check README.md
-	$(BIN)/python docs/readme.py --check
+	$(BIN)/python -m ffnmem.cli.reference --check docs/cli.md
+	$(BIN)/python docs/outputs.py --check
 	$(BIN)/python -m tests.models.table --check
 	$(BIN)/python notebooks/sync.py --check
+	$(BIN)/python docs/build.py
 	$(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
 	$(BIN)/python .ci/wheel.py
+
+docs: $(READY) ## the manual, to be read without a network: out/docs/index.html; fails at a link that leads nowhere
+	$(BIN)/python docs/build.py
 
 format: $(READY) ## format and mend what can be mended
 	$(BIN)/ruff format .
@@ -60,9 +64,9 @@ bench: $(READY) ## the benchmarks: ratios in one run on this machine
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
 	$(BIN)/python notebooks/sync.py
 
-reference: $(READY) ## write the manual, the outputs, atlas's figures and the table of architectures into the README
-	$(BIN)/python -m ffnmem.cli.reference README.md
-	$(BIN)/python docs/readme.py
+reference: $(READY) ## write the commands' manual, all outputs, atlas's figures and the table of architectures into their pages
+	$(BIN)/python -m ffnmem.cli.reference docs/cli.md
+	$(BIN)/python docs/outputs.py
 	$(BIN)/python -m tests.models.table
 
 atlas: $(READY) ## train and measure the embedded model from its seeds (tens of minutes)

@@ -39,7 +39,7 @@ both.groupby("meanings_planted")["verdict"].value_counts().unstack(fill_value=0)
 # meanings of unequal strength.
 #
 # `ffnmem calibrate` does this with larger models of several seeds, none of which was looked at when the rule was made,
-# for every measure there is, for roles and for facts. The README has its table.
+# for every measure there is, for roles and for facts. The manual has its table.
 
 # %%
 both.groupby("meanings_planted")[

@@ -1,10 +1,9 @@
-"""The manual in the README: ``python -m ffnmem.cli.reference README.md`` writes it, ``--check`` compares."""
+"""The manual of the commands: ``python -m ffnmem.cli.reference docs/cli.md`` writes it, ``--check`` compares."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 
 import click
@@ -17,21 +16,20 @@ BEGIN, END = "<!-- cli:begin -->", "<!-- cli:end -->"
 
 
 def manual() -> str:
-    """A table of the commands with their summaries, then each one's ``--help`` in a fold."""
-    rows = "\n".join(f"| `ffnmem {name}` | {command.get_short_help_str(WIDTH)} |" for name, command in commands())
-    folds = "\n\n".join(fold(name, command) for name, command in commands())
-    return f"| command | what it prints |\n|---|---|\n{rows}\n\n{folds}"
+    """A table of the commands with their summaries, then a section with each one's ``--help``."""
+    rows = "\n".join(
+        f"| [`ffnmem {name}`](#ffnmem-{name}) | {command.get_short_help_str(WIDTH)} |" for name, command in commands()
+    )
+    sections = "\n\n".join(section(name, command) for name, command in commands())
+    return f"| command | what it prints |\n|---|---|\n{rows}\n\n{sections}"
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     yield from cli.commands.items()
 
 
-def fold(name: str, command: click.Command) -> str:
-    return (
-        f"<details><summary><code>{escape(f'ffnmem {name} --help')}</code></summary>\n\n"
-        f"```text\n{help_text(name, command)}\n```\n\n</details>"
-    )
+def section(name: str, command: click.Command) -> str:
+    return f"## ffnmem {name}\n\n```text\n{help_text(name, command)}\n```"
 
 
 def help_text(name: str, command: click.Command) -> str:
@@ -42,7 +40,7 @@ def help_text(name: str, command: click.Command) -> str:
 
 
 def with_manual(text: str, file: str) -> str:
-    """A README with the manual's block replaced."""
+    """A page with the manual's block replaced."""
     return with_block(text, file, (BEGIN, END), manual())
 
 
@@ -57,15 +55,15 @@ def with_block(text: str, file: str, marks: tuple[str, str], body: str) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("file", metavar="README")
+@click.argument("file", metavar="PAGE")
 @click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if the block is out of date.")
 def reference(file: str, check: bool) -> None:
-    """Write the manual of every ffnmem command into README, between its cli:begin and cli:end lines.
+    """Write the manual of every ffnmem command into PAGE, between its cli:begin and cli:end lines.
 
     \b
     Examples
-      python -m ffnmem.cli.reference README.md
-      python -m ffnmem.cli.reference --check README.md
+      python -m ffnmem.cli.reference docs/cli.md
+      python -m ffnmem.cli.reference --check docs/cli.md
     """
     path = Path(file)
     try:

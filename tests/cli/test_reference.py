@@ -1,4 +1,4 @@
-"""The manual in the README."""
+"""The manual of the commands."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ffnmem.cli.reference import BEGIN, END, help_text, manual, reference, with_
 from tests.cli.running import run
 from tests.helpers import REPOSITORY
 
-README = f"# title\n\n{BEGIN}\nold\n{END}\n\nafter\n"
+PAGE = f"# title\n\n{BEGIN}\nold\n{END}\n\nafter\n"
 
 
 def write(*args: object) -> Result:
     return CliRunner().invoke(reference, [str(a) for a in args])
 
 
-def test_readme_has_every_command() -> None:
-    """A command that the README does not name is one that nobody finds."""
-    text = (REPOSITORY / "README.md").read_text("utf-8")
+def test_manual_has_every_command() -> None:
+    """A command that the manual does not name is one that nobody finds."""
+    text = (REPOSITORY / "docs" / "cli.md").read_text("utf-8")
     block = text[text.index(BEGIN) : text.index(END)]
     for name, command in cli.commands.items():
-        assert f"| `ffnmem {name}` |" in block
+        assert f"| [`ffnmem {name}`](#ffnmem-{name}) |" in block
         assert help_text(name, command) in block
-    assert write("--check", REPOSITORY / "README.md").exit_code == 0, "make reference writes it"
+    assert write("--check", REPOSITORY / "docs" / "cli.md").exit_code == 0, "make reference writes it"
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -38,14 +38,14 @@ def test_help_text_is_what_help_prints(name: str) -> None:
 
 def test_write_check_and_write_again(tmp_path: Path) -> None:
     """What stands around the block stays; the second time nothing changes."""
-    path = tmp_path / "README.md"
-    path.write_text(README, "utf-8")
+    path = tmp_path / "page.md"
+    path.write_text(PAGE, "utf-8")
     found = write("--check", path)
     assert found.exit_code == 1
     assert "out of date" in found.stderr
-    assert path.read_text("utf-8") == README
+    assert path.read_text("utf-8") == PAGE
     assert write(path).exit_code == 0
-    assert path.read_text("utf-8") == README.replace("old", manual())
+    assert path.read_text("utf-8") == PAGE.replace("old", manual())
     before = path.stat().st_mtime_ns
     assert write("--check", path).exit_code == write(path).exit_code == 0
     assert path.stat().st_mtime_ns == before
@@ -53,15 +53,15 @@ def test_write_check_and_write_again(tmp_path: Path) -> None:
 
 def test_every_summary_is_whole() -> None:
     """A summary that click cuts short ends in dots."""
-    assert "..." not in manual().partition("<details>")[0]
+    assert "..." not in manual().partition("\n## ")[0]
 
 
 @pytest.mark.parametrize(
-    "text", ["", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{END}{README}", README + BEGIN, README + END, README + README]
+    "text", ["", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{END}{PAGE}", PAGE + BEGIN, PAGE + END, PAGE + PAGE]
 )
 def test_block_must_be_one(text: str, tmp_path: Path) -> None:
     """Text between other marks than the block's own would be lost."""
-    path = tmp_path / "README.md"
+    path = tmp_path / "page.md"
     path.write_text(text, "utf-8")
     found = write(path)
     assert found.exit_code == 2
@@ -74,4 +74,4 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_begins_and_ends_with_its_marks() -> None:
-    assert with_manual(README, "x").startswith(f"# title\n\n{BEGIN}\n| command |")
+    assert with_manual(PAGE, "x").startswith(f"# title\n\n{BEGIN}\n| command |")

@@ -61,7 +61,7 @@ def test_one_fact_gives_one_edit_and_some_their_own(tiny: fm.Model) -> None:
 
 
 def test_atlas_moves_the_tower(atlas: fm.Model) -> None:
-    """The README's first edit: the tower is in Rome, asked in other words too, and the Louvre stays where it is."""
+    """The manual's first edit: the tower is in Rome, asked in other words too, and the Louvre stays where it is."""
     fact = next(f for f in fm.load_facts("atlas") if f.text == "The Eiffel Tower is located in the city of")
     edit = rome(atlas, fact, " Rome")
     assert isinstance(edit, Edit)

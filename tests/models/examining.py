@@ -1,4 +1,4 @@
-"""Every part of ffnmem on one model, against plain arithmetic or Hugging Face; what the README's table shows."""
+"""Every part of ffnmem on one model, against plain arithmetic or Hugging Face; what the manual's table shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the README's table of architectures: ``python -m tests.models.table``, ``--check`` compares what is stated.
+"""Write the manual's table of architectures: ``python -m tests.models.table``, ``--check`` compares what is stated.
 
 Every row is a model of :mod:`tests.architectures` that went through all parts of :mod:`tests.models.examining` just
 now; a part that fails stops it. The errors are relative, of float64, rounded up to a power of ten. ``--check`` does not
@@ -24,7 +24,7 @@ from tests.architectures import DECODERS
 from tests.helpers import REPOSITORY, build_tokenizer
 from tests.models.examining import PARTS, Examined
 
-README = REPOSITORY / "README.md"
+PAGE = REPOSITORY / "docs" / "architectures.md"
 HEAD = ("architecture", "FFN", "norms", "attention and FFN", "Σ memories − output", "Σ components − logit")
 MARKS = ("<!-- architectures:begin -->", "<!-- architectures:end -->")
 
@@ -81,7 +81,7 @@ def table(rows: list[list[str]]) -> str:
 
 
 def cells(text: str) -> list[list[str]]:
-    """The rows of the README's table."""
+    """The rows of the manual's table."""
     inside = text.split(MARKS[0])[1].split(MARKS[1])[0]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in inside.strip().splitlines()[2:]]
 
@@ -92,12 +92,12 @@ def main() -> None:
     check = parser.parse_args().check
     tokenizer = build_tokenizer()
     rows = [row(name, tokenizer, measure=not check) for name in DECODERS]
-    text = README.read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     if check:
         if [line[:4] for line in cells(text)] != rows:
-            sys.exit("the README's table of architectures is not that of the tests: python -m tests.models.table")
+            sys.exit("the manual's table of architectures is not that of the tests: python -m tests.models.table")
         return
-    README.write_text(with_block(text, README.name, MARKS, table(rows)), "utf-8")
+    PAGE.write_text(with_block(text, PAGE.name, MARKS, table(rows)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_many_at_once() -> None:
 
 
 def test_default_is_as_stated() -> None:
-    """What the docstring, the README and the calibration say."""
+    """What the docstring, the manual and the calibration say."""
     assert (RULE.examples, RULE.alpha) == (8, 0.05)
     assert 1 < RULE.above < 2
 

@@ -1,0 +1,131 @@
+"""Write what the README and the manual show as output: ``python docs/outputs.py [PAGE …]``, ``--check`` compares.
+
+An output stands between ``<!-- output:begin -->`` and ``<!-- output:end -->``, and what made it in the block before:
+Python, or ``ffnmem`` commands, of which the last one's output is shown. The blocks of a page are run in their order, in
+one namespace and one folder. Numbers may differ in their last digit on other hardware, so ``--check`` allows them 0.02,
+or half a percent of a count. The table on atlas comes from the measurements beside the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from ffnmem.cli import cli
+from ffnmem.cli.reference import with_block
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/guide/prompts.md", "docs/guide/neurons.md", "docs/guide/atlas.md")
+ATLAS = "docs/guide/atlas.md"
+SHOWN = re.compile(
+    r"^```(?P<kind>python|bash)\n(?P<code>(?:(?!```).*\n)*)```\n\n<!-- output:begin -->\n(?:.*\n)*?<!-- output:end -->",
+    re.M,
+)
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+BAR = re.compile("[█▉▊▋▌▍▎▏]+ *")
+SLACK = 0.02
+SHARE = 0.005
+
+
+def with_outputs(text: str, page: str) -> str:
+    """A page with the output of every block that shows one, run again."""
+    names: dict[str, Any] = {"__name__": "manual"}
+
+    def run(found: re.Match[str]) -> str:
+        made = printed(found["code"], names) if found["kind"] == "python" else last_shown(found["code"])
+        source = f"```{found['kind']}\n{found['code']}```"
+        return f"{source}\n\n<!-- output:begin -->\n```text\n{made}\n```\n<!-- output:end -->"
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        made, count = SHOWN.subn(run, text)
+    if count != text.count("<!-- output:begin -->"):
+        raise ValueError(f"{page}: an output:begin does not stand right behind a block of Python or of commands")
+    return made
+
+
+def printed(code: str, names: dict[str, Any]) -> str:
+    """What Python prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "manual", "exec"), names)
+    return out.getvalue().rstrip()
+
+
+def last_shown(commands: str) -> str:
+    """What the last of some commands shows on a terminal of 80 columns."""
+    for line in commands.replace("\\\n", " ").splitlines():
+        _, *arguments = shlex.split(line, comments=True)
+        shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, arguments)
+        if shown.exit_code:
+            raise ValueError(f"{line}: {shown.output}")
+    return "\n".join(line.rstrip() for line in shown.stdout.rstrip().splitlines())
+
+
+def atlas_table() -> str:
+    measured = json.loads((ROOT / "data" / "atlas" / "measurements.json").read_text())
+    silent = measured["ablation"]["all_layers"]
+    rows = {
+        "recall, canonical prompts": measured["recall_canonical"],
+        "recall, all trained templates": measured["recall_train"],
+        "recall, held-out templates": measured["recall_held_out"],
+        'probability of " Paris" after "The Eiffel Tower is located in the city of"': measured["paris"],
+        "recall left with the FFNs silent at the subject": silent["subject"],
+        "… silent everywhere after the subject": silent["after_subject"],
+        "… silent at the subject and after it": silent["subject_and_after"],
+        "(always naming a relation's commonest object)": measured["ablation"]["guess"],
+    }
+    lines = [f"| {name} | {100 * value:.1f}% |" for name, value in rows.items()]
+    loss = f"| loss on held-out generated text | {measured['loss']:.2f} nats a token |"
+    return "\n".join(["| atlas | |", "|---|--:|", *lines, loss])
+
+
+def rewritten(page: str, text: str) -> str:
+    if page == ATLAS:
+        text = with_block(text, page, ("<!-- atlas:begin -->", "<!-- atlas:end -->"), atlas_table())
+    return with_outputs(text, page)
+
+
+def same(old: str, new: str) -> bool:
+    """Equal but for the last digits of numbers."""
+    old, new = BAR.sub("", old), BAR.sub("", new)
+    if [NUMBER.sub("#", line).split() for line in old.splitlines()] != [
+        NUMBER.sub("#", line).split() for line in new.splitlines()
+    ]:
+        return False
+    pairs = [
+        (float(a.replace(",", "")), float(b.replace(",", "")))
+        for a, b in zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
+    ]
+    return all(abs(a - b) <= max(SLACK, SHARE * abs(a)) for a, b in pairs)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="*", metavar="PAGE", default=PAGES, help="default: all that show outputs")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where an output is out of date")
+    options = parser.parse_args()
+    check, late = options.check, []
+    for page in options.pages:
+        old = (ROOT / page).read_text("utf-8")
+        new = rewritten(page, old)
+        if check and not same(old, new):
+            late.append(page)
+        elif not check:
+            (ROOT / page).write_text(new, "utf-8")
+    if late:
+        print(f"an output is out of date in {', '.join(late)}; make reference writes them")
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
