@@ -68,7 +68,7 @@ def test_broken_files(tmp_path: Path, content: bytes, named: list[str]) -> None:
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    with refuses(FileError, OSError, "facts file", "cannot be read"):
+    with refuses(FileError, OSError, "facts file", "is a folder"):
         read_records(tmp_path, "facts file")
 
 

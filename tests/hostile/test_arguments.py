@@ -212,6 +212,10 @@ QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "interve
 """Commands that are run with what is right besides one junk value; the others get junk for their model too."""
 
 
+LONG = ("calibrate", "dying-relu", "plant")
+"""Commands that need no model and take minutes when nothing is wrong: one of their numbers always is."""
+
+
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     name = draw(st.sampled_from(sorted(cli.commands)))
@@ -232,6 +236,9 @@ def command_lines(draw: st.DrawFn) -> list[str]:
             arguments.append(parameter.opts[-1])
             if not parameter.is_flag and not parameter.count:
                 arguments.append(draw(st.sampled_from(JUNK)))
+    if name in LONG:
+        counted = [p for p in command.params if isinstance(p, click.Option) and "integer" in p.type.name]
+        arguments += [draw(st.sampled_from(counted)).opts[-1], draw(st.sampled_from(["x", "-1", "", "1e9", "nan"]))]
     return arguments
 
 
