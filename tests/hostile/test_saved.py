@@ -21,11 +21,12 @@ from ffnmem.corpus.packed import manifest_text
 from ffnmem.editing.edit import Edit
 from ffnmem.editing.moments import SecondMoment
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.saving import Folder
+from ffnmem.evaluation.saving import kept as kept_cases
 from ffnmem.planted.planted import load_planted
-from ffnmem.studies.writing import written_study
+from ffnmem.studies.writing import FOLDER
 from ffnmem.tracing import trace_fact
 from ffnmem.tracing.saving import TraceFolder, kept_noise
+from ffnmem.tracing.saving import kept as kept_traces
 from ffnmem.tracing.settings import Settings
 from ffnmem.vocabulary.storing import read_projection
 from tests.corpus.packs import packed
@@ -64,7 +65,7 @@ def edit(folder: Path) -> Any:
     return found.digest, found.to_dict(), found.numbers.to_csv(), [c.delta().tolist() for c in found.changes]
 
 
-SETTINGS = Settings(("state", "ffn"), 1, 0.5, 2, 0, True)
+SETTINGS = Settings(("state", "ffn"), 1, 0.5, "given", 2, 0, True)
 FACTS = [
     fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel"),
     fm.Fact("Eiffel Tower", "city", "The {} is in", "Paris", id="other"),
@@ -74,7 +75,8 @@ FACTS = [
 
 def traces(folder: Path) -> Any:
     noise = kept_noise(folder)
-    there = TraceFolder(folder, tiny(), SETTINGS)
+    with kept_traces(folder, tiny(), SETTINGS) as there:
+        assert there is not None
     return noise, [getattr(found, "to_dict", lambda found=found: found)() for found in map(there.read, FACTS)]
 
 
@@ -89,7 +91,9 @@ def scores(folder: Path) -> Any:
 def evaluation(folder: Path) -> Any:
     cases = made_scores(tiny()).cases
     about = list(zip(cases["editor"], cases["id"], strict=True))
-    found = Folder(folder, RUN).read(0, about)
+    with kept_cases(folder, RUN) as there:
+        assert there is not None
+        found = there.read(0, about)
     return None if found is None else found.to_csv()
 
 
@@ -117,19 +121,20 @@ def saved(kind: str) -> Saved:
         made_edit(tiny(), layers=(0, 1)).save(folder / "e.safetensors")
         return Saved(folder, edit)
     if kind == "traces":
-        there = TraceFolder(folder, tiny(), SETTINGS)
-        for fact in FACTS[:2]:
-            there.write(
-                fact,
-                trace_fact(tiny(), fact.text, fact.subject, kinds=("state", "ffn"), samples=2, noise=0.5, window=1),
-            )
-        there.write(FACTS[2], "not known")
+        options: dict[str, Any] = {"kinds": ("state", "ffn"), "samples": 2, "noise": 0.5, "window": 1}
+        with kept_traces(folder, tiny(), SETTINGS) as there:
+            assert there is not None
+            for fact in FACTS[:2]:
+                there.write(fact, trace_fact(tiny(), fact.text, fact.subject, **options))
+            there.write(FACTS[2], "not known")
         return Saved(folder, traces)
     if kind == "scores":
         made_scores(tiny()).save(folder)
         return Saved(folder, scores)
     if kind == "evaluation":
-        Folder(folder, RUN).write(0, made_scores(tiny()).cases)
+        with kept_cases(folder, RUN) as cases:
+            assert cases is not None
+            cases.write(0, made_scores(tiny()).cases)
         return Saved(folder, evaluation)
     if kind == "corpus":
         packed([5, 0, 12, 3, 9], folder)
@@ -185,7 +190,7 @@ def test_fields_whose_checksum_was_mended(kind: str, which: float, place: float,
 @hostile(examples=6, swap=st.permutations(range(3)))
 def test_traces_that_changed_places(swap: list[int]) -> None:
     """A fact's trace in another fact's file is refused, not shown as that fact's."""
-    there = TraceFolder(saved("traces").folder, tiny(), SETTINGS)
+    there = TraceFolder(saved("traces").folder, {})
     paths = [there.path(fact) for fact in FACTS]
     names = [str(path.relative_to(there.folder)) for path in paths]
     data = {name: paths[at].read_bytes() for name, at in zip(names, swap, strict=True)}
@@ -203,6 +208,6 @@ def test_any_study_and_any_planted_model(data: bytes) -> None:
     folder.mkdir()
     for name in ("study.json", "planted.json"):
         (folder / name).write_bytes(data)
-    answered("study", lambda: written_study(folder))
+    answered("study", lambda: FOLDER.said(folder))
     answered("planted", lambda: load_planted(folder))
     shutil.rmtree(folder)
