@@ -185,7 +185,7 @@ def new_room(target: Path) -> tuple[Path, Any]:
         lock = FileLock(room / LOCK, timeout=0)
         try:
             lock.acquire()
-        except (Timeout, FileNotFoundError):  # taken for abandoned before it was locked, by another process
+        except (Timeout, FileNotFoundError, FileExistsError):  # taken for abandoned before it was locked, by another
             continue
         if (room / LOCK).exists():
             return room, lock
