@@ -117,5 +117,5 @@ def test_scores_are_saved_only_where_scores_are(scores: Scores, tmp_path: Path) 
         with refuses(FileError, OSError, "other things", name):
             scores.save(other)
         assert [(path.name, path.read_text()) for path in other.iterdir()] == [(name, text)]
-    with refuses(FileError, OSError, "empty name"):
+    with refuses(FileError, OSError, "is no path"):
         scores.save("")

@@ -237,7 +237,7 @@ def test_that_special_tokens_are_part_of_a_scan(
     import copy
 
     other = copy.deepcopy(tokenizer)
-    other.add_special_tokens({"additional_special_tokens": [" Paris"]})
+    other.add_special_tokens({"additional_special_tokens": ["ĠParis"]})
     model = fm.load(tiny_hf, tokenizer=other)
     with refuses(FileError, OSError, "another"):
         fm.scan(model, corpus, store.folder, **SMALL)
