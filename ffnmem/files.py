@@ -114,6 +114,14 @@ def check_new_folder(folder: str | Path) -> Path:
     return path
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder if it is missing; raises FileError."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
+
+
 # -- what appears whole ----------------------------------------------------------------------------------------------
 
 

@@ -90,7 +90,7 @@ def test_another_run(tmp_path: Path) -> None:
     """Results of two settings in one table."""
     opened(tmp_path / "run", RUN)
     opened(tmp_path / "run", {**RUN, "model": "the same under another name"})
-    with refuses(FileError, OSError, "contexts", '["{}"]', "another folder"):
+    with refuses(FileError, OSError, "contexts", "['{}']", "another folder"):
         opened(tmp_path / "run", {**RUN, "contexts": ["{}", "So {}"]})
     with refuses(FileError, OSError, "fingerprint"):
         opened(tmp_path / "run", {**RUN, "fingerprint": "def"})
