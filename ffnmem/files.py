@@ -114,6 +114,14 @@ def check_new_folder(folder: str | Path) -> Path:
     return path
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder if it is missing; raises FileError."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
+
+
 # -- what appears whole ----------------------------------------------------------------------------------------------
 
 
@@ -185,7 +193,7 @@ def new_room(target: Path) -> tuple[Path, Any]:
         lock = FileLock(room / LOCK, timeout=0)
         try:
             lock.acquire()
-        except (Timeout, FileNotFoundError):  # taken for abandoned before it was locked, by another process
+        except (Timeout, FileNotFoundError, FileExistsError):  # taken for abandoned before it was locked, by another
             continue
         if (room / LOCK).exists():
             return room, lock

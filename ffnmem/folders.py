@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from ._version import __version__
 from .checked_files import with_checksum
-from .errors import FfnmemError, FileError, listed
+from .errors import FfnmemError, FileError, listed, quoted
 from .files import clear_rooms, is_room, user_path, write_whole
 
 LOCK = ".lock"  # in folders that one process at a time may write to
@@ -71,7 +71,7 @@ class Kind:
         schema = said.get("schema", 0 if old else None)
         if not isinstance(schema, int) or schema > self.schema:
             raise FileError(
-                f"{folder} has schema {schema!r:.80}; this version of ffnmem reads up to {self.schema}: name a new "
+                f"{folder} has schema {quoted(schema)}; this version of ffnmem reads up to {self.schema}: name a new "
                 "folder, or install a newer one"
             )
 

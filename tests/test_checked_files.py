@@ -56,7 +56,7 @@ def test_only_ordinary_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("abc")
     assert check_regular(tmp_path / "text") == 3
     assert file_hash(tmp_path / "text").startswith("ba7816bf")
-    for name, named in (("pipe", "no ordinary"), ("zero", "no ordinary"), ("none", "missing"), (".", "folder")):
+    for name, named in (("pipe", "no ordinary"), ("zero", "no ordinary"), ("none", "No such file"), (".", "folder")):
         for read in (check_regular, file_hash, read_json, open_parquet):
             with refuses(FileError, OSError, str(tmp_path / name), named):
                 read(tmp_path / name)

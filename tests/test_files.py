@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from ffnmem.errors import FileError, InputError, InputTypeError
 from ffnmem.files import (
@@ -95,6 +96,21 @@ def test_a_block_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
         temporary.write_text("newer")
     assert path.read_text() == "newer"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_temporary_folder_that_was_cleared_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer of the same file may take a temporary folder for abandoned in the moment before it is locked."""
+    acquire, left = FileLock.acquire, [FileExistsError("made by another"), FileNotFoundError("gone")]
+
+    def disturbed(lock: Any, *options: Any, **more: Any) -> Any:
+        if left:
+            raise left.pop()
+        return acquire(lock, *options, **more)
+
+    monkeypatch.setattr(FileLock, "acquire", disturbed)
+    write_whole(tmp_path / "file", "whole")
+    assert (tmp_path / "file").read_text() == "whole"
+    assert not left
 
 
 def test_a_new_folder_is_checked_before_work(tmp_path: Path) -> None:

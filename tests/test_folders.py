@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ffnmem.checked_files import with_checksum
 from ffnmem.errors import FileError
 from ffnmem.folders import Kind, claimed, locked, making, remove_files
 from tests.helpers import refuses
@@ -23,7 +24,8 @@ def test_a_new_folder_is_marked_first(tmp_path: Path) -> None:
     with claimed(folder, NOTES):
         assert (folder / "page").read_text() == "x"
     with claimed(tmp_path / "run", NOTES, {"of": "Monday"}) as other:
-        assert json.loads((other / "notes.json").read_text()) == {"kind": "ffnmem notes", "schema": 2, "of": "Monday"}
+        marked = {"kind": "ffnmem notes", "schema": 2, "of": "Monday"}
+        assert json.loads((other / "notes.json").read_text()) == with_checksum(marked)
         assert NOTES.is_finished(other)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import FileError, InputError, MissingExtraError, quoted
+from ..foreign import first_line
 from .problems import Document, Problems
 from .readers import from_records
 
@@ -109,7 +110,3 @@ def network_errors() -> tuple[type[Exception], ...]:
         if library in sys.modules:
             found.append(getattr(sys.modules[library], error))
     return tuple(found)
-
-
-def first_line(error: Exception) -> str:
-    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)

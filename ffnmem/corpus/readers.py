@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import FfnmemError, FileError, InputError, listed, quoted
 from ..files import check_ordinary
+from ..foreign import first_line
 from .problems import Document, Problems, clean, decoded
 from .streams import BLOCK, COMPRESSIONS, LONGEST, lines, opened, without_end
 
@@ -212,7 +213,7 @@ def read_parquet(file: CorpusFile, problems: Problems) -> Iterator[Document]:
         except FfnmemError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise FileError(f"{file.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+            raise FileError(f"{file.path} cannot be read as Parquet: {first_line(error)}") from None
 
 
 def column_values(column: Any) -> list[Any]:

@@ -59,7 +59,8 @@ FORM = Form(
             "under": items(word),
             "parts": items(word, least=1),
             "checksums": table(text(r"\d{1,9}\.(left|right)", "a layer and the name of a factor"), anything),
-        }
+        },
+        {"warnings": items(text())},  # of which earlier files have none
     ),
     "edit: edit.save and ffnmem edit -o write one",
 )
@@ -131,7 +132,7 @@ def load_edit(path: str | Path) -> Edit:
             provenance=Provenance(**provenance, settings=settings_of(header["provenance"])),
             under=tuple(header["under"]),
             parts=tuple(header["parts"]),
-            warnings=tuple(str(line) for line in header.get("warnings", ())),  # earlier files have none
+            warnings=tuple(header.get("warnings", ())),
         )
     except FfnmemError as error:
         raise FileError(f"{path} is no edit that can be read: {error}") from None

@@ -26,8 +26,8 @@ from ..checked_files import (
     sealable,
     with_checksum,
 )
-from ..errors import FileError, listed
-from ..files import replacing, user_folder, user_path, write_whole
+from ..errors import FileError, listed, quoted
+from ..files import make_folder, replacing, user_folder, user_path, write_whole
 from ..folders import UNFINISHED, Kind, claimed
 from ..provenance import Provenance
 from ..schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
@@ -149,7 +149,7 @@ class Folder:
         for name, value in self.made_by.items():
             old = there.get(name)
             if name != "model" and old != value:  # a model's name is how it was asked for, not what it is
-                what = f"{name} {short(old)}, not {short(value)}"
+                what = f"{name} {quoted(old)}, not {quoted(value)}"
                 raise FileError(f"{self.folder} holds an evaluation with {what}: name another folder")
 
     def path(self, number: int) -> Path:
@@ -174,19 +174,6 @@ class Folder:
     def run(self) -> str:
         """What tells the cases of this run from those of another: all that they depend on."""
         return digest_of({name: value for name, value in self.made_by.items() if name != "model"})
-
-
-def short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder if it is missing; raises FileError."""
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
 
 
 def write_table(frame: pd.DataFrame, path: Path, run: str = "") -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import FileError, InputError, quoted
 from ..files import check_ordinary
+from ..foreign import first_line
 
 PARQUET = b"PAR1"
 
@@ -86,7 +87,7 @@ def read_parquet(path: Path, source: str) -> list[Record]:
         with pq.ParquetFile(path) as file:
             values = file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:  # a broken text is a ValueError
-        raise FileError(f"{source} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+        raise FileError(f"{source} cannot be read as Parquet: {first_line(error)}") from None
     return numbered(values, source)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
         raise UnsupportedModelError(f"{name} holds a PEFT adapter: merge it into the weights first")
     check_report(report, name)
     check_buffers(empty, name)
+    check_names(stored_names(name, path), empty.base_model_prefix, name)
     model, report = from_files(name, path, config, local, dtype)
     check_report(report, name)  # whatever became of the files in between
     return model
@@ -62,6 +63,38 @@ def from_files(
             ignore_mismatched_sizes=True,  # which are in the report, and refused by us
             **options,
         )
+
+
+def stored_names(name: str, path: str) -> list[str]:
+    """The names of all tensors in the files that Hugging Face loaded; those of several shards one after the other."""
+    from safetensors import safe_open
+    from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+    from transformers.utils.hub import get_checkpoint_shard_files
+
+    found: list[str] = []
+    with quiet(), foreign(ModelError, f"{name} could not be read"):
+        # What is on the hub was fetched when it was loaded.
+        files = [
+            cached_file(path, SAFE_WEIGHTS_NAME, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        ]
+        if files == [None]:
+            index = cached_file(path, SAFE_WEIGHTS_INDEX_NAME, local_files_only=True)
+            files, _ = get_checkpoint_shard_files(path, index, local_files_only=True)
+        for file in files:
+            with safe_open(file, framework="pt") as tensors:
+                found += tensors.keys()
+    return found
+
+
+def check_names(stored: Iterable[str], prefix: str, name: str) -> None:
+    """Raise ModelError where a weight is stored twice, in two shards or with and without the prefix of the base model:
+    Hugging Face takes one of them without a word."""
+    seen: dict[str, str] = {}
+    for key in stored:
+        weight = key.removeprefix(f"{prefix}.")
+        if weight in seen and not MASKS.search(key):
+            raise ModelError(f"{name}: its files hold the same weight twice, as {seen[weight]} and as {key}")
+        seen[weight] = key
 
 
 def check_report(report: Mapping[str, Any], name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..corpus import Sequences
 from ..errors import FileError, OutOfRangeError
+from ..foreign import foreign
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,9 @@ class Contexts:
     def read(path: Path, sequences: Sequences) -> Contexts:
         from tokenizers import Tokenizer
 
-        try:
-            return Contexts(Tokenizer.from_file(str(path)), sequences)
-        except Exception as error:  # noqa: BLE001 (tokenizers raises bare Exception for a file it cannot read)
-            raise FileError(f"{path} cannot be read: {error}") from None
+        with foreign(FileError, f"{path} cannot be read"):
+            tokenizer = Tokenizer.from_file(str(path))
+        return Contexts(tokenizer, sequences)
 
     def strings(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """The text of each token on its own; bytes that are no character by themselves show as ``�``."""

@@ -17,7 +17,7 @@ from ..files import workspace
 from ..folders import claimed, locked
 from ..models import Model
 from ..models.bare_body import check_same
-from .manifest import FOLDER
+from .manifest import FOLDER, is_vouched_for
 from .passes import Report, Scanner
 from .sampling import choose
 from .settings import ScanSettings
@@ -116,7 +116,7 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
     if path.exists():
         state, progress = resumed(path, identity, settings, shard)
         mine = set(range(shard[0], len(sequences.units), shard[1]))
-        if progress.complete and mine <= set(state.done.tolist()) and FOLDER.is_finished(folder):
+        if progress.complete and mine <= set(state.done.tolist()) and is_vouched_for(folder):
             return None
         progress = progress.with_(shard=shard, complete=False)
         if not mine <= set(state.done.tolist()):

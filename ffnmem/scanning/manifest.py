@@ -107,6 +107,16 @@ def check_file(path: Path, record: Mapping[str, Any], content: bool) -> None:
         raise FileError(f"{path} is damaged: its checksum does not match")
 
 
+def is_vouched_for(folder: Path) -> bool:
+    """Whether a manifest vouches for a finished store, and all its files are there, of the sizes that it says."""
+    try:
+        for name, record in read_manifest(folder)["files"].items():
+            check_file(folder / name, record, content=False)
+    except FileError:
+        return False
+    return True
+
+
 def check_agreement(folder: Path, manifest: Mapping[str, Any], state: StateFile) -> None:
     """Raise FileError unless the manifest and the header of the state, which has a checksum of every array, are of one
     scan and tell the same of it."""

@@ -8,14 +8,15 @@ from typing import Any
 
 from .._version import __version__
 from ..arguments import public
-from ..errors import FileError, InputError
+from ..checked_files import is_whole
+from ..errors import FileError, InputError, quoted
 from ..folders import claimed
 from ..models import Model
 from ..models.turns import in_turn
 from ..scanning import Store, scan
 from ..scanning.passes import Report
 from .study import Study, check_settings, study_module
-from .writing import FOLDER, STORE, write_study
+from .writing import ABOUT, FOLDER, STORE, write_study
 
 EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
 
@@ -63,9 +64,11 @@ def study(
             raise InputError(f"{corpus.folder} is scanned already: leave out scan_options {sorted(scan_options)}")
         corpus.check_model(model)
     with claimed(out, FOLDER, {"study": name, "ffnmem": __version__}, beside=(STORE,)) as folder:
-        held = (FOLDER.said(folder) or {}).get("study")
-        if held != name:
-            raise FileError(f"{out} holds the study {held!r:.80}: name another folder for {name!r}")
+        held = FOLDER.said(folder) or {}
+        if not is_whole(held):
+            raise FileError(f"{folder / ABOUT} is damaged: its checksum does not match: name another folder")
+        if held.get("study") != name:
+            raise FileError(f"{out} holds the study {quoted(held.get('study'))}: name another folder for {name!r}")
         if isinstance(corpus, Store):
             store = corpus
         else:

@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
 from .._version import __version__
+from ..checked_files import with_checksum
 from ..errors import FileError
 from ..files import write_whole
 from ..folders import Kind
@@ -77,7 +78,7 @@ def write_study(study: Study, folder: Path) -> None:
 
 def described(study: Study) -> dict[str, Any]:
     """What a study is, without its tables, in what strict JSON has."""
-    return {
+    about = {
         "kind": FOLDER.kind,
         "schema": FOLDER.schema,
         "study": study.name,
@@ -91,6 +92,7 @@ def described(study: Study) -> dict[str, Any]:
         },
         "figures": {figure.name: {"title": figure.title, "note": figure.note} for figure in study.figures},
     }
+    return with_checksum(about)
 
 
 def strict(value: Any) -> Any:

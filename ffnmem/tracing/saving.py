@@ -13,7 +13,7 @@ from typing import Any
 from ..checked_files import Form, is_whole, read_json, with_checksum
 from ..errors import FileError, quoted
 from ..facts.fact import Fact
-from ..files import user_path, write_whole
+from ..files import make_folder, user_path, write_whole
 from ..folders import Kind, claimed
 from ..models import Model
 from ..schemas import (
@@ -187,10 +187,7 @@ class TraceFolder:
     def write(self, fact: Fact, found: Trace | str) -> None:
         """Keep a fact's trace, or why it was skipped. Raises FileError."""
         record = {"fact": fact.id, "skipped": found} if isinstance(found, str) else found.to_dict()
-        try:
-            (self.folder / FACTS).mkdir(exist_ok=True)
-        except OSError as error:
-            raise FileError(f"cannot make {self.folder / FACTS}: {error.strerror or error}") from None
+        make_folder(self.folder / FACTS)
         write_whole(self.path(fact), json.dumps(with_checksum(record)) + "\n")
 
 

@@ -180,7 +180,7 @@ def test_only_packs_and_new_folders_are_taken(tiny: fm.Model, tmp_path: Path) ->
         with refuses(FileError, OSError, "other things", name):
             pack(TEXTS, tiny, folder)
         assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "{}")]
-    with refuses(FileError, OSError, "empty name"):
+    with refuses(FileError, OSError, "is no path"):
         pack(TEXTS, tiny, "")
 
 

@@ -90,7 +90,7 @@ def test_another_run(tmp_path: Path) -> None:
     """Results of two settings in one table."""
     opened(tmp_path / "run", RUN)
     opened(tmp_path / "run", {**RUN, "model": "the same under another name"})
-    with refuses(FileError, OSError, "contexts", '["{}"]', "another folder"):
+    with refuses(FileError, OSError, "contexts", "['{}']", "another folder"):
         opened(tmp_path / "run", {**RUN, "contexts": ["{}", "So {}"]})
     with refuses(FileError, OSError, "fingerprint"):
         opened(tmp_path / "run", {**RUN, "fingerprint": "def"})
@@ -117,5 +117,5 @@ def test_scores_are_saved_only_where_scores_are(scores: Scores, tmp_path: Path) 
         with refuses(FileError, OSError, "other things", name):
             scores.save(other)
         assert [(path.name, path.read_text()) for path in other.iterdir()] == [(name, text)]
-    with refuses(FileError, OSError, "empty name"):
+    with refuses(FileError, OSError, "is no path"):
         scores.save("")

@@ -80,6 +80,14 @@ def test_another_number_of_layers(atlas_folder: Path) -> None:
         fm.load(atlas_folder)
 
 
+def test_a_weight_under_two_names(atlas_folder: Path) -> None:
+    """One of two would be taken in silence, by the order in which they happen to lie."""
+    tensors = load_file(atlas_folder / WEIGHTS)
+    write(atlas_folder, {**tensors, "wte.weight": tensors["transformer.wte.weight"] + 1})
+    with refuses(ModelError, ValueError, str(atlas_folder), "twice", "as transformer.wte.weight", "as wte.weight"):
+        fm.load(atlas_folder)
+
+
 # -- every tensor and every architecture ------------------------------------------------------------------------------
 
 
@@ -232,6 +240,15 @@ def test_shards_that_lack_something(shards: Path) -> None:
         fm.load(shards)
     last.unlink()
     with refuses(ModelError, ValueError, str(shards), last.name):
+        fm.load(shards)
+
+
+def test_a_weight_in_two_shards(shards: Path) -> None:
+    """The later shard's would be taken in silence."""
+    first, *_, last = sorted(shards.glob("*.safetensors"))
+    twice = {name: tensor + 1 for name, tensor in load_file(first).items()}
+    save_file({**load_file(last), **twice}, last, {"format": "pt"})
+    with refuses(ModelError, ValueError, str(shards), "the same weight twice"):
         fm.load(shards)
 
 

@@ -52,7 +52,7 @@ def test_that_only_stores_and_new_folders_are_taken(tmp_path: Path) -> None:
         with refuses(FileError, OSError, "other things", name):
             refused(folder)
         assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "{}")]
-    with refuses(FileError, OSError, "empty name"):
+    with refuses(FileError, OSError, "is no path"):
         refused("")
 
 

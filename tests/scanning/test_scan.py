@@ -98,6 +98,20 @@ def test_that_a_finished_store_is_opened_and_not_scanned_again(
     assert digests(store.folder) == before
 
 
+def test_that_a_store_of_which_something_is_gone_is_mended(tiny: fm.Model, tmp_path: Path) -> None:
+    """What is said of a damaged store, "scan again", would not help: the same scan would open it as it is."""
+    whole = fm.scan(tiny, ["The city of Paris"], tmp_path / "out", **SMALL)
+    before = digests(whole.folder)
+    (whole.folder / "stats.parquet").unlink()
+    (whole.folder / "values.parquet").write_bytes(b"PAR1")
+    fm.scan(tiny, ["The city of Paris"], whole.folder, **SMALL).verify()
+    assert digests(whole.folder) == before
+    manifest = (whole.folder / "manifest.json").read_text("utf-8")
+    (whole.folder / "manifest.json").write_text(manifest.replace('"tokens"', '"tokems"'), "utf-8")
+    fm.scan(tiny, ["The city of Paris"], whole.folder, **SMALL).verify()
+    assert digests(whole.folder) == before
+
+
 def test_that_the_seed_changes_the_sample_and_nothing_else(
     tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
 ) -> None:
@@ -223,7 +237,7 @@ def test_that_special_tokens_are_part_of_a_scan(
     import copy
 
     other = copy.deepcopy(tokenizer)
-    other.add_special_tokens({"additional_special_tokens": [" Paris"]})
+    other.add_special_tokens({"additional_special_tokens": ["ĠParis"]})
     model = fm.load(tiny_hf, tokenizer=other)
     with refuses(FileError, OSError, "another"):
         fm.scan(model, corpus, store.folder, **SMALL)

@@ -88,6 +88,11 @@ def test_a_folder_with_something_else_is_refused(tiny: fm.Model, tiny_store: Sto
     FOLDER.mark(notes, {"study": "voita2023"})
     with refuses(FileError, OSError, "'voita2023'", "'geva2021'"):
         fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+    (notes / "study.json").write_text(
+        (notes / "study.json").read_text("utf-8").replace("voita2023", "geva2021"), "utf-8"
+    )
+    with refuses(FileError, OSError, "study.json is damaged", "checksum"):
+        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
     (notes / "study.json").write_text("[", "utf-8")
     with refuses(FileError, OSError, "other things"):
         fm.study("geva2021", tiny, tiny_store, notes, **FEW)
