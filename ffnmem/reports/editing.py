@@ -21,7 +21,7 @@ from ..models.turns import in_turn
 from ..token_text import visible
 from ..tracing import Trace, trace_fact
 from ..tracing.display import described
-from .effects import Effects, prompts_of
+from .effects import Effects, moved_neighbours, prompts_of
 from .rendering import render, signed
 from .tables import Axis, Bar, Chip, Memory, bar, with_tokens
 
@@ -113,6 +113,7 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
         more=len(edit.facts) - 1,
         hidden=max(0, len(edit.facts) - FACTS),
         first=prompts.iloc[0].to_dict(),
+        doubts=[*edit.warnings, *moved_neighbours(prompts)],
         groups=groups(prompts),
         continued=effects.continued(texts, NEW),
         changes=effects.changes(),
