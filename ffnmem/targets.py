@@ -97,7 +97,10 @@ def word_ids(
     meant = spelled(model, check_text(what, text).rstrip(), logits, before=before, one=False, what=what)
     if not meant.strip() or meant[0].isspace():
         return target_ids(model, meant)
-    return tuple(model.ids_of(meant))
+    ids = model.ids_of(meant)
+    if not fits(model, meant, ids, one=False):
+        raise InputError(nothing_fits(model, {meant: ids}, what))
+    return tuple(ids)
 
 
 def fits(model: Model, text: str, ids: list[int], one: bool) -> bool:
