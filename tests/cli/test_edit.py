@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,4 +165,4 @@ def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tm
     arguments = ("edit", "--apply", path, "--model", tiny_folder, "--json")
     found = run(*arguments)
     assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
-    assert f"{len(json_of(*arguments)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr
+    assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr
