@@ -7,6 +7,7 @@ checked here, and the items of lists; shapes, ranges and spellings are the funct
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import types
 import typing
@@ -140,7 +141,7 @@ class Names(dict[str, Any]):
     """The names of a module; what it imports for type checkers only is known by its name."""
 
     def __missing__(self, name: str) -> Any:
-        return __builtins__[name] if name in __builtins__ else Named(name, (), {})  # type: ignore[index, operator]
+        return vars(builtins)[name] if hasattr(builtins, name) else Named(name, (), {})
 
 
 class Named(type):

@@ -320,8 +320,7 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
         if not all(isinstance(item, str) for item in items):
             raise InputError("a prompt is a text, a list of texts, or token ids")
         rows, added = [model.tokenize(str(item), bos) for item in items], bos
-        for item in items:
-            warn_of_trailing_space(model, str(item))
+        warn_of_trailing_space(model, *map(str, items))
     width = max(len(row) for row in rows)
     pad = model.bos_token_id or 0
     tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)

@@ -18,10 +18,13 @@ Beside it stands FfnmemWarning (UserWarning): nothing failed, but the question i
 
 from __future__ import annotations
 
+import os
 import reprlib
 import sys
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import isnan
 from numbers import Real
 from operator import index as whole
@@ -33,7 +36,8 @@ from .token_text import printable
 LONGEST = 1000  # characters of a message
 SHOWN = 80  # characters of a value in a message
 SEEDS = 1 << 62  # above, two seeds could give the same sample
-PACKAGE = str(Path(__file__).parent)
+PACKAGE = str(Path(__file__).parent) + os.sep
+SILENT: ContextVar[bool] = ContextVar("ffnmem_silent", default=False)
 
 
 class FfnmemError(Exception):
@@ -146,10 +150,22 @@ class FfnmemWarning(UserWarning):
 
 def warn(message: str) -> None:
     """Warn whoever called into the package, so that Python names their line and shows the warning once for it."""
+    if SILENT.get():
+        return
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, FfnmemWarning, stacklevel=level)
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """A block in which :func:`warn` says nothing. Python's own filters are every thread's, this is the context's."""
+    token = SILENT.set(True)
+    try:
+        yield
+    finally:
+        SILENT.reset(token)
 
 
 def check_whole(name: str, value: Any) -> int:

@@ -97,7 +97,10 @@ def word_ids(
     meant = spelled(model, check_text(what, text).rstrip(), logits, before=before, one=False, what=what)
     if not meant.strip() or meant[0].isspace():
         return target_ids(model, meant)
-    return tuple(model.ids_of(meant))
+    ids = model.ids_of(meant)
+    if not fits(model, meant, ids, one=False):
+        raise InputError(nothing_fits(model, {meant: ids}, what))
+    return tuple(ids)
 
 
 def fits(model: Model, text: str, ids: list[int], one: bool) -> bool:
@@ -119,19 +122,28 @@ def nothing_fits(model: Model, readings: dict[str, list[int]], what: str) -> str
     )
 
 
-def warn_of_trailing_space(model: Model, prompt: str) -> None:
-    """Warn of a prompt whose last space is a token of its own, where it would else be part of the word that follows.
-
-    Whether it would is tried out: the prompt is continued by its own last words, and by "the".
-    """
-    text = prompt.rstrip(" ")
-    words = text.split()
-    if text == prompt or not words:
+def warn_of_trailing_space(model: Model, *prompts: str) -> None:
+    """Warn, once for all of them, of prompts whose last space is a token of its own, where it would else be part of
+    the word that follows."""
+    found = [prompt for prompt in prompts if ends_in_a_token(model, prompt)]
+    if not found:
         return
+    text = found[0].rstrip(" ")
+    end = text if len(text) <= ENDING else f"…{text[-ENDING:]}"
+    more = f" (and {len(found) - 1:,} more prompts)" if len(found) > 1 else ""
+    warn(
+        f"the prompt ends in a space, which is a token of its own to {model.name}, while most words bring theirs: "
+        f"what is said next is not what follows {end!r}{more}; leave the space out"
+    )
+
+
+def ends_in_a_token(model: Model, prompt: str) -> bool:
+    """Whether a prompt's last space would go with the word that follows, were there one.
+
+    It is tried out: the prompt is continued by its own last words, and by "the".
+    """
+    words = prompt.split()
+    if not prompt.endswith(" ") or not words:
+        return False
     alone = model.ids_of(prompt)
-    if any(model.ids_of(f"{prompt}{word}")[: len(alone)] != alone for word in (*words[-LAST:], "the")):
-        end = text if len(text) <= ENDING else f"…{text[-ENDING:]}"
-        warn(
-            f"the prompt ends in a space, which is a token of its own to {model.name}, while most words bring theirs: "
-            f"what is said next is not what follows {end!r}; leave the space out"
-        )
+    return any(model.ids_of(f"{prompt}{word}")[: len(alone)] != alone for word in (*words[-LAST:], "the"))

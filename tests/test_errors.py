@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_warnings_name_the_line_that_called() -> None:
     with pytest.warns(errors.FfnmemWarning, match="odd") as said:
         errors.warn("odd")
     assert not said[0].filename.startswith(errors.PACKAGE)
+
+
+def test_silence_is_the_contexts_own() -> None:
+    """Two threads that silenced warnings by Python's own filters could leave them off for ever."""
+    with errors.unwarned():
+        errors.warn("odd")  # would be an error here
+        with pytest.warns(errors.FfnmemWarning, match="elsewhere"):
+            Context().run(errors.warn, "elsewhere")
+    with pytest.warns(errors.FfnmemWarning, match="odd"):
+        errors.warn("odd")
 
 
 def test_models_not_found_are_model_errors() -> None:

@@ -121,6 +121,9 @@ def test_a_space_at_the_end_of_a_prompt(tiny: fm.Model) -> None:
         fm.capture(tiny, PROMPT + " ")
     with pytest.warns(FfnmemWarning, match="ends in a space"):
         fm.capture(tiny, [PROMPT, "The city "])
+    with pytest.warns(FfnmemWarning, match=r"The city' \(and 2 more prompts\);") as said:
+        fm.capture(tiny, [PROMPT, "The city ", "city ", "The "])
+    assert len(said) == 1  # of a thousand prompts, too
     with pytest.warns(FfnmemWarning) as said:
         warn_of_trailing_space(tiny, "The " * 200)
     assert len(str(said[0].message)) < 250 + ENDING

@@ -34,6 +34,7 @@ OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
 MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "chosen", "seed", "out")
 SHOWING = ("report", "lora", "top")
 UNLIKELY = 0.5
+MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
 
 
 @click.command(cls=Command, short_help="Rewrite a fact: before, after, and what else moved.")
@@ -237,8 +238,11 @@ def show(model: Model, found: Edit, prompts: list[str] | None, form: str, option
         )
     else:
         print_tables(model, found, table, changes, drift, memories)
-    for line in doubts if options["files"] else doubts[len(found.warnings) :]:  # the editor has said its own
+    said = doubts if options["files"] else doubts[len(found.warnings) :]  # the editor has said its own
+    for line in said[:MOST_DOUBTS]:
         note(f"warning: {line}")
+    if len(said) > MOST_DOUBTS:
+        note(f"warning: {len(said) - MOST_DOUBTS:,} more doubts, which --json lists")
     for path in paths.values():
         note(f"wrote {path}")
 

@@ -92,8 +92,7 @@ def make_requests(model: Model, facts: Sequence[Fact], target: str | None, conte
     """
     if not contexts or contexts[0] != "{}":
         raise InputError("the first context must be '{}', the prompt without any")
-    for fact in facts:
-        warn_of_trailing_space(model, fact.text)
+    warn_of_trailing_space(model, *(fact.text for fact in facts))
     return [make_request(model, fact, target, contexts) for fact in facts]
 
 

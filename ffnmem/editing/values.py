@@ -70,7 +70,7 @@ def optimise(
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> list[Found]:
-    """δ for each request: by gradient descent on the target's loss, with the essence's prediction held (METHODS §5).
+    """δ for each request: by gradient descent on the target's loss, with the essence's prediction held.
 
     Losses are summed over requests, so that their gradients do not mix; steps, stop and clamp are each request's own.
     Doing them one by one gives the same to rounding.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import reprlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,7 +28,7 @@ from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
 from ..editing.settings import Settings
 from ..editing.values import Found
-from ..errors import FfnmemWarning, InputError, check_choice, check_count, check_number, quoted
+from ..errors import InputError, check_choice, check_count, check_number, quoted, unwarned
 from ..facts import Fact
 from ..models import Model
 from ..models.plain_layers import PlainLayers
@@ -154,8 +153,7 @@ class Batch:
     def checked(self, editor: Editor, facts: list[Fact]) -> list[Made]:
         """What an editor makes of facts by itself; InputError if it is not an edit of each."""
         assert editor.all is not None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FfnmemWarning)  # what is doubtful about an edit is what is measured here
+        with unwarned():  # what is doubtful about an edit is what is measured here
             made = editor.all(self.setup, facts)
         found = [made] if isinstance(made, Edit) else list(made) if isinstance(made, Iterable) else []
         if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):

@@ -87,7 +87,7 @@ def evaluate(
             such layer. FileError: a folder that holds something else or another run, or cannot be written.
         UnsupportedModelError: layers that cannot be run by themselves.
 
-    Source: Meng et al. 2022 (2202.05262), §4; METHODS §6.
+    Source: Meng et al. 2022 (2202.05262), §4 and appendix D.
     """
     every = as_facts(facts)
     editors = choose((editor, *compare))

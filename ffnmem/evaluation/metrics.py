@@ -48,7 +48,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "RS": Metric("generation"),
     }
 )
-"""By name; METHODS and the papers write NS_plus as NS+."""
+"""By name; the papers write NS_plus as NS+."""
 
 SCORE = ("ES", "PS", "NS")  # whose harmonic mean is S
 NUMBERS = ("change", "steps", "loss")  # of the editor, summarised as they are

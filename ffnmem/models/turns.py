@@ -80,6 +80,7 @@ class Turns:
             self.check()
             if me not in self.functions and me not in self.passes:
                 self.disturbed.pop(me, None)  # of a thread that died
+            within = me in self.passes
             self.functions.setdefault(me, []).append(what)
         try:
             yield
@@ -92,6 +93,8 @@ class Turns:
                 raise disturbed(what, self.disturbed[me])
         finally:
             with self.lock:
+                if not within:
+                    self.passes.discard(me)  # one that a KeyboardInterrupt ended: torch then calls no hook
                 self.functions[me].pop()
                 if not self.functions[me]:
                     del self.functions[me]

@@ -21,7 +21,7 @@ from ..models.turns import in_turn
 from ..token_text import visible
 from ..tracing import Trace, trace_fact
 from ..tracing.display import described
-from .effects import Effects, prompts_of
+from .effects import Effects, moved_neighbours, prompts_of
 from .rendering import render, signed
 from .tables import Axis, Bar, Chip, Memory, bar, with_tokens
 
@@ -105,6 +105,7 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
     prompts = effects.on([one for pair in pairs[:FACTS] for one in prompts_of(*pair)])
     texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
     found = edit.diff(model, fact, top)
+    doubts = [*moved_neighbours(prompts), *edit.warnings]
     return render(
         "edit.html",
         fact=fact,
@@ -113,6 +114,8 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
         more=len(edit.facts) - 1,
         hidden=max(0, len(edit.facts) - FACTS),
         first=prompts.iloc[0].to_dict(),
+        doubts=doubts[:FACTS],
+        more_doubts=max(0, len(doubts) - FACTS),
         groups=groups(prompts),
         continued=effects.continued(texts, NEW),
         changes=effects.changes(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -95,4 +94,4 @@ def cell(value: Any) -> str:
         return MISSING
     if isinstance(value, float):
         return f"{value:.4g}".replace("-", MINUS)
-    return escape(str(value))
+    return str(running_html(str(value)))

@@ -110,7 +110,7 @@ def polysemanticity(
         OutOfRangeError: no such layer. InputError: another model's store, or settings out of range. ModelError: the
             model cannot be loaded by its name.
 
-    Source: METHODS of each: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 for unigrams,
+    Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 (2401.12181) for unigrams,
         Scherlis et al. 2022 for capacity; meanings and the verdict are ours, calibrated by ``ffnmem calibrate``.
     """
     check_choice("sign", sign, (*SIGNS, "both"))

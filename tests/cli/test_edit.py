@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import hardly_taken
+from ffnmem.cli.edit import MOST_DOUBTS, hardly_taken
 from ffnmem.cli.options import ModelChoice
 from tests.cli.editing import ASKED, TUNED, saved
 from tests.cli.running import PROMPT, mistake, run, table
@@ -154,3 +156,13 @@ def test_an_edit_that_has_hardly_taken_says_so(tiny: fm.Model) -> None:
     assert "2.0%" in line
     assert "25 steps" in line
     assert hardly_taken(SimpleNamespace(numbers=pd.DataFrame({"id": ["a"]}))) == []  # type: ignore[arg-type]
+
+
+def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """A saved edit of many facts would push all that it shows out of the terminal."""
+    edit, path = saved(tiny, tmp_path / "e.safetensors"), tmp_path / "doubtful.safetensors"
+    replace(edit, warnings=tuple(f"doubt {i}" for i in range(1000))).save(path)
+    arguments = ("edit", "--apply", path, "--model", tiny_folder, "--json")
+    found = run(*arguments)
+    assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
+    assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr

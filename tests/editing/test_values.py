@@ -39,7 +39,7 @@ def logits_with(hf: Any, model: fm.Model, layer: int, row: Row, delta: Tensor) -
 
 
 def plain_loss(pair: Pair, plan: Any, request: Request, delta: Tensor) -> Tensor:
-    """The loss of METHODS §5, one whole pass a row."""
+    """The loss of Meng et al. 2022, eq. 4, one whole pass a row."""
     model, settings = pair.model, plan.settings
     nll = []
     for row in request.rows:

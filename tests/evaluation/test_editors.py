@@ -18,7 +18,7 @@ from ffnmem.editing.neuron_values import knowledge_neuron
 from ffnmem.editing.preparing import Plan, find_values
 from ffnmem.editing.rome import rome
 from ffnmem.editing.values import Found
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.errors import InputError, OutOfRangeError, unwarned
 from ffnmem.evaluation import editors as module
 from ffnmem.evaluation.editors import EDITORS, choose, described, keys_in, set_up
 from ffnmem.facts import Fact
@@ -68,7 +68,8 @@ def test_equals_the_editor_itself(tiny64: fm.Model, moment: SecondMoment, name: 
     if name not in ("knowledge_neuron", "ft_l"):
         more["moment"] = moment
     for fact, found in zip(FACTS, batch.edits(chosen), strict=True):
-        expected = editor(tiny64, fact, **options, **more)
+        with unwarned():  # of a change that is large: what is edited is random
+            expected = editor(tiny64, fact, **options, **more)
         assert isinstance(found, Edit)
         assert (found.method, found.targets, found.layers) == (expected.method, expected.targets, expected.layers)
         for a, b in zip(found.changes, expected.changes, strict=True):

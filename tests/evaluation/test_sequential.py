@@ -12,7 +12,7 @@ import ffnmem as fm
 from ffnmem.editing.edit import Edit
 from ffnmem.editing.moments import SecondMoment
 from ffnmem.editing.rome import rome
-from ffnmem.errors import InputError
+from ffnmem.errors import InputError, unwarned
 from ffnmem.evaluation import Decay, evaluate, sequential
 from ffnmem.evaluation.sequential import checkpoints
 from ffnmem.facts import Fact
@@ -69,8 +69,9 @@ def test_later_edits_see_the_earlier(tiny64: fm.Model, moment: SecondMoment) -> 
     """ROME in the edited model, with the second moment of the unedited one."""
     decay = sequential(tiny64, [EIFFEL, TOWER], at=(2,), moment=moment, **QUICK)
     options = {name: value for name, value in QUICK.items() if name not in ("draws", "metrics")}
-    first = rome(tiny64, EIFFEL, moment=moment, **options)
-    alone = rome(tiny64, TOWER, moment=moment, **options)
+    with unwarned():  # of changes that are large: what is edited is random
+        first = rome(tiny64, EIFFEL, moment=moment, **options)
+        alone = rome(tiny64, TOWER, moment=moment, **options)
     assert isinstance(first, Edit)
     assert isinstance(alone, Edit)
     changes = decay.cases["change"].tolist()

@@ -52,7 +52,7 @@ def grid() -> torch.Tensor:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_reference_values(name: str) -> None:
-    """The printed values of METHODS §1 would not be ours."""
+    """The printed values of the manual would not be ours."""
     x = torch.tensor(POINTS, dtype=torch.float64)
     one = activation(name)
     assert [abs(round(v, 3)) if v == 0 else round(v, 3) for v in one(x).tolist()] == list(VALUES[name])

@@ -386,6 +386,21 @@ def test_a_pass_that_fails_is_over(model: fm.Model, kind: type[BaseException]) -
         pass
 
 
+def test_an_interrupted_function_is_over(model: fm.Model) -> None:
+    """After Ctrl-C no other thread could change the model until this one ran it again."""
+
+    def fails(_module: torch.nn.Module, _args: Any) -> None:
+        raise KeyboardInterrupt
+
+    handle = model.layout.blocks[1].attention.register_forward_pre_hook(fails)
+    with pytest.raises(KeyboardInterrupt):
+        fm.capture(model, PROMPT)
+    handle.remove()
+    edit = made(model, (0,))
+    elsewhere(lambda: edit.apply(model))
+    elsewhere(lambda: edit.revert(model))
+
+
 def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt just after the values were written, before the block began."""
     before = last_logits(model)

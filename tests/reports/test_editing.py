@@ -10,7 +10,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError, InputError
 from ffnmem.reports.editing import edit_report, worded
-from ffnmem.reports.effects import Effects, prompts_of
+from ffnmem.reports.effects import Effects, moved_neighbours, prompts_of
 from tests.editing.edits import made, same_bits, weights
 from tests.evaluation.made import EIFFEL
 from tests.helpers import refuses
@@ -98,6 +98,17 @@ def test_the_model_stays(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
         )
         assert same_bits(tiny, held)
     assert "Where the fact was recalled" not in plain
+
+
+def test_what_is_doubtful_is_said(html: str, tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
+    """Who is sent the page would not learn what its maker was warned of."""
+    doubtful = replace(edit, warnings=("target ' Rome' is <absurd>",))
+    text = edit_report(doubtful, tiny, False, out=tmp_path / "a.html").read_text("utf-8")
+    assert "Warning: target ' Rome' is <absurd>" in Page(text).words
+    moved = moved_neighbours(Effects(edit, tiny).on(prompts_of(EIFFEL, "Rome")))
+    for words in (Page(html).words, Page(text).words):
+        assert all(f"Warning: {line}" in words for line in moved)
+    assert Page(html).words.count("Warning: ") == len(moved)
 
 
 def test_why_there_is_no_trace(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
