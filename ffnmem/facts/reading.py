@@ -44,7 +44,7 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
     path = embedded_folder(name) / "facts.jsonl" if name in EMBEDDED else user_path(source)
     if not path.exists():
         raise FileError(
-            f"no facts at {quoted(name)}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl, .json or .parquet file"
+            f"no facts at {name!r}: give {' or '.join(map(repr, EMBEDDED))} or a .jsonl, .json or .parquet file"
         )
     if path.is_dir():
         if format not in (None, "pararel"):

@@ -11,6 +11,7 @@ import torch
 
 from ..errors import ModelError, UnsupportedModelError, listed
 from ..foreign import foreign
+from .architectures import DESCRIBED
 from .configs import open_config, unusual_fields
 from .sources import ask_hub, is_cached, locate, quiet
 
@@ -36,11 +37,11 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
         empty, report = from_files(name, path, config, local, dtype, device_map="meta")
     if getattr(empty, "_hf_peft_config_loaded", False):
         raise UnsupportedModelError(f"{name} holds a PEFT adapter: merge it into the weights first")
-    check_report(report, name)
+    check_report(report, name, type(empty).__name__)
     check_buffers(empty, name)
     check_names(stored_names(name, path), empty.base_model_prefix, name)
     model, report = from_files(name, path, config, local, dtype)
-    check_report(report, name)  # whatever became of the files in between
+    check_report(report, name, type(model).__name__)  # whatever became of the files in between
     return model
 
 
@@ -97,7 +98,7 @@ def check_names(stored: Iterable[str], prefix: str, name: str) -> None:
         seen[weight] = key
 
 
-def check_report(report: Mapping[str, Any], name: str) -> None:
+def check_report(report: Mapping[str, Any], name: str, kind: str) -> None:
     """Raise ModelError, with the first few names and how many, unless the tensors are those of the config."""
     unexpected = sorted(key for key in report["unexpected_keys"] if not MASKS.search(key))
     mismatched = [f"{key} {list(there)} instead of {list(ours)}" for key, there, ours in report["mismatched_keys"]]
@@ -112,6 +113,8 @@ def check_report(report: Mapping[str, Any], name: str) -> None:
         if tensors
     ]
     if wrong:
+        if kind not in DESCRIBED:  # such as an encoder, which Hugging Face reads as a decoder without a head
+            wrong.append(f"{kind} is no decoder-only language model that ffnmem describes")
         raise ModelError(f"{name}: its tensors are not those that its config.json asks for: {'; '.join(wrong)}")
 
 

@@ -41,7 +41,7 @@ def broken() -> Any:
     ("build", "named"),
     [
         (mamba, ("MambaForCausalLM", "no feed-forward network (MLP)")),
-        (bert, ("Bert", "not a decoder-only language model")),
+        (bert, ("Bert", "no decoder-only language model")),
         (mixtral, ("MixtralForCausalLM", "mixture of experts")),
         (broken, ("transformer.h.1.mlp.c_fc.weight", "NaN")),
     ],
@@ -87,7 +87,7 @@ def test_broken_weights(tiny_folder: Path, tmp_path: Path) -> None:
         (["attribute", PROMPT, "--layer", "2"], ["layer 2", "0 to 1"]),
         (["attribute", PROMPT, "--position", "10"], ["position 10", "0 to 8"]),
         (["attribute", PROMPT, "--position", "-10"], ["position -10", "0 to 8"]),
-        (["attribute", PROMPT, "--target", " Parisian"], ["4 tokens", " Paris | i | a | n", "--first-token"]),
+        (["attribute", PROMPT, "--target", " Parisian"], ["4 tokens", "·Paris | i | a | n", "--first-token"]),
         (["attribute", PROMPT, "--foil", " Parisian"], ["4 tokens", "--first-token"]),
         (["attribute", PROMPT, "--target", ""], ["target is empty"]),
         (["attribute", PROMPT, "--device", "tpu9"], ["tpu9"]),

@@ -387,11 +387,11 @@ def test_encoder_decoders(tmp_path: Path) -> None:
 def test_the_report_as_such() -> None:
     """The first few are named, and how many there are."""
     clean: dict[str, Any] = dict.fromkeys(("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"), ())
-    check_report(clean, "x")
-    check_report({**clean, "unexpected_keys": {"h.0.attn.bias", "h.0.attn.masked_bias"}}, "x")
+    check_report(clean, "x", "GPT2LMHeadModel")
+    check_report({**clean, "unexpected_keys": {"h.0.attn.bias", "h.0.attn.masked_bias"}}, "x", "GPT2LMHeadModel")
     with refuses(ModelError, ValueError, "x", "missing a, b, c, … (5 in all)"):
-        check_report({**clean, "missing_keys": set("edcba")}, "x")
+        check_report({**clean, "missing_keys": set("edcba")}, "x", "GPT2LMHeadModel")
     with refuses(ModelError, ValueError, "unexpected h.0.attn.dense.bias"):
-        check_report({**clean, "unexpected_keys": {"h.0.attn.dense.bias"}}, "x")
+        check_report({**clean, "unexpected_keys": {"h.0.attn.dense.bias"}}, "x", "GPT2LMHeadModel")
     with refuses(ModelError, ValueError, "of another shape a [2, 3] instead of [4]"):
-        check_report({**clean, "mismatched_keys": {("a", torch.Size([2, 3]), torch.Size([4]))}}, "x")
+        check_report({**clean, "mismatched_keys": {("a", torch.Size([2, 3]), torch.Size([4]))}}, "x", "GPT2LMHeadModel")
