@@ -74,13 +74,12 @@ def stored_names(name: str, path: str) -> list[str]:
 
     found: list[str] = []
     with quiet(), foreign(ModelError, f"{name} could not be read"):
-        # What is on the hub was fetched when it was loaded.
-        files = [
-            cached_file(path, SAFE_WEIGHTS_NAME, local_files_only=True, _raise_exceptions_for_missing_entries=False)
-        ]
+        # What is on the hub was fetched when it was loaded; what it converted for us lies in another branch.
+        here: dict[str, Any] = {"local_files_only": True, "_raise_exceptions_for_missing_entries": False}
+        files = [cached_file(path, SAFE_WEIGHTS_NAME, **here)]
         if files == [None]:
-            index = cached_file(path, SAFE_WEIGHTS_INDEX_NAME, local_files_only=True)
-            files, _ = get_checkpoint_shard_files(path, index, local_files_only=True)
+            index = cached_file(path, SAFE_WEIGHTS_INDEX_NAME, **here)
+            files = [] if index is None else get_checkpoint_shard_files(path, index, local_files_only=True)[0]
         for file in files:
             with safe_open(file, framework="pt") as tensors:
                 found += tensors.keys()
