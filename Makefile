@@ -27,7 +27,7 @@ demo: $(READY) ## which memories made the model say that the Eiffel Tower is in 
 
 test: $(READY) ## the tests, on up to four cores
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
-	$(BIN)/python -m pytest -q --confcutdir=tests/hostile tests/hostile
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --confcutdir=tests/hostile tests/hostile
 
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)

@@ -20,7 +20,6 @@ from ffnmem.models.configs import (
     place_of,
     read_config,
     read_json,
-    quoted,
     stated_activation,
     unusual_fields,
 )
@@ -127,7 +126,6 @@ def test_the_fields_that_are_unusual() -> None:
     assert "n_embd is 1000000000" in unusual_fields({**usual, "n_embd": 10**9})
     assert unusual_fields({"model_type": "never heard of", "n": 0}) == ""
     assert unusual_fields({"model_type": ["gpt2"]}) == ""
-    assert len(quoted("x" * 1000)) < 100
 
 
 def test_the_config_of_a_folder(tiny_folder: Path) -> None:
