@@ -68,7 +68,7 @@ traces.facts.round(3)
 # to `v*`.
 
 # %%
-edit = fm.rome(model, eiffel, "Rome")
+edit = fm.rome(model, eiffel, " Rome")
 edit.to_frame()[
     ["subject", "target_true", "target", "steps", "loss", "delta", "before", "after_delta", "change"]
 ].round(4)
@@ -149,7 +149,7 @@ moment.to_frame().round(1)
 # shares with others. A huge ridge does just that.
 
 # %%
-plain = fm.rome(model, eiffel, "Rome", ridge=1e9)
+plain = fm.rome(model, eiffel, " Rome", ridge=1e9)
 with plain.hooks(model):
     identity = probabilities(prompts)
 print(f"‖ΔW‖ {edit.norm:.2f} with C, {plain.norm:.2f} with an identity")
