@@ -41,8 +41,6 @@ def text(value: str) -> str:
 def token(value: str) -> str | int:
     """A click type: a token as text, or by its number: ``id:417``."""
     number = re.fullmatch(r"id:(\d{1,18})", value, re.ASCII)
-    if number is None and value.startswith("id:"):
-        raise click.BadParameter(f"{quoted(value)} names no token: id: is followed by a whole number, as in id:417.")
     return text(value) if number is None else int(number[1])
 
 
