@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from .editing.convergence import convergence as convergence
     from .editing.differing import EditDiff as EditDiff
     from .editing.edit import Edit as Edit
+    from .editing.embedding_swap import embedding_swap as embedding_swap
     from .editing.emmet import emmet as emmet
     from .editing.fine_tuning import ft_l as ft_l
     from .editing.memit import memit as memit
     from .editing.moments import SecondMoment as SecondMoment
-    from .editing.neuron_values import knowledge_neuron as knowledge_neuron
     from .editing.rome import rome as rome
     from .errors import FfnmemError as FfnmemError
     from .errors import FfnmemWarning as FfnmemWarning
@@ -178,7 +178,7 @@ _HOMES = {
     "ft_l": "editing.fine_tuning",
     "geometry": "semantics.geometry",
     "intervene": "interventions",
-    "knowledge_neuron": "editing.neuron_values",
+    "embedding_swap": "editing.embedding_swap",
     "knowledge_neurons": "interventions",
     "layer_sweep": "evaluation",
     "load": "models",
@@ -285,13 +285,13 @@ __all__ = [
     "dying_relu",
     "edit_quality",
     "edit_report",
+    "embedding_swap",
     "emmet",
     "evaluate",
     "filter_known",
     "ft_l",
     "geometry",
     "intervene",
-    "knowledge_neuron",
     "knowledge_neurons",
     "layer_sweep",
     "load",

@@ -12,7 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from numbers import Real
 from operator import index
@@ -161,6 +161,9 @@ def rule_of(annotation: Any) -> Rule | None:
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return any_of([rule_of(one) for one in inside])
+    if origin is typing.Annotated:  # with the words for it
+        rule = rule_of(inside[0])
+        return rule and replace(rule, due=(annotation.__metadata__[0],))
     if annotation is Any or isinstance(annotation, TypeVar):
         return None
     if hasattr(annotation, "array_type"):  # jaxtyping's, whose shapes are not looked at here

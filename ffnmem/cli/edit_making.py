@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import ffnmem as fm
 
-from ..errors import InputError, quoted
+from ..errors import InputError
 from ..resources import EMBEDDED
 from .guard import note
 
 if TYPE_CHECKING:
     from ..facts import Fact
     from ..models import Model
-
-AHEAD = 8  # tokens that the model's own answer may take
-WORD = re.compile(r"\w[\w'’-]*")
 
 
 def own_facts(source: str | None, name: str) -> list[Fact]:
@@ -61,7 +57,7 @@ def fact_of(
         note(f"note: {one}")
     found = known_fact(template, subject, known)
     if found is None:
-        answer = own_answer(model, template.replace("{}", subject)) if true is None else true
+        answer = true_target(model, template.replace("{}", subject)) if true is None else true
         found = Fact(subject, "prompt", template, answer.strip() or answer)
     elif true is not None:
         found = replace(found, target_true=true.strip() or true)
@@ -90,16 +86,11 @@ def known_fact(template: str, subject: str, known: Sequence[Fact]) -> Fact | Non
     return None
 
 
-def own_answer(model: Model, text: str) -> str:
-    """The word that the model itself says after a prompt."""
-    from ..models.generating import generate  # needs torch
+def true_target(model: Model, text: str) -> str:
+    """What the model itself says after a prompt."""
+    from ..facts.asking import own_answer  # needs torch
 
-    tokens = model.tokenize(text)
-    room = min(AHEAD, model.n_ctx - len(tokens))
-    said = model.tokenizer.decode(generate(model, tokens, room), skip_special_tokens=True) if room > 0 else ""
-    word = WORD.search(said)
-    if word is None:
-        raise InputError(
-            f"{model.name} says {quoted(said)} after {quoted(text)}, which is no word: name what is true with --true"
-        )
-    return word[0]
+    try:
+        return own_answer(model, text)
+    except InputError as error:
+        raise InputError(f"{error} with --true") from None

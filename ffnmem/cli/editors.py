@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ..facts import Fact
     from ..models import Model
 
-NAMES = ("rome", "rome_original", "emmet", "memit", "alphaedit", "ft_l", "knowledge_neuron")
+NAMES = ("rome", "rome_original", "emmet", "memit", "alphaedit", "ft_l", "embedding_swap")
 # As in ffnmem.evaluation.EDITORS, which needs torch.
-WITHOUT_MOMENT = ("ft_l", "knowledge_neuron")
-WITHOUT_LAYER = ("knowledge_neuron",)
+WITHOUT_MOMENT = ("ft_l", "embedding_swap")
+WITHOUT_LAYER = ("embedding_swap",)
 
 
 def set_option(command: Function) -> Function:

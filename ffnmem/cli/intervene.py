@@ -12,6 +12,7 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError, quoted
+from ..neuron_names import WHOLE_LAYER, read_neuron_or_layer
 from .ablate import at_option, change_in_percent
 from .guard import Command
 from .options import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ..captures import Capture
     from ..models import Model
 
-ALL = "all"
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 Asked = dict[tuple[int, int | None], Any]
 
@@ -146,18 +146,26 @@ def read_changes(sets: tuple[str, ...], scales: tuple[str, ...], adds: tuple[str
     found: dict[tuple[int, int | None], tuple[str, float]] = {}
     for kind, texts in (("set", sets), ("scale", scales), ("add", adds)):
         for part in (part.strip() for given in texts for part in given.split(",")):
-            match = re.fullmatch(rf"(\d{{1,18}})\.(\d{{1,18}}|{ALL})=({NUMBER})", part, re.ASCII)
-            if match is None:
+            name, _, value = part.partition("=")
+            where = asked_neuron(name)
+            if where is None or re.fullmatch(NUMBER, value, re.ASCII) is None:
                 raise InputError(
-                    f"--{kind} {quoted(part)}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{ALL}=NUMBER"
+                    f"--{kind} {quoted(part)}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{WHOLE_LAYER}=NUMBER"
                 )
-            where = (int(match[1]), None if match[2] == ALL else int(match[2]))
             if where in found:
-                raise InputError(f"{match[1]}.{match[2]} is changed twice: give one of --set, --scale and --add for it")
-            found[where] = (kind, float(match[3]))
+                raise InputError(f"{name} is changed twice: give one of --set, --scale and --add for it")
+            found[where] = (kind, float(value))
     if not found:
         raise InputError("nothing is changed: give --set, --scale or --add, such as --set 3.17=0")
     return found
+
+
+def asked_neuron(name: str) -> tuple[int, int | None] | None:
+    """Layer and neuron of a name, which is None for a whole layer; None where it names neither."""
+    try:
+        return read_neuron_or_layer(name)
+    except InputError:
+        return None
 
 
 def made(kind: str, value: float) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError, quoted
+from ..neuron_names import read_neuron
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
 from .output import print_csv, print_json
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from ..models import Model
 
 Neuron = tuple[int, int]
 
@@ -112,7 +110,7 @@ def project(
         print_promoters(found, form)
     else:
         named = read_neurons(neurons)
-        print_projection(project_all(choice.load(), named, sides, folding, top), form)
+        print_projection(fm.project(choice.load(), named, k=top, basis=folding, side=sides), form)
 
 
 def print_projection(frame: pd.DataFrame, form: str) -> None:
@@ -128,31 +126,10 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
     """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once; raises InputError naming what is neither."""
     found: list[Neuron] = []
     for part in (part.strip() for part in ",".join(texts).split(",")):
-        match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", part, re.ASCII)
-        if match is None:
-            raise InputError(f"{quoted(part)} names no neuron: write LAYER.NEURON, two whole numbers such as 3.17")
-        neuron = int(match[1]), int(match[2])
+        neuron = read_neuron(part)
         if neuron not in found:
             found.append(neuron)
     return found
-
-
-def project_all(
-    model: Model, neurons: Sequence[Neuron], sides: Sequence[str] | None, basis: str, top: int
-) -> pd.DataFrame:
-    """``fm.project`` of neurons of several layers, in the order asked."""
-    import pandas as pd
-
-    for layer, neuron in neurons:
-        model.neuron(layer, neuron)  # refuse all before computing any
-    frames = {
-        layer: fm.project(model, layer, [n for other, n in neurons if other == layer], k=top, basis=basis, side=sides)
-        for layer in dict.fromkeys(layer for layer, _ in neurons)
-    }
-    ordered = [frames[layer][frames[layer]["neuron"] == neuron] for layer, neuron in neurons]
-    result = pd.concat(ordered, ignore_index=True)
-    result.attrs = next(iter(frames.values())).attrs
-    return result
 
 
 MEANINGS = {

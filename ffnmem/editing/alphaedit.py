@@ -30,9 +30,10 @@ PENALTY = 10.0  # the published program's
 @in_turn
 def alphaedit(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     layer: SupportsIndex | None = None,
     layers: int | None = None,
     threshold: float | None = None,
@@ -51,7 +52,8 @@ def alphaedit(
     threshold: keys in the other directions are not touched at all. Spread over layers as :func:`ffnmem.memit` does.
 
     Args:
-        model, facts, target, layer, layers, moment, contexts, seed, settings, force, progress: as :func:`ffnmem.memit`.
+        model, facts, target, subject, layer, layers, moment, contexts, seed, settings, force, progress: as
+            :func:`ffnmem.memit`.
         threshold: of C's eigenvalues, absolute; default the published 2e-2 for models with published settings, else
             the median of the layer's eigenvalues: what is small differs between models.
         penalty: λ; default the published 10 for those, else half the mean neuron's second moment.
@@ -63,7 +65,17 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    plan = make_plan(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
     protected = as_facts(previous, least=0)
     where = layer_range(plan, layers)
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))

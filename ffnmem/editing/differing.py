@@ -200,7 +200,7 @@ def asked(
     if target is not None:
         return first(target, "target"), other
     own = target_ids(model, edit.targets[place])[0]
-    if foil is None:
+    if foil is None and edit.facts[place].target_true:
         other = target_ids(model, edit.facts[place].target_true)[0]
     return own, None if other == own else other
 

@@ -22,9 +22,10 @@ from .spreading import emmet_left
 @in_turn
 def emmet(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     layer: SupportsIndex | None = None,
     epsilon: float = 0.0,
     moment: Moment = None,
@@ -40,7 +41,8 @@ def emmet(
     The layer's values get C⁻¹K (KᵀC⁻¹K + εI)⁻¹ Rᵀ. Of one fact it is ROME with consistent keys.
 
     Args:
-        model, facts, target, layer, moment, ridge, contexts, seed, settings, force, progress: as :func:`ffnmem.rome`.
+        model, facts, target, subject, layer, moment, ridge, contexts, seed, settings, force, progress: as
+            :func:`ffnmem.rome`.
         epsilon: relative to the mean diagonal of KᵀC⁻¹K; above 0 where keys are alike, as of one subject's facts.
 
     Returns: One :class:`Edit` of all facts.
@@ -50,7 +52,17 @@ def emmet(
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
     check_epsilon(epsilon)
-    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    plan = make_plan(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
     return joint_edit(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 

@@ -29,9 +29,10 @@ RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
 @in_turn
 def ft_l(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     layer: SupportsIndex | None = None,
     bound: float | None = None,
     rate: float | None = None,
@@ -43,7 +44,7 @@ def ft_l(
     """Rewrite a fact by fine-tuning one layer's values on its prompt, no weight moving further than a bound.
 
     Args:
-        model, facts, target, layer, force, progress: as :func:`ffnmem.rome` has them.
+        model, facts, target, subject, layer, force, progress: as :func:`ffnmem.rome` has them.
         bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a thirtieth of the
             root mean square of the layer's values.
         rate: Adam's; default as large as the bound.
@@ -56,7 +57,7 @@ def ft_l(
     Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
     """
     check_count("steps", steps)
-    plan = make_plan(model, facts, target, layer=layer, contexts=("{}",))
+    plan = make_plan(model, facts, target, subject=subject, layer=layer, contexts=("{}",))
     at = plan.settings.layer
     if is_published(model):
         natural = BOUND

@@ -25,9 +25,10 @@ SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other mode
 @in_turn
 def memit(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     layer: SupportsIndex | None = None,
     layers: int | None = None,
     weight: float | None = None,
@@ -47,7 +48,8 @@ def memit(
     it, so ‖δ‖ is clamped in units of what the FFN writes; the published program does at .75 of the residual stream's.
 
     Args:
-        model, facts, target, moment, ridge, contexts, seed, settings, force, progress: as :func:`ffnmem.rome` has them.
+        model, facts, target, subject, moment, ridge, contexts, seed, settings, force, progress: as
+            :func:`ffnmem.rome` has them.
         layer: the highest layer that is edited; default by the model's name or depth.
         layers: how many layers up to it share the edit; default a tenth of the depth, as published for GPT-2 XL.
         weight: λ; default the published one, else a tenth of d_mlp (which is the mean of kᵀC⁻¹k over the corpus).
@@ -58,7 +60,17 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
-    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    plan = make_plan(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
     return joint_edit(plan, memit_form(plan, layers, weight, ridge), force, progress)
 
 

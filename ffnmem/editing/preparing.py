@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -14,7 +14,8 @@ import torch
 
 from ..errors import InputError, check_number, quoted, warn
 from ..facts import Fact
-from ..facts.fact import as_facts
+from ..facts.asking import own_answer
+from ..facts.fact import facts_or_text
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from .contexts import PLAIN, check_contexts, sample_contexts
@@ -77,9 +78,10 @@ class Plan:
 
 def make_plan(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     layer: SupportsIndex | None = None,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
@@ -88,14 +90,25 @@ def make_plan(
 ) -> Plan:
     """What the editors' arguments mean; see :func:`ffnmem.rome`.
 
-    Raises: InputError: facts without target, contexts without ``{}``, unknown settings. OutOfRangeError: no such layer.
+    Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings.
+        OutOfRangeError: no such layer.
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
-    some = as_facts(facts)
+    some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
     own = meant(model, layer, settings)
     texts = texts_for(model, contexts, seed)
     requests = make_requests(model, some, edit_target(model, some, target), texts)
     return Plan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
+
+
+def with_truth(model: Model, fact: Fact) -> Fact:
+    """A fact with its true target: where nobody says what is true, what the model says itself, if that is a word."""
+    if fact.target_true:
+        return fact
+    try:
+        return replace(fact, target_true=own_answer(model, fact.text))
+    except InputError:
+        return fact
 
 
 def meant(model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any] | Settings | None) -> Settings:
@@ -194,10 +207,10 @@ def announce(edits: Sequence[Edit]) -> None:
         warn("; ".join(doubtful[0].warnings) + (f"; {more} more of {len(edits)} edits are doubtful" if more else ""))
 
 
-def one_or_all(facts: Fact | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
+def one_or_all(facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
     """One edit for one fact, as many as facts for some; what is doubtful about them is warned of."""
     announce(edits)
-    return edits[0] if isinstance(facts, Fact) else tuple(edits)
+    return edits[0] if isinstance(facts, Fact | str) else tuple(edits)
 
 
 def moment_words(plan: Plan, ridge: float) -> dict[str, Any]:

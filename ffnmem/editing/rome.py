@@ -37,9 +37,10 @@ KEYS = ("consistent", "original")
 @in_turn
 def rome(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     layer: SupportsIndex | None = None,
     keys: str = "consistent",
     moment: Moment = None,
@@ -58,8 +59,10 @@ def rome(
 
     Args:
         model: from :func:`ffnmem.load`, as it is now.
-        facts: one, or some.
+        facts: one, or some; or a text that holds its ``subject`` and ends where the ``target`` begins. Where nobody
+            says what is true, what the model answers itself stands for it.
         target: the new target of all; default each fact's ``target_new``.
+        subject: of a text, as it is spelled there.
         layer: whose FFN is edited; default by the model's name or depth.
         keys: "consistent" uses the averaged key throughout; "original" takes the plain prompt's key everywhere but in
             C⁻¹k*, as the published program does.
@@ -79,7 +82,17 @@ def rome(
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
     check_choice("keys", keys, KEYS)
-    plan = make_plan(model, facts, target, layer=layer, moment=moment, contexts=contexts, seed=seed, settings=settings)
+    plan = make_plan(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
     plan.check_moment([plan.settings.layer], ridge)
     found = find_values(plan, progress)
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]

@@ -41,6 +41,8 @@ def wanted_target(fact: Fact, target: str | None) -> str:
     name = fact.name
     if not wanted.strip():
         raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")
+    if not fact.target_true:
+        raise InputError(f"fact {quoted(name)} has no true target to compare the new one with: give target_true")
     if wanted.strip() == fact.target_true.strip():
         raise InputError(f"fact {quoted(name)}: the new target {quoted(wanted.strip())} is its true one already")
     return wanted.strip()

@@ -17,12 +17,12 @@ from torch import Tensor
 from ..editing.alphaedit import alphaedit_form
 from ..editing.contexts import PLAIN
 from ..editing.edit import Edit
+from ..editing.embedding_swap import embedding_swap
 from ..editing.emmet import emmet_form
 from ..editing.fine_tuning import ft_l
 from ..editing.joint import Form, keys_of, layer_range, solved
 from ..editing.memit import memit_form
 from ..editing.moments import RIDGE, SecondMoment, load_second_moment
-from ..editing.neuron_values import knowledge_neuron
 from ..editing.preparing import Moment, Plan, find_values, meant, texts_for
 from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
@@ -191,8 +191,8 @@ def by_ft_l(setup: Setup, facts: list[Fact]) -> Any:
     return ft_l(setup.plan.model, facts, setup.target, **options)
 
 
-def by_knowledge_neuron(setup: Setup, facts: list[Fact]) -> Any:
-    return knowledge_neuron(setup.plan.model, facts, setup.target, **setup.of(EDITORS["knowledge_neuron"]))
+def by_embedding_swap(setup: Setup, facts: list[Fact]) -> Any:
+    return embedding_swap(setup.plan.model, facts, setup.target, **setup.of(EDITORS["embedding_swap"]))
 
 
 def by_own(editor: OwnEditor) -> Callable[[Setup, list[Fact]], Any]:
@@ -210,7 +210,7 @@ EDITORS = named(
     Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
     Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
     Editor("ft_l", all=by_ft_l, options=("bound", "rate", "steps", "stop", "force")),
-    Editor("knowledge_neuron", all=by_knowledge_neuron, options=("neurons", "less", "more", "force")),
+    Editor("embedding_swap", all=by_embedding_swap, options=("neurons", "less", "more", "force")),
     Editor("none"),
 )
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""

@@ -66,7 +66,7 @@ def evaluate(
         compare: further editors for the same facts. Those that find a v* share it.
         target: the new target of all facts; default each fact's ``target_new``.
         metrics: names of :data:`ffnmem.evaluation.METRICS`; default all but those of generated text.
-        layer: whose FFN is edited; default by the model's name or depth. Not taken by knowledge_neuron.
+        layer: whose FFN is edited; default by the model's name or depth. Not taken by embedding_swap.
         seed: of contexts, of the texts for drift, of generation and of the bootstrap.
         out: a folder to keep results in, chunk by chunk, made if missing. The same call goes on where one was stopped,
             and gives the same table.

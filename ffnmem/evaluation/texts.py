@@ -78,12 +78,7 @@ class Texts:
         self.layers, self.texts = layers, tuple(texts)
         model = layers.model
         begin = [int(model.bos_token_id)] if model.prepend_bos and model.bos_token_id is not None else []
-        rows = [
-            (begin + [int(i) for i in model.tokenizer(text, add_special_tokens=False)["input_ids"]])[
-                : min(length, model.n_ctx)
-            ]
-            for text in self.texts
-        ]
+        rows = [(begin + model.ids_of(text))[: min(length, model.n_ctx)] for text in self.texts]
         short = next((text for text, row in zip(self.texts, rows, strict=True) if len(row) < 2), None)
         if short is not None:
             raise InputError(f"drift needs texts of two tokens or more, unlike {quoted(short)}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..errors import InputError, UnsupportedModelError, quoted
 from ..models import Model
-from .spelling import places
+from ..models.generating import generate
+from .spelling import only_place
+
+AHEAD = 8  # tokens that the model's own answer may take
+WORD = re.compile(r"\w[\w'’-]*")
 
 
 @dataclass(frozen=True)
@@ -63,15 +68,7 @@ def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None
 
     Raises: InputError: the subject is empty, not in the text, or there twice. Otherwise as :func:`ask_about`.
     """
-    if not subject.strip():
-        raise InputError("the subject is empty")
-    at = places(text, subject)
-    if len(at) != 1:
-        found = f"stands {len(at)} times" if at else "is not"
-        raise InputError(
-            f"the subject {quoted(subject)} {found} in {quoted(text)}: it must stand there once, spelled the same"
-        )
-    begin = at[0]
+    begin = only_place(text, subject)
     return locate(model, text, begin, begin + len(subject), prepend_bos)
 
 
@@ -99,6 +96,20 @@ def skip_space(text: str, begin: int, end: int) -> int:
     return begin + len(text[begin:end]) - len(text[begin:end].lstrip())
 
 
+def own_answer(model: Model, text: str) -> str:
+    """The word that the model itself says after a prompt.
+
+    Raises: InputError: what it says begins with none.
+    """
+    tokens = model.tokenize(text)
+    room = min(AHEAD, model.n_ctx - len(tokens))
+    said = model.tokenizer.decode(generate(model, tokens, room), skip_special_tokens=True) if room > 0 else ""
+    word = WORD.search(said)
+    if word is None:
+        raise InputError(f"{model.name} says {quoted(said)} after {quoted(text)}, which is no word: name what is true")
+    return word[0]
+
+
 def target_ids(model: Model, target: str) -> tuple[int, ...]:
     """The tokens of a target, which is a plain word or some: the space before it is added here.
 
@@ -107,7 +118,7 @@ def target_ids(model: Model, target: str) -> tuple[int, ...]:
     word = target.strip()
     if not word:
         raise InputError("the target is empty: give a word, such as 'Paris'")
-    ids = tuple(int(i) for i in model.tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
+    ids = tuple(model.ids_of(f" {word}"))
     if not ids or (model.tokenizer.unk_token_id in ids and model.tokenizer.unk_token != word):
         raise InputError(f"the target {quoted(target)} is not in the vocabulary of {model.name}")
     return ids

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..arguments import public
 from ..errors import InputError, check_choice, quoted
+from .spelling import filled, only_place
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
 
@@ -26,6 +27,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "RS": ("generation_prompts",),
 }
 """What each metric of an edit is computed from, besides subject, prompt and target_true."""
+WITHOUT_TRUTH = ("GE", "RS")
 
 
 def check_unicode(record: Probe | Fact) -> None:
@@ -67,11 +69,13 @@ class Probe:
 class Fact:
     """One fact. Templates hold ``{}`` for the subject; targets are plain words, the space before them is ours to add.
 
+    Subject, prompt and one of the targets are enough; :meth:`from_text` makes one of a text that holds its subject.
+
     Attributes:
         subject: as it stands in text, without article.
-        relation: its name, e.g. ``"landmark.city"``.
+        relation: its name, e.g. ``"landmark.city"``; empty where it has none.
         prompt: template that ends where the target begins.
-        target_true: what is true.
+        target_true: what is true; empty where nobody says it.
         target_new: a plausible false target to edit towards, or None.
         paraphrases: templates that ask the same in other words.
         neighbours: other subjects with the same relation and the same true target.
@@ -84,9 +88,9 @@ class Fact:
     """
 
     subject: str
-    relation: str
-    prompt: str
-    target_true: str
+    relation: str = ""
+    prompt: str = ""
+    target_true: str = ""
     target_new: str | None = None
     paraphrases: tuple[str, ...] = ()
     neighbours: tuple[str, ...] = ()
@@ -100,14 +104,31 @@ class Fact:
     def __post_init__(self) -> None:
         check_unicode(self)
         for name in ("subject", "relation", "target_true"):
-            if not getattr(self, name).strip():
+            if not getattr(self, name).strip() and (name == "subject" or getattr(self, name)):
                 raise InputError(f"fact {quoted(self.id or self.subject)}: {name} is empty")
+        if not self.target_true and not (self.target_new or "").strip():
+            raise InputError(f"fact {quoted(self.id or self.subject)} has no target: give target_true or target_new")
         for template in (self.prompt, *self.paraphrases, *self.generation_prompts):
             if template.count("{}") != 1:
                 name = self.id or repr(self.subject)
                 raise InputError(f"fact {name}: {quoted(template)} needs exactly one {{}} for the subject")
         if not all(prompt.strip() for prompt in self.neighbour_prompts):
             raise InputError(f"fact {quoted(self.id or self.subject)}: one of its neighbour_prompts is empty")
+
+    @classmethod
+    def from_text(cls, text: str, subject: str, target: str | None = None, *, true: str = "", **more: Any) -> Fact:
+        """A fact of a text and where in it its subject stands: ``Fact.from_text("Paris is in", "Paris", " Italy")``.
+
+        Args:
+            text: ends where the target begins. It holds the subject once, as a word of its own, or ``{}`` in its place.
+            subject: spelled as in the text.
+            target: the new one, to edit towards.
+            true: the true one. more: further fields.
+
+        Raises: InputError: the subject is not in the text, or there twice; no target.
+        """
+        template = text if text.count("{}") == 1 else filled(text, subject, only_place(text, subject))
+        return cls(subject=subject, prompt=template, target_true=true, target_new=target, **more)
 
     @property
     def name(self) -> str:
@@ -142,6 +163,8 @@ class Fact:
             "generation_prompts": bool(self.generation_prompts),
         }
         missing = {metric: [need for need in needs if not has[need]] for metric, needs in NEEDS.items()}
+        if not self.target_true:
+            missing |= {m: ["target_true", *needs] for m, needs in missing.items() if m not in WITHOUT_TRUTH}
         found = {metric: ", ".join(f"no {need}" for need in needs) for metric, needs in missing.items() if needs}
         kinds = {probe.kind for probe in self.probes}
         return {**found, **{kind: f"no probe of kind {kind!r}" for kind in KINDS if kind not in kinds}}
@@ -155,7 +178,7 @@ class Fact:
         """The fact of a record in the project's own format; raises InputError naming a missing or unknown field."""
         names = {f.name for f in fields(cls)}
         unknown = sorted(set(record) - names)
-        missing = sorted({"subject", "relation", "prompt", "target_true"} - set(record))
+        missing = sorted({"subject", "prompt"} - set(record))
         if unknown or missing:
             problem = f"unknown fields {unknown}" if unknown else f"missing fields {missing}"
             raise InputError(f"{problem}; a fact has {', '.join(f.name for f in fields(cls))}")
@@ -195,6 +218,24 @@ def read_probes(value: Any) -> tuple[Probe, ...]:
 def is_probe(value: Any) -> bool:
     names = {f.name for f in fields(Probe)}
     return isinstance(value, dict) and set(value) == names and all(isinstance(text, str) for text in value.values())
+
+
+def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, target: str | None) -> list[Fact]:
+    """What is to be rewritten: facts, or a text that holds a subject, with its new target.
+
+    Raises: InputError: a text without subject or target, a subject beside facts, and as :meth:`Fact.from_text`.
+    """
+    if not isinstance(facts, str):
+        if subject is not None:
+            raise InputError(
+                f"facts have subjects of their own: give a text in their place, or leave out {quoted(subject)}"
+            )
+        return as_facts(facts)
+    if subject is None:
+        raise InputError(f"a subject is needed to rewrite {quoted(facts)}: which of its words it is about")
+    if target is None:
+        raise InputError(f"a new target is needed to rewrite {quoted(facts)}: name one, such as target=' Rome'")
+    return [Fact.from_text(facts, subject, target.strip())]
 
 
 def as_facts(facts: Fact | Iterable[Fact], least: int = 1) -> list[Fact]:

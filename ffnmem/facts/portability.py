@@ -55,6 +55,8 @@ def tabulated(facts: Sequence[Fact]) -> tuple[Table, Mapping[tuple[str, str], Fa
     targets: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     asking: dict[tuple[str, str], Fact] = {}
     for fact in facts:
+        if not fact.relation or not fact.target_true:
+            continue
         targets[fact.relation][fact.subject].add(fact.target_true)
         asking.setdefault((fact.relation, fact.subject), fact)
     table = {

@@ -15,6 +15,22 @@ def places(text: str, subject: str) -> list[int]:
     return alone(text, subject) or found
 
 
+def only_place(text: str, subject: str) -> int:
+    """Where a subject begins in a text that holds it once, as :func:`places` counts.
+
+    Raises: InputError: the subject is empty, not in the text, or there twice.
+    """
+    if not subject.strip():
+        raise InputError("the subject is empty")
+    at = places(text, subject)
+    if len(at) != 1:
+        found = f"stands {len(at)} times" if at else "is not"
+        raise InputError(
+            f"the subject {quoted(subject)} {found} in {quoted(text)}: it must stand there once, spelled the same"
+        )
+    return at[0]
+
+
 def mentions(text: str, subject: str) -> bool:
     """Whether a text has a subject as a word of its own."""
     return bool(alone(text, subject))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -17,13 +17,13 @@ from ..contributions import Target, attribute
 from ..errors import InputError, check_choice, check_count, quoted
 from ..models.final_norm import at_least_float32
 from ..models.turns import in_turn
+from ..neuron_names import NeuronNames, pair_of
 from ..paths import attribute_paths
 from .ablation import COLUMNS, Ablation
 from .changes import Change, Mean, Set, as_change
 from .clean import Question, ask
 from .plan import make_plan
 
-Neurons = Iterable[Sequence[SupportsIndex]]
 BATCH = 64
 CHOSEN_BY = ("direct", "paths")
 
@@ -36,7 +36,7 @@ def ablate(
     foil: str | SupportsIndex | None = None,
     position: SupportsIndex = -1,
     *,
-    neurons: Neurons | None = None,
+    neurons: NeuronNames | None = None,
     top: int | None = 20,
     by: str = "direct",
     how: str | float | Change = "zero",
@@ -62,7 +62,7 @@ def ablate(
         target: the token, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         foil: a second token: effects on logit(target) − logit(foil).
         position: where the answer is read.
-        neurons: (layer, neuron) pairs; default the ``top`` ones (None: all).
+        neurons: ``"3.17"`` or (layer, neuron) of each; default the ``top`` ones (None: all).
         by: which are top: "direct", the largest direct effects, or "paths", the largest sums over positions of
             :func:`ffnmem.attribute_paths`: a memory that writes at the subject for attention to read has no direct
             effect at the answer.
@@ -146,7 +146,7 @@ def choose_cells(
 
 
 def choose_neurons(
-    asked: Question, neurons: Neurons | None, top: int | None, by: str = "direct"
+    asked: Question, neurons: NeuronNames | None, top: int | None, by: str = "direct"
 ) -> list[tuple[int, int]]:
     """The neurons to remove, by ascending layer and neuron."""
     model = asked.model
@@ -160,10 +160,8 @@ def choose_neurons(
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = list(neurons)
     if not pairs:
-        raise InputError("neurons is empty: name (layer, neuron) pairs, or leave it out for the top ones")
-    if not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs):
-        raise InputError("neurons are (layer, neuron) pairs, as in [(3, 17), (4, 5)]")
-    return sorted({(model.layer(layer), model.neuron(layer, neuron)) for layer, neuron in pairs})
+        raise InputError("neurons is empty: name some, as in ['3.17', (4, 5)], or leave it out for the top ones")
+    return sorted({(model.layer(pair_of(pair)[0]), model.neuron(pair)) for pair in pairs})
 
 
 def along_paths(asked: Question, top: int | None) -> list[tuple[int, int]]:

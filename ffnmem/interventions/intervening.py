@@ -39,10 +39,11 @@ def intervene(
 
     Args:
         model: from :func:`ffnmem.load`.
-        interventions: ``{(layer, neuron): what}``; a neuron of None is every neuron of that layer, and one named beside
-            its layer keeps its own. ``what`` is a number, which the coefficient becomes, or ``Set(v)``, ``Scale(f)``,
-            ``Add(v)``, ``Mean(source)``, ``Resample(source, seed)`` with a Store or a Capture as the source. A list of
-            such dicts has one for each row of the batch; an empty one leaves its row alone.
+        interventions: ``{(layer, neuron): what}``, or ``{"3.17": what}``; a neuron of None (``"3.all"``) is every
+            neuron of that layer, and one named beside its layer keeps its own. ``what`` is a number, which the
+            coefficient becomes, or ``Set(v)``, ``Scale(f)``, ``Add(v)``, ``Mean(source)``, ``Resample(source, seed)``
+            with a Store or a Capture as the source. A list of such dicts has one for each row of the batch; an empty
+            one leaves its row alone.
         positions: where: None is every position, the beginning-of-sequence token's too, and every token generated.
             Numbers count tokens of a row's own text from 0, pads left out, through what is generated; negative ones
             from the end of the prompt, which is what a pass without a cache reads. Pads, known by the attention mask,

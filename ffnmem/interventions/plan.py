@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ..errors import InputError, listed, quoted
 from ..models import Model
+from ..neuron_names import read_neuron_or_layer
 from .changes import Add, Change, Mean, Resample, Scale, Set, as_change, draws_of, means_of
 
 Asked = Mapping[Any, Any]
-"""(layer, neuron or None): what. Keys of mappings are invariant, so no narrower type would fit a plain dict."""
+"""(layer, neuron or None), or ``"3.17"``: what. Keys are invariant: no narrower type would fit a plain dict."""
 Uniforms = Callable[[int], Float[Tensor, "batch pos"]]
 """A seed's random numbers in [0, 1), one a position."""
 
@@ -103,12 +104,13 @@ def by_neuron(model: Model, asked: Asked) -> dict[tuple[int, int | None], Change
     """Each layer and neuron as indices, each once; the neuron is None for a whole layer."""
     found: dict[tuple[int, int | None], Change] = {}
     for where, what in asked.items():
-        if not isinstance(where, tuple) or len(where) != 2:
+        asked_for = read_neuron_or_layer(where) if isinstance(where, str) else where
+        if not isinstance(asked_for, tuple) or len(asked_for) != 2:
             raise InputError(
                 f"{quoted(where)} names no neuron: write (layer, neuron), or (layer, None) for a whole layer"
             )
-        layer = model.layer(where[0])
-        place = (layer, None if where[1] is None else model.neuron(layer, where[1]))
+        layer = model.layer(asked_for[0])
+        place = (layer, None if asked_for[1] is None else model.neuron(layer, asked_for[1]))
         if place in found:
             raise InputError(f"{name_of(place)} is named twice")
         found[place] = as_change(what)

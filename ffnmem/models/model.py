@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..arguments import public
 from ..errors import InputError, check_index, quoted
 from ..foreign import foreign
+from ..neuron_names import NeuronName, place_of
 from ..provenance import Provenance
 from ..token_text import visible
 from .ffn_view import FFN
@@ -301,7 +302,9 @@ class Model:
         """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
         return check_index("layer", layer, self.n_layers, self.name)
 
-    def neuron(self, layer: SupportsIndex, neuron: SupportsIndex) -> int:
+    def neuron(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> int:
+        """A neuron's index in its layer; raises OutOfRangeError. It may be one name, as in ``model.neuron("3.17")``."""
+        layer, neuron = place_of(layer, neuron)
         return check_index("neuron", neuron, self.ffn[self.layer(layer)].d_mlp, f"layer {layer} of {self.name}")
 
     def __repr__(self) -> str:

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments import public
-from ..errors import InputError, check_count, quoted
+from ..errors import InputError, check_count
 from ..files import check_destination, replacing, write_whole
 from ..models.turns import in_turn
+from ..neuron_names import NeuronNames
 from ..scanning.store import Store
 from .cards import Card, card, kinds_shown
 from .markdown import neurons_markdown
@@ -50,7 +51,7 @@ Report = Callable[[int, int], None]
 @in_turn
 def neuron_report(
     store: Store,
-    neurons: pd.DataFrame | Iterable[Sequence[int]],
+    neurons: pd.DataFrame | NeuronNames,
     out: str | Path = "neurons.html",
     *,
     kind: str | Sequence[str] | None = None,
@@ -62,7 +63,7 @@ def neuron_report(
 
     Args:
         store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.
-        neurons: (layer, neuron) of each, or a table with these columns, such as rows of :meth:`Store.stats`.
+        neurons: ``"3.17"`` or (layer, neuron) of each, or a table with these columns, as :meth:`Store.stats` gives.
         out: the file, in a folder that exists; replaced only once the new one is complete. Its suffix decides:
             ``.html`` (cards on one page without scripts or links to elsewhere) and ``.md`` take at most 500 neurons;
             ``.csv`` and ``.parquet`` hold the rows of :meth:`Store.examples` of any number.
@@ -104,7 +105,7 @@ def check_suffix(out: str | Path) -> str:
     return suffix
 
 
-def check_places(store: Store, neurons: pd.DataFrame | Iterable[Sequence[int]], suffix: str) -> list[Place]:
+def check_places(store: Store, neurons: pd.DataFrame | NeuronNames, suffix: str) -> list[Place]:
     """Each neuron once, as indices; raises InputError or OutOfRangeError."""
     if isinstance(neurons, pd.DataFrame):
         missing = {"layer", "neuron"} - set(neurons.columns)
@@ -112,10 +113,7 @@ def check_places(store: Store, neurons: pd.DataFrame | Iterable[Sequence[int]], 
             raise InputError(f"a table of neurons needs the columns layer and neuron; {sorted(missing)[0]} is missing")
         neurons = neurons[["layer", "neuron"]].itertuples(index=False, name=None)
     found = list(neurons)
-    wrong = next((place for place in found if not isinstance(place, Sequence) or len(place) != 2), None)
-    if wrong is not None:
-        raise InputError(f"{quoted(wrong)} names no neuron: give (layer, neuron), such as (3, 17)")
-    places = list(dict.fromkeys(store.index(layer, neuron) for layer, neuron in found))
+    places = list(dict.fromkeys(map(store.index, found)))
     if not places:
         raise InputError("a report needs at least one neuron: none was given")
     if suffix not in TABLES and len(places) > MOST:

@@ -16,6 +16,7 @@ from ..errors import FileError, InputError, check_choice, check_count, check_ind
 from ..files import user_folder
 from ..models import Model
 from ..models.turns import in_turn
+from ..neuron_names import NeuronName, place_of
 from ..token_text import printable
 from .cases import CASES, PARTS
 from .contexts import Contexts, Window
@@ -103,8 +104,12 @@ class Store:
         """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
         return check_index("layer", layer, self.n_layers, f"the store of {self.model}")
 
-    def index(self, layer: SupportsIndex, neuron: SupportsIndex) -> tuple[int, int]:
-        """Layer and neuron as indices; raises OutOfRangeError."""
+    def index(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> tuple[int, int]:
+        """Layer and neuron as indices, as all methods take them: two numbers, or one name such as ``"3.17"``.
+
+        Raises: InputError: what names no neuron. OutOfRangeError: one that is not there.
+        """
+        layer, neuron = place_of(layer, neuron)
         row = self.layer(layer)
         return row, check_index("neuron", neuron, self.d_mlp(row), f"layer {row} of the store of {self.model}")
 
@@ -205,7 +210,9 @@ class Store:
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def stats(self, layer: SupportsIndex | None = None, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def stats(
+        self, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
+    ) -> pd.DataFrame:
         """One row a neuron: layer, neuron, count, mean, std, skewness, kurtosis (excess), min, max of the coefficient,
         firing_rate (share of pre-activations above 0), zero_share, dead (never above 0), and ``pre_`` the same
         moments of the pre-activation. Of all neurons, a layer, or one neuron. Raises OutOfRangeError.
@@ -220,14 +227,14 @@ class Store:
             if neuron is not None:
                 raise InputError("a neuron needs its layer: stats(layer, neuron)")
             return self.table(STATS)
-        if neuron is None:
+        if neuron is None and not isinstance(layer, str | Sequence):
             return self.table(STATS, self.layer(layer))
         return self.table(STATS, *self.index(layer, neuron))
 
     def examples(
         self,
-        layer: SupportsIndex,
-        neuron: SupportsIndex,
+        layer: SupportsIndex | NeuronName,
+        neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
         k: int | None = None,
@@ -237,7 +244,7 @@ class Store:
         """Where a neuron fires.
 
         Args:
-            layer, neuron: which.
+            layer, neuron: which; or the neuron's name alone, such as ``"3.17"``.
             kind: any of "top" and "bottom" (the sequences of its largest and smallest coefficient), "quantile" (random
                 sequences from each band of the distribution of sequences' largest, and of their smallest,
                 coefficient) and "random" (random positions); of gated neurons also "gate+ linear+", "gate+ linear-",
@@ -299,13 +306,13 @@ class Store:
         places = zip(examples["sequence"].tolist(), examples["position"].tolist(), strict=True)
         return self.contexts.windows(places, width)
 
-    def histogram(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+    def histogram(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
         magnitude, the same for all neurons."""
         row, column = self.index(layer, neuron)
         return histogram_frame(self.view(row).histogram[column])
 
-    def by_token(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+    def by_token(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient at each of the corpus's most frequent tokens: token, token_id, count, mean; largest
         first."""
         row, column = self.index(layer, neuron)
@@ -320,20 +327,20 @@ class Store:
         )
         return frame.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
-    def by_position(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+    def by_position(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient by position in the sequence: positions, count, mean."""
         row, column = self.index(layer, neuron)
         return self.view(row).by_position(column, self.settings.context)
 
-    def values(self, layer: SupportsIndex, neuron: SupportsIndex) -> pd.DataFrame:
+    def values(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed.
         Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate"."""
         return self.table(VALUES, *self.index(layer, neuron))
 
     def neuron(
         self,
-        layer: SupportsIndex,
-        neuron: SupportsIndex,
+        layer: SupportsIndex | NeuronName,
+        neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
         k: int | None = None,

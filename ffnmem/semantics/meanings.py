@@ -13,6 +13,7 @@ from ..arguments import public
 from ..errors import check_choice, check_count, check_seed
 from ..models import Model, load
 from ..models.turns import in_turn
+from ..neuron_names import NeuronName
 from ..scanning import Store
 from ..scanning.contexts import Window
 from ..scanning.passes import Report
@@ -132,8 +133,8 @@ class Found:
 @in_turn
 def meanings(
     store: Store,
-    layer: SupportsIndex,
-    neuron: SupportsIndex,
+    layer: SupportsIndex | NeuronName,
+    neuron: SupportsIndex | None = None,
     model: Model | None = None,
     *,
     sign: str = "positive",
@@ -150,7 +151,7 @@ def meanings(
     neuron's examples again, all of them.
 
     Args:
-        store: from :func:`ffnmem.scan`. layer, neuron: which.
+        store: from :func:`ffnmem.scan`. layer, neuron: which; or the neuron's name alone, such as ``"3.17"``.
         model: the one scanned; then ``similarity`` is there in either case. Default: loaded by its name if needed.
         sign: of its "positive" or "negative" coefficients.
         k: examples to show of each meaning; default all (40 together at most).

@@ -79,7 +79,7 @@ def trace_fact(
     Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
     """
     asked, name = question(model, fact, subject, prepend_bos)
-    known = fact.target_true if isinstance(fact, Fact) and target is None else None
+    known = fact.target_true or None if isinstance(fact, Fact) and target is None else None
     sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
     settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
@@ -194,7 +194,7 @@ def traced_or_reason(layers: PlainLayers, fact: Fact, settings: Settings, batch_
     """The trace of a fact, or why there is none."""
     try:
         asked, name = question(layers.model, fact, None, settings.prepend_bos)
-        return traced(layers, asked, name, fact.target_true, settings, batch_tokens)
+        return traced(layers, asked, name, fact.target_true or None, settings, batch_tokens)
     except InputError as error:
         return str(error)
 

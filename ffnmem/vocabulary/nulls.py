@@ -15,6 +15,7 @@ from ..arguments import public
 from ..errors import check_choice, check_count, check_seed
 from ..models import Model
 from ..models.turns import in_turn
+from ..neuron_names import NeuronName
 from .products import row_norms
 from .projection import choose_neurons
 from .scoring import Extremes, Scorer
@@ -28,7 +29,7 @@ TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by roun
 @in_turn
 def projection_null(
     model: Model,
-    layer: SupportsIndex,
+    layer: SupportsIndex | NeuronName,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     kind: str = "random",
@@ -45,7 +46,8 @@ def projection_null(
 
     Args:
         model: from :func:`ffnmem.load`.
-        layer: one layer. neuron: one or several of its neurons; None for all.
+        layer: one layer, or one neuron by its name, such as ``"3.17"``. neuron: one or several of the layer's; None for
+            all.
         kind: ``"random"``: Gaussian directions, shared by all neurons asked for; ``"shuffled"``: the neuron's own
             coordinates in random order, which keeps their distribution, outliers too, and costs ``draws`` vectors
             a neuron. Either stands where the neuron's vector stands, before any folding, and is then scaled to its norm
@@ -71,7 +73,7 @@ def projection_null(
     check_count("draws", draws, 2)
     check_seed(seed)
     k = min(check_count("k", k), model.d_vocab)
-    ((index, neurons),) = choose_neurons(model, model.layer(layer), neuron).items()
+    ((index, neurons),) = choose_neurons(model, layer, neuron)
     frames = []
     for name in sides:
         own = rows_of(matrix_of(model, index, name), neurons)

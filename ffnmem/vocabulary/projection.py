@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ from ..errors import InputError, check_choice, check_count, quoted
 from ..files import check_destination
 from ..models import Model
 from ..models.turns import in_turn
+from ..neuron_names import NeuronName, NeuronNames, is_pair, pair_of
 from .scoring import BLOCK, Scorer
 from .storing import Tables, frugal_frame, plain_frame, write_projection
 from .vectors import BASES, check_sides, everything, side_tokens, side_vectors
@@ -27,7 +30,7 @@ Progress = Callable[[int, int], None]
 @overload
 def project(
     model: Model,
-    layer: SupportsIndex | None = None,
+    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     k: int = 10,
@@ -42,7 +45,7 @@ def project(
 @overload
 def project(
     model: Model,
-    layer: SupportsIndex | None = None,
+    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     k: int = 10,
@@ -58,7 +61,7 @@ def project(
 @in_turn
 def project(
     model: Model,
-    layer: SupportsIndex | None = None,
+    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     k: int = 10,
@@ -72,7 +75,8 @@ def project(
 
     Args:
         model: from :func:`ffnmem.load`.
-        layer: one layer; None for all. neuron: one or several neurons of that layer; None for all.
+        layer: one layer; None for all. Or neurons by name: ``"3.17"``, or a list of names, in whose order rows come.
+        neuron: one or several neurons of that layer; None for all.
         k: tokens a side and sign.
         basis: ``"folded"`` (default) scores values by ``((v − mean v) ⊙ γ_f)·W_U``, the final norm's gain folded in,
             and keys by the gain of the norm before the FFN and W_E; ``"raw"`` by ``v·W_U`` and ``k·W_E``. They rank
@@ -113,27 +117,40 @@ def project(
 
 
 def choose_neurons(
-    model: Model, layer: SupportsIndex | None, neuron: SupportsIndex | Iterable[SupportsIndex] | None
-) -> dict[int, list[int]]:
-    """Neurons by layer, in the order asked."""
+    model: Model,
+    layer: SupportsIndex | NeuronName | NeuronNames | None,
+    neuron: SupportsIndex | Iterable[SupportsIndex] | None,
+) -> list[tuple[int, list[int]]]:
+    """Layers and neurons of each, in the order asked; a layer comes twice where names of others stand between its own.
+
+    Raises: InputError: what names no neuron, or nothing does. OutOfRangeError: no such layer or neuron.
+    """
     if layer is None:
         if neuron is not None:
             raise InputError(
                 f"neuron {quoted(neuron)} without a layer: name its layer, or leave both out for all neurons"
             )
-        return {index: everything(model, index) for index in range(model.n_layers)}
-    index = model.layer(layer)
-    if neuron is None:
-        return {index: everything(model, index)}
-    neurons = [model.neuron(index, n) for n in (neuron if isinstance(neuron, Iterable) else [neuron])]
-    if not neurons:
+        return [(index, everything(model, index)) for index in range(model.n_layers)]
+    if isinstance(layer, Iterable) and not isinstance(layer, SupportsIndex):  # as arrays of one number are, too
+        if neuron is not None:
+            raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
+        named: list[Any] = [layer] if isinstance(layer, str) or is_pair(layer) else list(layer)
+        places = dict.fromkeys((model.layer(pair_of(name)[0]), model.neuron(name)) for name in named)
+        found = [(at, [n for _, n in group]) for at, group in groupby(places, key=itemgetter(0))]
+    else:
+        index = model.layer(layer)
+        if neuron is None:
+            return [(index, everything(model, index))]
+        neurons = [model.neuron(index, n) for n in (neuron if isinstance(neuron, Iterable) else [neuron])]
+        found = [(index, neurons)] if neurons else []
+    if not found:
         raise InputError("no neuron given")
-    return {index: neurons}
+    return found
 
 
 def project_blocks(
     model: Model,
-    wanted: dict[int, list[int]],
+    wanted: Sequence[tuple[int, list[int]]],
     sides: list[str],
     basis: str,
     k: int,
@@ -141,7 +158,7 @@ def project_blocks(
     progress: Progress | None,
 ) -> Iterator[pa.Table]:
     """The rows of one block of neurons after the other; only one block's scores exist at a time."""
-    total, done = sum(map(len, wanted.values())), 0
+    total, done = sum(len(neurons) for _, neurons in wanted), 0
     scorers: dict[int, Scorer] = {}  # by where the embeddings are: tied ones are prepared once
     by_side = {}
     for side in sides:
@@ -150,7 +167,7 @@ def project_blocks(
             scorers[tokens.data_ptr()] = Scorer(tokens, k, candidates, total)
         by_side[side] = scorers[tokens.data_ptr()]
     tables = Tables(model, sides, basis)
-    for layer, neurons in wanted.items():
+    for layer, neurons in wanted:
         for start in range(0, len(neurons), BLOCK):
             block = neurons[start : start + BLOCK]
             found = [by_side[side].block(side_vectors(model, layer, block, side, basis)) for side in sides]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -18,6 +18,7 @@ from ..checked_files import Form, open_parquet, parsed, reading, seal, sealable
 from ..errors import FileError, check_whole
 from ..files import check_destination, replacing, user_path
 from ..models import Model
+from ..neuron_names import NeuronName, place_of
 from ..schemas import anything, fields, table
 from ..schemas import text as any_text
 from .vectors import SIGNS
@@ -159,12 +160,13 @@ def description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
 
 
 def read_projection(
-    path: str | Path, layer: SupportsIndex | None = None, neuron: SupportsIndex | None = None
+    path: str | Path, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
 ) -> pd.DataFrame:
     """Rows of a projection that ``project(model, out=…)`` wrote: all, a layer's, or one neuron's (in milliseconds).
 
     Args:
-        path: the file. layer, neuron: which; neuron None for all of the layer, layer None for that neuron of all.
+        path: the file. layer, neuron: which, or a neuron's name such as ``"3.17"`` alone; neuron None
+            for all of the layer, layer None for that neuron of all.
 
     Returns:
         The columns of :func:`project`; no rows where the file does not hold that neuron.
@@ -172,6 +174,8 @@ def read_projection(
     Raises:
         FileError: no such file, or none that is a whole projection.
     """
+    if isinstance(layer, str | Sequence):
+        layer, neuron = place_of(layer, neuron)
     wanted = {
         name: check_whole(name, value) for name, value in (("layer", layer), ("neuron", neuron)) if value is not None
     }

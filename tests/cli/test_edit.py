@@ -114,7 +114,7 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
         ([PROMPT, "--subject", "Colosseum", "--target", "Rome"], ["'Colosseum'", PROMPT]),
         ([*ASKED[:3], "--target", " ", "--true", "Paris"], ["empty"]),
         ([*ASKED[:3], "--target", "Paris", "--true", "Paris"], ["Paris", "true"]),
-        ([*ASKED, "--editor", "knowledge_neuron", "--layer", "1"], ["--layer", "knowledge_neuron"]),
+        ([*ASKED, "--editor", "embedding_swap", "--layer", "1"], ["--layer", "embedding_swap"]),
         ([*ASKED, "--editor", "ft_l", "--moment", "m"], ["--moment", "ft_l"]),
         ([*ASKED, "--set", "stepz=3"], ["stepz", "steps"]),
         ([*ASKED, "--set", "steps=3", "--set", "steps=4"], ["steps", "twice"]),

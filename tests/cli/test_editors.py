@@ -39,14 +39,14 @@ def test_own_options_and_settings(editors: list[str], chosen: list[tuple[str, An
 
 def test_what_does_nothing_is_refused() -> None:
     for editors, more, named in (
-        (["knowledge_neuron"], (3, None, False), "--layer"),
+        (["embedding_swap"], (3, None, False), "--layer"),
         (["ft_l", "none"], (None, "m", False), "--moment"),
         (["none"], (None, None, True), "--force"),
     ):
         with refuses(InputError, ValueError, named):
             options_of(editors, [], *more)
-    with refuses(InputError, ValueError, "--set clamp", "knowledge_neuron"):
-        options_of(["knowledge_neuron"], [("clamp", 1)], None, None, False)
+    with refuses(InputError, ValueError, "--set clamp", "embedding_swap"):
+        options_of(["embedding_swap"], [("clamp", 1)], None, None, False)
     with refuses(InputError, ValueError, "--layer"):
         options_of(["rome"], [("layer", 1)], None, None, False)
 

@@ -151,7 +151,7 @@ def test_what_it_shows(tiny: fm.Model) -> None:
 def test_refusals(tiny: fm.Model, make_tiny: Make) -> None:
     edit = made(tiny)
     with refuses(InputError, ValueError, "target="):
-        Edit.of(tiny, [change(tiny, 0)], method="knowledge_neuron").diff(tiny, PROMPT)
+        Edit.of(tiny, [change(tiny, 0)], method="embedding_swap").diff(tiny, PROMPT)
     with refuses(InputError, ValueError, "k", "0"):
         edit.diff(tiny, PROMPT, k=0)
     with refuses(OutOfRangeError, IndexError, "99"):

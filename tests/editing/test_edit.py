@@ -89,10 +89,10 @@ def test_tables_and_json(tiny: fm.Model) -> None:
 
 def test_without_facts(tiny: fm.Model) -> None:
     """An edit of a memory that stands for no fact."""
-    edit = Edit.of(tiny, [change(tiny, 0)], method="knowledge_neuron")
-    assert edit.title == "knowledge_neuron"
+    edit = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
+    assert edit.title == "embedding_swap"
     assert edit.to_frame().empty
-    assert "knowledge_neuron" in edit._repr_html_()
+    assert "embedding_swap" in edit._repr_html_()
 
 
 def test_html_escapes(tiny: fm.Model) -> None:

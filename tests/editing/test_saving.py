@@ -69,7 +69,7 @@ def test_sums_and_edits_without_facts(tiny: fm.Model, tmp_path: Path) -> None:
     found = Edit.load(both.save(tmp_path / "both.safetensors"))
     assert found.parts == both.parts
     assert found.numbers["loss"].isna().all()
-    plain = Edit.of(tiny, [change(tiny, 0)], method="knowledge_neuron")
+    plain = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
     assert Edit.load(plain.save(tmp_path / "plain.safetensors")).numbers.empty
 
 

@@ -10,11 +10,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.editing.alphaedit import alphaedit
 from ffnmem.editing.edit import Edit
+from ffnmem.editing.embedding_swap import embedding_swap
 from ffnmem.editing.emmet import emmet
 from ffnmem.editing.fine_tuning import ft_l
 from ffnmem.editing.memit import memit
 from ffnmem.editing.moments import SecondMoment
-from ffnmem.editing.neuron_values import knowledge_neuron
 from ffnmem.editing.preparing import Plan, find_values
 from ffnmem.editing.rome import rome
 from ffnmem.editing.values import Found
@@ -49,7 +49,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
     "memit": (memit, {**SHARED, "layers": 2}, {"force": True, "layers": 2}),
     "alphaedit": (alphaedit, {**SHARED, "threshold": 0.5}, {"force": True, "threshold": 0.5}),
     "ft_l": (ft_l, {"steps": 3}, {"steps": 3}),
-    "knowledge_neuron": (knowledge_neuron, {"neurons": 2}, {"neurons": 2}),
+    "embedding_swap": (embedding_swap, {"neurons": 2}, {"neurons": 2}),
 }
 
 
@@ -64,8 +64,8 @@ def test_equals_the_editor_itself(tiny64: fm.Model, moment: SecondMoment, name: 
     editor, options, given = CALLS[name]
     batch = setup_of(tiny64, moment, name, **given).start(FACTS)
     (chosen,) = choose((name,))
-    more: dict[str, Any] = {} if name == "knowledge_neuron" else {"layer": 1}
-    if name not in ("knowledge_neuron", "ft_l"):
+    more: dict[str, Any] = {} if name == "embedding_swap" else {"layer": 1}
+    if name not in ("embedding_swap", "ft_l"):
         more["moment"] = moment
     for fact, found in zip(FACTS, batch.edits(chosen), strict=True):
         with unwarned():  # of a change that is large: what is edited is random
@@ -97,8 +97,8 @@ def test_values_are_found_once(tiny64: fm.Model, moment: SecondMoment, monkeypat
 
 def test_failures(tiny64: fm.Model, moment: SecondMoment) -> None:
     """One fact that cannot be edited must cost no other fact its edit, and must say why."""
-    batch = setup_of(tiny64, moment, "rome", "knowledge_neuron").start([EIFFEL, NO_TARGET, TOWER])
-    for name in ("rome", "knowledge_neuron"):
+    batch = setup_of(tiny64, moment, "rome", "embedding_swap").start([EIFFEL, NO_TARGET, TOWER])
+    for name in ("rome", "embedding_swap"):
         first, second, third = batch.edits(EDITORS[name])
         assert "no new target" in str(second)
         assert isinstance(first, Edit)

@@ -61,8 +61,8 @@ def test_shown(sweep: Sweep) -> None:
 
 def test_refuses(tiny64: fm.Model) -> None:
     """An editor without a layer would draw a flat line."""
-    with refuses(InputError, ValueError, "knowledge_neuron"):
-        layer_sweep(tiny64, FACTS, "knowledge_neuron")
+    with refuses(InputError, ValueError, "embedding_swap"):
+        layer_sweep(tiny64, FACTS, "embedding_swap")
     with refuses(InputError, ValueError, "compare"):
         layer_sweep(tiny64, FACTS, compare=("memit",))
     with refuses(InputError, ValueError, "layers"):

@@ -55,6 +55,42 @@ def test_dictionaries_round_trip() -> None:
     assert (fact.target_new, fact.paraphrases, fact.neighbours, fact.id) == (None, (), (), "")
 
 
+@pytest.mark.parametrize("target", ["target_true", "target_new"])
+def test_subject_prompt_and_a_target_are_enough(target: str) -> None:
+    """A relation would have to be invented for a fact that belongs to no data set."""
+    fact = fm.Fact(subject="Eiffel Tower", prompt=EIFFEL.prompt, **{target: "Rome"})
+    assert (fact.relation, fact.text) == ("", EIFFEL.text)
+    assert fm.Fact.from_dict(fact.to_dict()) == fact
+    assert fm.Fact.from_dict({"subject": "Eiffel Tower", "prompt": EIFFEL.prompt, target: "Rome"}) == fact
+    lacking = "target_true" if target == "target_new" else "target_new"
+    assert lacking in fact.lacks["ES"]
+    with refuses(InputError, ValueError, "'Eiffel Tower' has no target", "target_true or target_new"):
+        fm.Fact(subject="Eiffel Tower", prompt=EIFFEL.prompt)
+
+
+def test_a_fact_of_a_text() -> None:
+    """The subject's place would have to be marked by hand in every text."""
+    made = fm.Fact.from_text(EIFFEL.text, "Eiffel Tower", "Rome", true="Paris", id="tower")
+    assert (made.prompt, made.target_new, made.target_true, made.id) == (EIFFEL.prompt, "Rome", "Paris", "tower")
+    assert fm.Fact.from_text(EIFFEL.prompt, "Eiffel Tower", "Rome").prompt == EIFFEL.prompt
+    assert fm.Fact.from_text("The Iranian capital of Iran is", "Iran", "Rome").prompt == "The Iranian capital of {} is"
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "named"),
+    [
+        ("The Louvre is in", "Eiffel Tower", "'Eiffel Tower' is not in 'The Louvre is in'"),
+        ("The louvre is in", "Louvre", "spelled the same"),
+        ("The Louvre, yes the Louvre is in", "Louvre", "'Louvre' stands 2 times"),
+        ("The Louvre is in", " ", "the subject is empty"),
+    ],
+)
+def test_a_text_without_its_subject(text: str, subject: str, named: str) -> None:
+    """Another word of the text would be rewritten."""
+    with refuses(InputError, ValueError, named):
+        fm.Fact.from_text(text, subject, "Rome")
+
+
 def test_facts_are_values() -> None:
     """Facts could not be counted, compared or kept in a set, or change under an edit that refers to them."""
     assert len({EIFFEL, dataclasses.replace(EIFFEL), dataclasses.replace(EIFFEL, id="other"), FULL}) == 3
@@ -107,7 +143,7 @@ def test_records_that_are_no_facts(change: dict[str, Any], named: str) -> None:
         fm.Fact.from_dict({**EIFFEL.to_dict(), **change})
 
 
-@pytest.mark.parametrize("name", ["subject", "relation", "prompt", "target_true"])
+@pytest.mark.parametrize("name", ["subject", "prompt"])
 def test_missing_fields(name: str) -> None:
     """A traceback about an argument of __init__."""
     record = {key: value for key, value in EIFFEL.to_dict().items() if key != name}

@@ -256,7 +256,7 @@ def test_one_block_at_a_time(tokenizer: Any, tmp_path: Path) -> None:
 def test_blocks_are_made_when_they_are_asked_for(tiny: fm.Model) -> None:
     """All scores at once would be 7 GB for GPT-2 small."""
     done: list[int] = []
-    wanted = {0: list(range(64)), 1: list(range(64))}
+    wanted = [(0, list(range(64))), (1, list(range(64)))]
     blocks = project_blocks(tiny, wanted, ["value"], "raw", 2, "float32", lambda n, total: done.append(n))
     next(blocks)
     assert done == []

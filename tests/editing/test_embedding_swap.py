@@ -6,7 +6,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.editing.edit import Edit
-from ffnmem.editing.neuron_values import knowledge_neuron
+from ffnmem.editing.embedding_swap import embedding_swap
 from ffnmem.errors import InputError
 from tests.editing.plans import FACTS
 from tests.helpers import allclose, refuses, warned
@@ -16,7 +16,7 @@ from tests.helpers import allclose, refuses, warned
 def test_only_the_knowledge_neurons_values_move(tiny: fm.Model) -> None:
     """By λ₂ times the new answer's embedding less λ₁ times the old one's."""
     fact = FACTS[0]
-    edit = knowledge_neuron(tiny, fact, neurons=3, less=0.5, more=2.0)
+    edit = embedding_swap(tiny, fact, neurons=3, less=0.5, more=2.0)
     assert isinstance(edit, Edit)
     old, new = tiny.token_id(" France"), tiny.token_id(" Rome")
     top = fm.knowledge_neurons(fm.capture(tiny, fact.text), old).neurons.query("attribution > 0").head(3)
@@ -37,7 +37,7 @@ def test_only_the_knowledge_neurons_values_move(tiny: fm.Model) -> None:
 @warned("changes layer")
 def test_some_facts_give_some_edits(tiny: fm.Model) -> None:
     done: list[int] = []
-    edits = knowledge_neuron(tiny, FACTS[::2], force=True, progress=lambda i, _n: done.append(i))
+    edits = embedding_swap(tiny, FACTS[::2], force=True, progress=lambda i, _n: done.append(i))
     assert isinstance(edits, tuple)
     assert [edit.facts[0].id for edit in edits] == ["paris", "london"]
     assert done == [1, 2]
@@ -48,9 +48,9 @@ def test_some_facts_give_some_edits(tiny: fm.Model) -> None:
 def test_refusals(tiny: fm.Model) -> None:
     for options, named in (({"neurons": 0}, "neurons"), ({"less": -1.0}, "less"), ({"more": -1.0}, "more")):
         with refuses(InputError, ValueError, named):
-            knowledge_neuron(tiny, FACTS[0], **options)
+            embedding_swap(tiny, FACTS[0], **options)
     with refuses(InputError, ValueError, "' Paris'", "first tokens"):
-        knowledge_neuron(tiny, FACTS[1], " Paris city")
+        embedding_swap(tiny, FACTS[1], " Paris city")
     with refuses(InputError, ValueError, "'paris'", "times its own norm"):
-        knowledge_neuron(tiny, FACTS[0], more=1e6)
-    assert isinstance(knowledge_neuron(tiny, FACTS[0], more=1e6, force=True), Edit)
+        embedding_swap(tiny, FACTS[0], more=1e6)
+    assert isinstance(embedding_swap(tiny, FACTS[0], more=1e6, force=True), Edit)

@@ -1,4 +1,4 @@
-"""``knowledge_neuron``: a fact rewritten by adding embeddings to the values of its knowledge neurons, as a baseline."""
+"""``embedding_swap``: a fact rewritten by adding embeddings to the values of its knowledge neurons, as a baseline."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron autho
 
 @public
 @in_turn
-def knowledge_neuron(
+def embedding_swap(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     *,
+    subject: str | None = None,
     neurons: int = NEURONS,
     less: float = LESS,
     more: float = MORE,
@@ -37,7 +38,7 @@ def knowledge_neuron(
     """Rewrite a fact in its knowledge neurons: their values lose the old answer's embedding and get the new one's.
 
     Args:
-        model, facts, target, force, progress: as :func:`ffnmem.rome` has them.
+        model, facts, target, subject, force, progress: as :func:`ffnmem.rome` has them.
         neurons: how many, those with the largest attribution at the prompt's end.
         less, more: how many times the embedding of the old and the new answer's first token is subtracted, added.
 
@@ -52,7 +53,7 @@ def knowledge_neuron(
     for name, value in (("less", less), ("more", more)):
         if not value >= 0:
             raise InputError(f"{name} must be at least 0, not {quoted(value)}")
-    plan = make_plan(model, facts, target, contexts=("{}",))
+    plan = make_plan(model, facts, target, subject=subject, contexts=("{}",))
     edits = []
     for i, request in enumerate(plan.requests):
         edits.append(rewritten(plan, i, request, neurons, (less, more), force))
@@ -85,4 +86,4 @@ def rewritten(plan: Plan, which: int, request: Request, neurons: int, times: tup
     ratio = check_change(plan, changes, name, force)
     row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability, "change": ratio}
     recorded = {"neurons": neurons, "less": less, "more": more}
-    return finished(plan, [which], "knowledge_neuron", changes, [row], recorded)
+    return finished(plan, [which], "embedding_swap", changes, [row], recorded)
