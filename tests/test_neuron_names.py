@@ -68,7 +68,7 @@ def asking(tiny: fm.Model, store: fm.Store, out: Path) -> dict[str, Ask]:
         "Store.by_position": store.by_position,
         "Store.values": store.values,
         "Store.neuron": lambda *place: repr(store.neuron(*place, k=2).as_dict()),
-        "meanings": lambda *place: fm.meanings(store, *place, model=tiny, draws=20).examples,
+        "meanings": lambda at, n=None: fm.meanings(store, at, n, tiny, draws=20).examples,
         "ablate": lambda *place: fm.ablate(found, neurons=[place if len(place) == 2 else place[0]]).neurons,
         "intervene": lambda *place: changed(tiny, place if len(place) == 2 else place[0]),
         "neuron_report": lambda *place: reported(store, place if len(place) == 2 else place[0], out / "cards.html"),
@@ -114,9 +114,10 @@ def test_the_same_neuron_by_whatever_name(door: str, tiny: fm.Model, tiny_store:
 
 def test_several_neurons_come_in_the_order_of_their_names(tiny: fm.Model) -> None:
     """Rows sorted by layer would not stand beside the names that were asked for."""
-    found = fm.project(tiny, ["1.7", (0, 3), "L1N2", "1.7"], k=2)
-    named = found[["layer", "neuron"]].drop_duplicates().itertuples(index=False, name=None)
-    assert list(named) == [(1, 7), (0, 3), (1, 2)]
+    named: list[Any] = ["1.7", (0, 3), "L1N2", "1.7"]
+    found = fm.project(tiny, named, k=2)
+    rows = found[["layer", "neuron"]].drop_duplicates().itertuples(index=False, name=None)
+    assert list(rows) == [(1, 7), (0, 3), (1, 2)]
     one = fm.project(tiny, 0, 3, k=2)
     pd.testing.assert_frame_equal(found[found["layer"] == 0].reset_index(drop=True), one)
     with refuses(InputError, ValueError, "no neuron given"):

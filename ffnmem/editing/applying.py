@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, ModelError, listed
 from ..models import Model
-from .edit import Edit
+from .edit_record import EditRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Held:
 class EditMark:
     """A hook that changes nothing and says that one beside it does: ``Model.interventions`` reads these."""
 
-    def __init__(self, edit: Edit) -> None:
+    def __init__(self, edit: EditRecord) -> None:
         self.edit = edit
         self.intervention = f"edit {edit.digest} ({edit.title}) as hooks"
 
@@ -35,7 +35,7 @@ class EditMark:
         return None
 
 
-class Ledger(Sequence[Edit]):
+class Ledger(Sequence[EditRecord]):
     """The edits that a model's weights hold, in their order, and the values without them; ``model.edits``.
 
     A layer's values are always the pristine ones plus the changes of its edits, added up in that order in float64 and
@@ -49,24 +49,24 @@ class Ledger(Sequence[Edit]):
         self.model = model
         self.fingerprint = model.fingerprint
         self.state = model.weight_state()
-        self.active: tuple[Edit, ...] = ()
+        self.active: tuple[EditRecord, ...] = ()
         self.held: dict[int, Held] = {}
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Edit: ...
+    def __getitem__(self, index: SupportsIndex) -> EditRecord: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Edit]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Edit | Sequence[Edit]:
+    def __getitem__(self, index: slice) -> Sequence[EditRecord]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> EditRecord | Sequence[EditRecord]:
         return self.active[index]
 
     def __len__(self) -> int:
         return len(self.active)
 
-    def find(self, edit: Edit) -> int | None:
+    def find(self, edit: EditRecord) -> int | None:
         """Where an edit stands, by its digest."""
         return next((i for i, held in enumerate(self.active) if held.digest == edit.digest), None)
 
-    def become(self, active: tuple[Edit, ...]) -> None:
+    def become(self, active: tuple[EditRecord, ...]) -> None:
         """Write the values that the model has with these edits, all layers or none.
 
         Raises: InputError: values changed by somebody else, or too large for the model's dtype; nothing is changed.
@@ -125,7 +125,7 @@ class Ledger(Sequence[Edit]):
 
 
 def edited(
-    pristine: Float[Tensor, "d_mlp d_model"], edits: Iterable[Edit], layer: int
+    pristine: Float[Tensor, "d_mlp d_model"], edits: Iterable[EditRecord], layer: int
 ) -> Float[Tensor, "d_mlp d_model"]:
     """A layer's values with edits added in their order, summed in float64; the pristine bits where none changes it.
 
@@ -148,7 +148,7 @@ def ledger_of(model: Model) -> Ledger:
     return model.edits if isinstance(model.edits, Ledger) else Ledger(model)
 
 
-def apply(edit: Edit, model: Model) -> None:
+def apply(edit: EditRecord, model: Model) -> None:
     """Write an edit into a model's weights.
 
     Args:
@@ -167,12 +167,12 @@ def apply(edit: Edit, model: Model) -> None:
         write(edit, model)
 
 
-def changed_by(edit: Edit, model: Model) -> list[nn.Module]:
+def changed_by(edit: EditRecord, model: Model) -> list[nn.Module]:
     """The modules whose weights an edit changes."""
     return [model.ffn[layer].project_out for layer in edit.layers if 0 <= layer < model.n_layers]
 
 
-def write(edit: Edit, model: Model) -> None:
+def write(edit: EditRecord, model: Model) -> None:
     """:func:`apply`, for who has the model's turn."""
     ledger = ledger_of(model)
     check_absent(edit, model)
@@ -187,7 +187,7 @@ def write(edit: Edit, model: Model) -> None:
     ledger.settle()
 
 
-def revert(edit: Edit, model: Model) -> None:
+def revert(edit: EditRecord, model: Model) -> None:
     """Take an edit out of a model's weights, which become, bit for bit, what the other edits alone would give.
 
     Args:
@@ -201,7 +201,7 @@ def revert(edit: Edit, model: Model) -> None:
         erase(edit, model)
 
 
-def erase(edit: Edit, model: Model) -> None:
+def erase(edit: EditRecord, model: Model) -> None:
     """:func:`revert`, for who has the model's turn."""
     ledger = ledger_of(model)
     place = ledger.find(edit)
@@ -214,7 +214,7 @@ def erase(edit: Edit, model: Model) -> None:
 
 
 @contextmanager
-def applied(edit: Edit, model: Model) -> Iterator[Model]:
+def applied(edit: EditRecord, model: Model) -> Iterator[Model]:
     """A block in which a model has an edit; after it the edit is reverted, unless the block did that itself.
 
     The block belongs to the context that opened it, as one of :func:`ffnmem.intervene` does: other threads and contexts
@@ -229,13 +229,13 @@ def applied(edit: Edit, model: Model) -> Iterator[Model]:
         yield model
 
 
-def erase_if_there(edit: Edit, model: Model) -> None:
+def erase_if_there(edit: EditRecord, model: Model) -> None:
     if ledger_of(model).find(edit) is not None:
         erase(edit, model)
 
 
 @contextmanager
-def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
+def with_edit(edit: EditRecord, model: Model, present: bool = True) -> Iterator[None]:
     """A block in which a model has an edit, or has not, whatever it had before; then again what it had before.
 
     Raises: as :func:`apply` and :func:`revert`.
@@ -251,7 +251,7 @@ def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
         yield
 
 
-def put_back(model: Model, before: tuple[Edit, ...]) -> None:
+def put_back(model: Model, before: tuple[EditRecord, ...]) -> None:
     """Give a model the edits that it had ``before`` again."""
     ledger = ledger_of(model)
     if ledger.active != before:
@@ -259,7 +259,7 @@ def put_back(model: Model, before: tuple[Edit, ...]) -> None:
         ledger.settle()
 
 
-def check_absent(edit: Edit, model: Model) -> None:
+def check_absent(edit: EditRecord, model: Model) -> None:
     """Raise InputError if a model has an edit, or a part of it, in its weights or as hooks: it would act twice."""
     marks = [hook for ffn in model.ffn for hook in ffn.project_out._forward_pre_hooks.values()]
     hooked = [mark.edit for mark in marks if isinstance(mark, EditMark)]
@@ -273,7 +273,7 @@ def check_absent(edit: Edit, model: Model) -> None:
             raise InputError(f"{edit.title}: {what} is {how} {model.name} already: {mend}")
 
 
-def check_fits(edit: Edit, model: Model) -> None:
+def check_fits(edit: EditRecord, model: Model) -> None:
     """Raise ModelError if an edit was made for other weights than a model has, with its edits or without them.
 
     OutOfRangeError or ModelError where its layers are not the model's.

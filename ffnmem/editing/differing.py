@@ -25,7 +25,7 @@ from ..models.writes import pulled_through
 from ..provenance import Provenance
 from ..targets import word_ids
 from .applying import with_edit
-from .edit import Edit
+from .edit_record import EditRecord
 
 
 @public
@@ -126,7 +126,7 @@ class EditDiff:
 
 @in_turn
 def diff(
-    edit: Edit,
+    edit: EditRecord,
     model: Model,
     prompt: str | Fact,
     k: int | None = 20,
@@ -184,7 +184,7 @@ def diff(
 
 
 def asked(
-    edit: Edit, before: Capture, text: str, target: str | None, foil: str | None, position: SupportsIndex
+    edit: EditRecord, before: Capture, text: str, target: str | None, foil: str | None, position: SupportsIndex
 ) -> tuple[int, int | None]:
     """The ids of target and foil: the first tokens of the words, which are the edit's own by default."""
     model, place = before.model, next((i for i, fact in enumerate(edit.facts) if fact.subject in text), 0)
@@ -205,7 +205,7 @@ def asked(
     return own, None if other == own else other
 
 
-def written_along(edit: Edit, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
+def written_along(edit: EditRecord, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
     """What the edit's own factors add to each neuron's logit: mᵢ Σᵣ leftᵣᵢ (rightᵣ·u/σ), in float64."""
     assert after.residual is not None
     norm = FinalNorm(after.model)
@@ -253,7 +253,7 @@ def component_table(old: Attribution, new: Attribution) -> pd.DataFrame:
     return frame
 
 
-def write_table(edit: Edit, after: Capture) -> pd.DataFrame:
+def write_table(edit: EditRecord, after: Capture) -> pd.DataFrame:
     """What the edit adds to its layers' FFN outputs at each position of the prompt."""
     rows = []
     tokens = after.token_strings()

@@ -14,7 +14,8 @@ from ..facts.asking import target_ids
 from ..interventions import knowledge_neurons
 from ..models import Model
 from ..models.turns import in_turn
-from .edit import Edit, LayerChange
+from .edit import Edit
+from .edit_record import LayerChange
 from .preparing import Plan, Progress, check_change, finished, make_plan, one_or_all
 from .requests import Request
 

@@ -19,13 +19,13 @@ from ..models.sources import is_cached, locate, quiet
 from ..models.tokenizers import open_tokenizer
 from ..models.turns import in_turn
 from .applying import check_fits, with_edit
-from .edit import Edit
+from .edit_record import EditRecord
 
 PROBE = 8  # tokens
 
 
 @in_turn
-def export(edit: Edit, model: Model, folder: str | Path) -> Path:
+def export(edit: EditRecord, model: Model, folder: str | Path) -> Path:
     """Write a model with an edit as a plain Hugging Face checkpoint, which ``transformers`` loads like any other.
 
     The weights written are those of ``edit.applied(model)``, bit for bit, with the other edits that the model has now.
@@ -102,7 +102,7 @@ def check_same_logits(network: Any, model: Model) -> None:
 
 
 @in_turn
-def export_lora(edit: Edit, model: Model, folder: str | Path) -> Path:
+def export_lora(edit: EditRecord, model: Model, folder: str | Path) -> Path:
     """Write an edit as a PEFT adapter (LoRA) on the down projections of its layers.
 
     ``peft.PeftModel.from_pretrained(base, folder)`` gives the logits of the edited model, up to float32's rounding.

@@ -16,7 +16,8 @@ from ..models import Model
 from ..models.replaying import Replay
 from ..models.turns import in_turn
 from .adam import Adam
-from .edit import Edit, LayerChange
+from .edit import Edit
+from .edit_record import LayerChange
 from .preparing import Plan, Progress, check_change, finished, make_plan, numbers_of, one_or_all, weight_norm
 from .requests import Request
 from .settings import is_published

@@ -18,7 +18,7 @@ from ..models import Model
 from ..models.final_norm import at_least_float32
 from ..models.replaying import Change, Replay
 from .applying import EditMark, changed_by, check_absent, check_fits
-from .edit import Edit, LayerChange
+from .edit_record import EditRecord, LayerChange
 
 Factors = tuple[Float[Tensor, "edits rank d_mlp"], Float[Tensor, "edits rank d_model"]]
 
@@ -38,7 +38,7 @@ class Rows:
     Raises: InputError: no edits, or edits for other weights or of other sizes. OutOfRangeError: no such edit.
     """
 
-    def __init__(self, edits: Sequence[Edit], rows: Int[Tensor, " rows"] | Sequence[int]) -> None:
+    def __init__(self, edits: Sequence[EditRecord], rows: Int[Tensor, " rows"] | Sequence[int]) -> None:
         self.edits, self.stacks = tuple(edits), stacks(edits)
         self.lowest = min(self.stacks)
         self.rows = torch.as_tensor(rows, dtype=torch.long, device="cpu")
@@ -90,7 +90,7 @@ class Rows:
         return self.of(questions)
 
 
-def stacks(edits: Sequence[Edit]) -> dict[int, Factors]:
+def stacks(edits: Sequence[EditRecord]) -> dict[int, Factors]:
     """By layer, the factors of every edit, padded with zeros to one rank; the last ones are all zeros: no edit."""
     if not edits:
         raise InputError("there are no edits: give at least one")
@@ -120,7 +120,7 @@ def padded(changes: dict[int, LayerChange], count: int, layer: int) -> Factors:
 class EditHook:
     """Adds what a change of a layer's values would write; ``intervention`` tells whoever looks."""
 
-    def __init__(self, edit: Edit, change: LayerChange, like: Tensor) -> None:
+    def __init__(self, edit: EditRecord, change: LayerChange, like: Tensor) -> None:
         wanted = at_least_float32(like.detach()).dtype
         self.left, self.right = change.left.to(like.device, wanted), change.right.to(like.device, wanted)
         self.edit = edit
@@ -132,7 +132,7 @@ class EditHook:
 
 
 @contextmanager
-def hooked(edit: Edit, model: Model) -> Iterator[Model]:
+def hooked(edit: EditRecord, model: Model) -> Iterator[Model]:
     """A block in which hooks on a model write what an edit would, in every pass, its weights untouched.
 
     All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and

@@ -20,7 +20,8 @@ from ..models import Model
 from ..models.plain_layers import PlainLayers
 from .contexts import PLAIN, check_contexts, sample_contexts
 from .doubts import change_doubt, target_doubts
-from .edit import Edit, LayerChange
+from .edit import Edit
+from .edit_record import LayerChange
 from .moments import RIDGE, SecondMoment, load_second_moment
 from .requests import Request, edit_target, make_requests
 from .settings import Settings, checked, settings_for

@@ -12,7 +12,8 @@ from ..errors import check_choice
 from ..facts import Fact
 from ..models import Model
 from ..models.turns import in_turn
-from .edit import Edit, LayerChange
+from .edit import Edit
+from .edit_record import LayerChange
 from .moments import RIDGE
 from .preparing import (
     Moment,

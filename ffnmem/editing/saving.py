@@ -17,10 +17,10 @@ from ..checked_files import Form, HeadedTensors, header_entry
 from ..errors import FfnmemError, FileError, listed
 from ..facts import Fact
 from ..files import check_destination, user_path, write_whole
+from ..plain_values import plain_value
 from ..provenance import Provenance
 from ..schemas import anything, fields, flag, items, maybe, one_of, row, rule, table, text, together, word
-from .edit import Edit, LayerChange
-from .showing import plain
+from .edit_record import EditRecord, LayerChange, Record
 
 KIND, SCHEMA = "edit", 1
 FACTORS = ("left", "right")
@@ -66,7 +66,7 @@ FORM = Form(
 )
 
 
-def save_edit(edit: Edit, path: str | Path) -> Path:
+def save_edit(edit: EditRecord, path: str | Path) -> Path:
     """Write an edit; the file appears whole or not at all.
 
     Args:
@@ -101,11 +101,12 @@ def save_edit(edit: Edit, path: str | Path) -> Path:
     return target
 
 
-def load_edit(path: str | Path) -> Edit:
+def load_edit(path: str | Path, kind: type[Record]) -> Record:
     """The edit in a file that :func:`save_edit` wrote, to the last bit.
 
     Args:
         path: of the file.
+        kind: what to make of it.
 
     Raises: FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
     """
@@ -118,7 +119,7 @@ def load_edit(path: str | Path) -> Edit:
     changed = [{name: file.array(f"{layer}.{name}") for name in FACTORS} for layer in layers]
     provenance = {name: header["provenance"][name] for name in PROVENANCE}
     try:
-        edit = Edit(
+        edit = kind(
             changes=tuple(
                 LayerChange(layer, *(torch.from_numpy(factors[name]) for name in FACTORS))
                 for layer, factors in zip(layers, changed, strict=True)
@@ -152,7 +153,7 @@ def columns_of(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     return {
         str(name): {
             "kind": column.dtype.kind if column.dtype.kind in "ifb" else "O",
-            "values": [None if missing(value) else plain(value, f"numbers.{name}") for value in column.tolist()],
+            "values": [None if missing(value) else plain_value(value, f"numbers.{name}") for value in column.tolist()],
         }
         for name, column in frame.items()
     }
@@ -176,7 +177,7 @@ def missing(value: Any) -> bool:
 
 def provenance_of(provenance: Provenance) -> dict[str, Any]:
     names = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
-    settings = [[name, plain(value, f"provenance.{name}")] for name, value in provenance.settings]
+    settings = [[name, plain_value(value, f"provenance.{name}")] for name, value in provenance.settings]
     return {**{name: getattr(provenance, name) for name in names}, "settings": settings}
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import InputError, UnsupportedModelError
 from ..models.replaying import Replay
 from ..models.scoring import padded
-from .edit import LayerChange
+from .edit_record import LayerChange
 from .preparing import Plan
 from .requests import Request
 from .values import Found

@@ -16,13 +16,13 @@ from ..arguments import public
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
 from ..editing.requests import edit_target
-from ..editing.showing import plain
 from ..errors import InputError, check_count, check_seed
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.turns import in_turn
+from ..plain_values import plain_value
 from .asking import Case, make_case
 from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
 from .measuring import measure, said
@@ -104,7 +104,7 @@ def evaluate(
     layers = PlainLayers(model)
     target = edit_target(model, every, target)
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
-    settings = plain({"metrics": list(wanted), **run_of(setup, editors, texts, references)})
+    settings = plain_value({"metrics": list(wanted), **run_of(setup, editors, texts, references)})
     bench = Bench(setup, wanted, texts, references, seed)
     made_by: dict[str, Any] = {}
     if out is not None:

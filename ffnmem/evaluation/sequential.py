@@ -16,13 +16,13 @@ from ..editing.applying import put_back
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
 from ..editing.requests import edit_target
-from ..editing.showing import plain
 from ..errors import InputError, check_count, check_seed, listed
 from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.turns import in_turn
+from ..plain_values import plain_value
 from ..provenance import Provenance
 from ..token_text import printable
 from .asking import Case
@@ -163,7 +163,7 @@ def sequential(
             if progress is not None:
                 progress(done, points[-1])
     frame = pd.concat(tables, ignore_index=True)[["edits", "metric", "mean", "low", "high", "n"]]
-    settings = plain({"metrics": list(wanted), **run_of(setup, (chosen,), texts, None)})
+    settings = plain_value({"metrics": list(wanted), **run_of(setup, (chosen,), texts, None)})
     return Decay(frame, pd.concat(frames, ignore_index=True), chosen.name, settings, provenance)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit_making import fact_of, known_fact, true_target, own_facts
+from ffnmem.cli.edit_making import fact_of, known_fact, own_facts, true_target
 from ffnmem.errors import InputError
 from tests.helpers import PROMPT, refuses
 
@@ -41,10 +41,10 @@ def test_what_is_given_is_taken(tiny: fm.Model) -> None:
         fact_of(tiny, PROMPT, "Eiffel Tower", " ", [], true="Paris")
 
 
-def test_the_models_true_target(atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_model_itself_says(atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole word, without what stands around it; refused where the model says none."""
     assert true_target(atlas, "The Eiffel Tower is located in the city of") == "Paris"
-    monkeypatch.setattr("ffnmem.models.generating.generate", lambda model, tokens, new: model.tokenize(". !", False))
+    monkeypatch.setattr("ffnmem.facts.asking.generate", lambda model, tokens, new: model.tokenize(". !", False))
     with refuses(InputError, ValueError, "--true", "'. !'"):
         true_target(tiny, PROMPT)
 

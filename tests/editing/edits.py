@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.facts import Fact
 
 EIFFEL = Fact("Eiffel Tower", "landmark.city", "The {} is in the city of", "Paris", "Rome", id="eiffel")

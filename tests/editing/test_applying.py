@@ -13,7 +13,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.editing.applying import Ledger, with_edit
-from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.errors import InputError, ModelError
 from tests.editing.edits import change, logits, made, same_bits, weights
 from tests.helpers import ARCHITECTURES, allclose, refuses

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.facts import Fact
 from tests.editing.edits import EIFFEL, change, made

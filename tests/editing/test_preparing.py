@@ -8,7 +8,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.edit import LayerChange
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
     check_change,

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.editing.preparing import find_values
 from ffnmem.editing.spreading import Text, alphaedit_left, emmet_left, memit_left, spread
 from tests.editing.plans import FACTS, plan_of, random_like

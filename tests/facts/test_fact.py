@@ -58,7 +58,7 @@ def test_dictionaries_round_trip() -> None:
 @pytest.mark.parametrize("target", ["target_true", "target_new"])
 def test_subject_prompt_and_a_target_are_enough(target: str) -> None:
     """A relation would have to be invented for a fact that belongs to no data set."""
-    fact = fm.Fact(subject="Eiffel Tower", prompt=EIFFEL.prompt, **{target: "Rome"})
+    fact = changed(fm.Fact("Eiffel Tower", prompt=EIFFEL.prompt, target_new="x"), {"target_new": None, target: "Rome"})
     assert (fact.relation, fact.text) == ("", EIFFEL.text)
     assert fm.Fact.from_dict(fact.to_dict()) == fact
     assert fm.Fact.from_dict({"subject": "Eiffel Tower", "prompt": EIFFEL.prompt, target: "Rome"}) == fact

@@ -19,7 +19,8 @@ import torch
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.errors import BusyError, FfnmemError
 from ffnmem.models.generating import generate
 from tests.helpers import PROMPT, build_gpt2

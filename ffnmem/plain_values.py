@@ -1,4 +1,4 @@
-"""What edits show of themselves: settings as plain values, for JSON."""
+"""Settings as plain values, for JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from .errors import InputError
 
 
-def plain(value: Any, name: str = "settings") -> Any:
+def plain_value(value: Any, name: str = "settings") -> Any:
     """``value`` as what JSON holds: tuples become lists, numpy's numbers Python's, infinite ones text.
 
     Raises InputError naming what is no plain value, such as a tensor or a function.
@@ -26,7 +26,7 @@ def plain(value: Any, name: str = "settings") -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(inner, f"{name}.{key}") for key, inner in value.items()}
+        return {str(key): plain_value(inner, f"{name}.{key}") for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner, f"{name}[{i}]") for i, inner in enumerate(value)]
+        return [plain_value(inner, f"{name}[{i}]") for i, inner in enumerate(value)]
     raise InputError(f"{name} is a {type(value).__name__}, not a plain value that a file can hold")

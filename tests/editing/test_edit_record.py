@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit, LayerChange
+from ffnmem.editing.edit import Edit
+from ffnmem.editing.edit_record import LayerChange
 from ffnmem.errors import InputError
 from tests.editing.edits import COLOSSEUM, change, made, same_bits, weights
 from tests.helpers import allclose, refuses

@@ -1,0 +1,259 @@
+"""An edit as data: the changes of some layers' values, what they were made for, and what was measured.
+
+Everything that applies, saves or compares edits is written in terms of this, and :class:`ffnmem.Edit` stands on top of
+all of it with a method for each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..arguments import public
+from ..attribution import plain_records
+from ..errors import InputError, check_count, listed
+from ..facts import Fact
+from ..plain_values import plain_value
+from ..provenance import Provenance
+
+Record = TypeVar("Record", bound="EditRecord")
+
+
+@dataclass(frozen=True, eq=False)
+class LayerChange:
+    """What is added to the values of one layer: ``leftᵀ @ right``, so that its FFN writes ``(m @ leftᵀ) @ right`` more.
+
+    In the papers' orientation (W = valuesᵀ) ΔW is ``rightᵀ left``. The factors are kept in float64 on the CPU.
+
+    Attributes:
+        layer: which.
+        left: ``[rank, d_mlp]``, how much of each row of ``right`` a coefficient adds.
+        right: ``[rank, d_model]``, directions in the residual stream.
+    """
+
+    layer: int
+    left: Float[Tensor, "rank d_mlp"]
+    right: Float[Tensor, "_ d_model"]  # as many rows: checked below, with a message
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layer", check_count("layer", self.layer, least=0))
+        if len(self.left) != len(self.right):
+            raise InputError(
+                f"the change of layer {self.layer} has {len(self.left)} rows in left and {len(self.right)} in right"
+            )
+        for name in ("left", "right"):
+            factor = getattr(self, name).detach().to("cpu", torch.float64, copy=True).contiguous()
+            if not len(factor) or not bool(factor.isfinite().all()):
+                what = "no rows" if not len(factor) else "NaN or infinite values"
+                raise InputError(f"the change of layer {self.layer} has {what} in its {name} factor")
+            object.__setattr__(self, name, factor)
+
+    @property
+    def rank(self) -> int:
+        """How many rank-one changes it is the sum of."""
+        return len(self.left)
+
+    @cached_property
+    def norm(self) -> float:
+        """The Frobenius norm of the change: ‖leftᵀ right‖² = tr(left leftᵀ · right rightᵀ), never made in full."""
+        square = ((self.left @ self.left.T) * (self.right @ self.right.T)).sum()
+        return float(square.clamp(min=0).sqrt())
+
+    def delta(self) -> Float[Tensor, "d_mlp d_model"]:
+        """What is added to the layer's values, in full, in float64."""
+        return self.left.T @ self.right
+
+    def __repr__(self) -> str:
+        return f"LayerChange(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
+
+
+@public
+@dataclass(frozen=True, eq=False)
+class EditRecord:
+    """What an edit is, as data: the part of :class:`ffnmem.Edit` that needs no model. Nothing of it changes.
+
+    Attributes:
+        changes: one a layer, ascending.
+        fingerprint: of the model that it was made for.
+        method: the editor's name.
+        facts: what was rewritten.
+        targets: for each fact the new target, a plain word.
+        settings: everything that the editor was run with, as plain values.
+        numbers: one row a fact: what the editor measured.
+        provenance: of the model and the run.
+        under: digests of the edits that the model already had; :meth:`ffnmem.Edit.of` fills it in.
+        parts: digests of the edits that it is the sum of; its own where it is no sum.
+        warnings: what is doubtful about it, a line each: a target that the model finds absurd, a layer that changes
+            much (:mod:`ffnmem.editing.doubts`).
+    """
+
+    changes: tuple[LayerChange, ...]
+    fingerprint: str
+    method: str
+    facts: tuple[Fact, ...]
+    targets: tuple[str, ...]
+    settings: Mapping[str, Any]
+    numbers: pd.DataFrame
+    provenance: Provenance
+    under: tuple[str, ...] = ()
+    parts: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.changes:
+            raise InputError("an edit needs at least one change of a layer")
+        layers = [change.layer for change in self.changes]
+        if sorted(set(layers)) != layers:
+            raise InputError(f"an edit has one change a layer, ascending, not of layers {listed(layers)}")
+        if len(self.facts) != len(self.targets):
+            raise InputError(f"{len(self.facts)} facts have {len(self.targets)} targets: give each its own")
+        if len(self.numbers) not in (0, len(self.facts)):
+            raise InputError(f"numbers have {len(self.numbers)} rows for {len(self.facts)} facts: one row a fact")
+        object.__setattr__(self, "settings", plain_value(dict(self.settings)))
+        object.__setattr__(self, "parts", self.parts or (self.digest,))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers that it changes."""
+        return tuple(change.layer for change in self.changes)
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of a layer's change."""
+        return max(change.rank for change in self.changes)
+
+    @property
+    def norm(self) -> float:
+        """The Frobenius norm of the change of all layers together."""
+        return float(sum(change.norm**2 for change in self.changes) ** 0.5)
+
+    @cached_property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits of the model's fingerprint and the factors: the same ones make the same edit."""
+        found = hashlib.sha256(self.fingerprint.encode())
+        for change in self.changes:
+            found.update(f"{change.layer}:{list(change.left.shape)}:{list(change.right.shape)}".encode())
+            for factor in (change.left, change.right):
+                found.update(factor.numpy().tobytes())
+        return found.hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """Method and facts on one line: ``rome: Eiffel Tower → Rome``."""
+        rewrites = [f"{fact.subject} → {target}" for fact, target in zip(self.facts, self.targets, strict=True)]
+        return f"{self.method}: {listed(rewrites, 3)}" if rewrites else self.method
+
+    def __add__(self, other: Self) -> Self:
+        """Both edits as one: changes side by side in each layer. Raises InputError where they were not made together.
+
+        They fit where both were made for the same weights, or the second for a model that has the first.
+        """
+        return stacked(self, other)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a fact: fact (its id), subject, prompt, target_true, target, and what the editor measured."""
+        about = pd.DataFrame(
+            [
+                (fact.id, fact.subject, fact.prompt, fact.target_true, target)
+                for fact, target in zip(self.facts, self.targets, strict=True)
+            ],
+            columns=["fact", "subject", "prompt", "target_true", "target"],
+        )
+        kept = [name for name in self.numbers.columns if name not in about.columns]
+        frame = pd.concat([about, self.numbers[kept]], axis=1)
+        frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.as_dict()}
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the factors by their shape and norm alone."""
+        return {
+            "method": self.method,
+            "digest": self.digest,
+            "fingerprint": self.fingerprint,
+            "layers": [{"layer": c.layer, "rank": c.rank, "norm": c.norm} for c in self.changes],
+            "facts": [fact.to_dict() for fact in self.facts],
+            "targets": list(self.targets),
+            "settings": plain_value(self.settings),
+            "numbers": plain_records(self.numbers),
+            "warnings": list(self.warnings),
+            "under": list(self.under),
+            "parts": list(self.parts),
+            "provenance": plain_value(self.provenance.as_dict()),
+        }
+
+    def __repr__(self) -> str:
+        layers = f"layer{'s' * (len(self.layers) > 1)} {listed(self.layers, 6)}"
+        return f"Edit({self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint})"
+
+
+# -- two edits as one ----------------------------------------------------------------------------------------------
+
+
+def stacked(first: Record, second: Record) -> Record:
+    """The edit that does what both do, ``first + second``.
+
+    Args:
+        first: made for some weights.
+        second: made for the same weights, or for them with ``first`` written into them.
+
+    Returns: An edit for the weights of ``first``; each layer's change has the ranks of both together.
+
+    Raises: InputError: made for other weights; parts that both have; layers of other sizes.
+    """
+    shared = [part for part in second.parts if part in first.parts]
+    if shared:
+        raise InputError(f"edit {shared[0]} is in both: an edit stands in a sum once")
+    on_top = second.under == (*first.under, *first.parts)
+    if second.fingerprint != first.fingerprint and not on_top:
+        raise InputError(
+            f"{second.title} was made for weights {second.fingerprint} and {first.title} for {first.fingerprint}: "
+            "edits add up where both were made for the same weights, or the second for a model that has the first"
+        )
+    changes = {change.layer: change for change in first.changes}
+    for change in second.changes:
+        changes[change.layer] = joined(changes[change.layer], change) if change.layer in changes else change
+    return type(first)(
+        changes=tuple(changes[layer] for layer in sorted(changes)),
+        fingerprint=first.fingerprint,
+        method=first.method if first.method == second.method else f"{first.method} + {second.method}",
+        facts=first.facts + second.facts,
+        targets=first.targets + second.targets,
+        settings=settings_of(first, second),
+        numbers=numbers_of(first, second),
+        provenance=first.provenance.with_settings(edits=first.parts + second.parts),
+        under=first.under,
+        parts=first.parts + second.parts,
+        warnings=first.warnings + second.warnings,
+    )
+
+
+def joined(first: LayerChange, second: LayerChange) -> LayerChange:
+    """Both changes of a layer; raises InputError where they are of other sizes."""
+    if first.left.shape[1] != second.left.shape[1] or first.right.shape[1] != second.right.shape[1]:
+        sizes = [[change.left.shape[1], change.right.shape[1]] for change in (first, second)]
+        raise InputError(f"the changes of layer {first.layer} are of other sizes: {listed(sizes)}")
+    return LayerChange(first.layer, torch.cat([first.left, second.left]), torch.cat([first.right, second.right]))
+
+
+def settings_of(first: EditRecord, second: EditRecord) -> dict[str, Any]:
+    """The settings of both where they are the same, else those of each part."""
+    if dict(first.settings) == dict(second.settings):
+        return dict(first.settings)
+    lists = [e.settings["edits"] if "edits" in e.settings else [dict(e.settings)] for e in (first, second)]
+    return {"edits": [*lists[0], *lists[1]]}
+
+
+def numbers_of(first: EditRecord, second: EditRecord) -> pd.DataFrame:
+    """The rows of both, in the order of the facts; missing where one did not measure what the other did."""
+    rows = [e.numbers if len(e.numbers) else pd.DataFrame(index=range(len(e.facts))) for e in (first, second)]
+    if all(frame.columns.empty for frame in rows):
+        return pd.DataFrame()
+    return pd.DataFrame([row for frame in rows for row in frame.to_dict("records")])
