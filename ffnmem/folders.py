@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -120,6 +120,62 @@ def claimed(
                     for name in (LOCK, kind.manifest):  # in this order: what is killed in between is known by the mark
                         (folder / name).unlink(missing_ok=True)
             raise
+
+
+RunFolderKind = TypeVar("RunFolderKind", bound="RunFolder")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that keeps each piece of a long run as soon as it is there, so that the same call goes on with it.
+
+    A class for each kind of run says what the pieces are, and in ``holds`` what they are called in messages.
+
+    Attributes:
+        folder: the folder.
+        made_by: all that the pieces depend on, as plain values.
+    """
+
+    folder: Path
+    made_by: Mapping[str, Any]
+
+    kind: ClassVar[Kind]
+    holds: ClassVar[str]
+
+    @classmethod
+    @contextmanager
+    def kept(
+        cls: type[RunFolderKind], out: str | Path | None, made_by: Mapping[str, Any]
+    ) -> Iterator[RunFolderKind | None]:
+        """The folder of a run: new, empty, or of the same run; None where there is no ``out``.
+
+        Raises: FileError: a folder that cannot be made, holds something else, or another run.
+        """
+        if out is None:
+            yield None
+            return
+        run = json.loads(json.dumps(made_by))  # as it is read back: tuples are lists there
+        with claimed(out, cls.kind, run) as folder:
+            found = cls(folder, run)
+            found.check()
+            yield found
+
+    def check(self) -> None:
+        """Raise FileError if what is there was made in another way."""
+        before = self.before()
+        for name, value in self.deciding(self.made_by).items():
+            if before.get(name) != value:
+                what = f"{name} {quoted(before.get(name))}, not {quoted(value)}"
+                raise FileError(f"{self.folder} holds {self.holds} with {what}: name another folder")
+
+    def before(self) -> Mapping[str, Any]:
+        """How what is there was made, as :meth:`deciding` has it. Raises FileError for a damaged manifest."""
+        return self.deciding(self.kind.said(self.folder) or {})
+
+    @staticmethod
+    def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What of ``made_by`` must be the same: not a model's name, which is how it was asked for, not what it is."""
+        return {name: value for name, value in made_by.items() if name != "model"}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 import torch
@@ -151,7 +151,7 @@ class EditRecord:
         rewrites = [f"{fact.subject} → {target}" for fact, target in zip(self.facts, self.targets, strict=True)]
         return f"{self.method}: {listed(rewrites, 3)}" if rewrites else self.method
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self: Record, other: Record) -> Record:
         """Both edits as one: changes side by side in each layer. Raises InputError where they were not made together.
 
         They fit where both were made for the same weights, or the second for a model that has the first.

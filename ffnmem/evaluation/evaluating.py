@@ -24,11 +24,11 @@ from ..models.plain_layers import PlainLayers
 from ..models.turns import in_turn
 from ..plain_values import plain_value
 from .asking import Case, make_case
+from .case_folder import CaseFolder
 from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
 from .measuring import measure, said
-from .metrics import METRICS, NUMBERS, check_metrics, columns_of
-from .saving import Folder, kept
-from .scores import ABOUT, DRAWS, Scores
+from .metrics import ABOUT, METRICS, NUMBERS, check_metrics, columns_of
+from .scores import DRAWS, Scores
 from .texts import LENGTH, Source, Texts, drift_texts
 from .writing import References, Writer
 
@@ -111,7 +111,7 @@ def evaluate(
         made_by = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
         made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors((editor, *compare))}
         made_by |= {"facts": f"{len(every)}, {digest([f.to_dict() for f in every])}", **settings}
-    with kept(out, made_by) as folder:
+    with CaseFolder.kept(out, made_by) as folder:
         frames = list(chunks(bench, every, editors, folder, progress))
         asked = {"editors": list(settings["editors"]), "seed": seed, "facts": len(every)}
         scores = Scores(
@@ -143,7 +143,7 @@ def digest(value: Any) -> str:
 
 
 def chunks(
-    bench: Bench, facts: Sequence[Fact], editors: Sequence[Editor], folder: Folder | None, progress: Progress | None
+    bench: Bench, facts: Sequence[Fact], editors: Sequence[Editor], folder: CaseFolder | None, progress: Progress | None
 ) -> Iterator[pd.DataFrame]:
     """The table of cases, some facts at a time."""
     total = len(facts) * len(editors)

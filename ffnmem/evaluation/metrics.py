@@ -51,6 +51,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 """By name; the papers write NS_plus as NS+."""
 
 SCORE = ("ES", "PS", "NS")  # whose harmonic mean is S
+ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")  # columns of a case besides what is measured
 NUMBERS = ("change", "steps", "loss")  # of the editor, summarised as they are
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,16 +13,44 @@ import pandas as pd
 
 from ..arguments import public
 from ..attribution import plain_records
-from ..errors import check_choice
+from ..checked_files import Form, file_hash, read_checked, with_checksum
+from ..errors import FileError, check_choice, listed
+from ..files import user_folder, user_path, write_whole
+from ..folders import UNFINISHED, Kind, claimed
 from ..provenance import Provenance
+from ..schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
 from .bootstrap import COLUMNS, differences, summarised
-from .metrics import METRICS, NUMBERS
+from .case_folder import FOLDER, read_table, write_table
+from .metrics import ABOUT, METRICS, NUMBERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")
 DRAWS = 1000
+SCHEMA = 1
+KIND, CASES, SUMMARY = "ffnmem scores", "cases.parquet", "summary.json"
+SAVED = Kind(SUMMARY, KIND, SCHEMA, "the scores")
+FORM = Form(
+    KIND,
+    SCHEMA,
+    fields(
+        {
+            "draws": whole(1),
+            "seed": whole(),
+            "settings": table(text(), anything),
+            "provenance": fields(
+                {
+                    **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
+                    "prepend_bos": maybe(flag),
+                    "settings": items(row(text(), anything)),
+                }
+            ),
+        },
+        {"cases": hexadecimal(64)},
+    ),
+    "table of scores: Scores.save and evaluate(out=…) write one",
+)
+OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 
 @public
@@ -80,10 +109,10 @@ class Scores:
         names = (*self.metrics, *NUMBERS)
         found = []
         for values, rows in self.cases.groupby(list(columns), sort=False):
-            table = summarised(rows, names, self.draws, self.seed)
+            means = summarised(rows, names, self.draws, self.seed)
             for place, (name, value) in enumerate(zip(columns, values, strict=True)):
-                table.insert(place, name, value)
-            found.append(table)
+                means.insert(place, name, value)
+            found.append(means)
         if not found:
             return pd.DataFrame(columns=[*columns, *COLUMNS])
         return pd.concat(found, ignore_index=True)
@@ -123,15 +152,11 @@ class Scores:
 
     def save(self, folder: str | Path) -> Path:
         """Write ``cases.parquet`` and ``summary.json`` into a folder, each whole. Raises FileError."""
-        from .saving import save_scores
-
         return save_scores(self, folder)
 
     @staticmethod
     def load(folder: str | Path) -> Scores:
         """What :meth:`save`, or ``evaluate`` with ``out``, wrote. Raises FileError."""
-        from .saving import load_scores
-
         return load_scores(folder)
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -152,3 +177,55 @@ class Scores:
         from .display import scores_html
 
         return scores_html(self)
+
+
+def save_scores(scores: Scores, folder: str | Path) -> Path:
+    """Write scores into a folder: new, empty, or of scores or an evaluation; raises FileError."""
+    evaluated = FOLDER.said(user_path(folder)) is not None
+    with claimed(folder, FOLDER if evaluated else SAVED) as target:
+        SAVED.mark(target)  # else a kill would leave one's cases beside another's summary
+        write_table(scores.cases, target / CASES)
+        write_whole(target / SUMMARY, summary_text(scores, file_hash(target / CASES)))
+    return target
+
+
+def summary_text(scores: Scores, cases: str) -> str:
+    """The text of summary.json; ``cases``: the hash of their file."""
+    made = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "draws": scores.draws,
+        "seed": scores.seed,
+        "settings": dict(scores.settings),
+        "provenance": {name: getattr(scores.provenance, name) for name in OWN}
+        | {"settings": [list(pair) for pair in scores.provenance.settings]},
+        "summary": plain_records(scores.summary),
+        "relations": plain_records(scores.relations),
+        "cases": cases,
+    }
+    return json.dumps(with_checksum(made), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def load_scores(folder: str | Path) -> Scores:
+    """The scores in a folder; intervals come out the same, for their draws are seeded. Raises FileError."""
+    source = user_folder(folder)
+    unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
+    nothing = " no scores: Scores.save and evaluate(out=…) write them"
+    missing = f"{folder} holds{unfinished if FOLDER.said(source) is not None else nothing}"
+    if UNFINISHED in (SAVED.said(source) or {}):
+        raise FileError(missing)
+    made = read_checked(source / SUMMARY, FORM, missing)
+    if made.get("cases", None) not in (None, file_hash(source / CASES)):
+        raise FileError(f"{source / CASES} is damaged, or of other scores than {SUMMARY}: evaluate again")
+    own = made["provenance"]
+    cases = read_table(source / CASES)
+    lacking = [name for name in (*ABOUT, "failure") if name not in cases]
+    if lacking:
+        raise FileError(f"{source / CASES} holds no scores: it has no column {listed(lacking)}")
+    return Scores(
+        cases=cases,
+        settings=made["settings"],
+        provenance=Provenance(**{name: own[name] for name in OWN}, settings=tuple(map(tuple, own["settings"]))),
+        draws=made["draws"],
+        seed=made["seed"],
+    )

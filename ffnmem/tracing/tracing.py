@@ -20,9 +20,9 @@ from ..models.turns import in_turn
 from ..targets import warn_of_trailing_space, word_ids
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
-from .saving import kept, kept_noise
 from .settings import GIVEN, KINDS, OWN, SAMPLES, Settings, check_kinds, check_noise, check_window, of_all
 from .trace import Trace
+from .trace_folder import TraceFolder, kept_noise, run_of
 from .traces import Traces
 
 BATCH_TOKENS = 4096
@@ -137,7 +137,7 @@ def trace_facts(
     tokens = check_count("batch_tokens", batch_tokens)
     layers = PlainLayers(model)
     traces, skipped = [], []
-    with kept(out, model, settings) as folder:
+    with TraceFolder.kept(out, run_of(model, settings)) as folder:
         for done, fact in enumerate(some, start=1):
             found = None if folder is None else folder.read(fact)
             if found is None:

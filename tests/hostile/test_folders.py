@@ -16,16 +16,17 @@ from click.testing import CliRunner
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem import tracing
 from ffnmem.cli import cli
 from ffnmem.corpus import packed
 from ffnmem.editing.accumulating import second_moment
 from ffnmem.errors import FfnmemError
-from ffnmem.evaluation import Scores, evaluate, layer_sweep, saving
+from ffnmem.evaluation import Scores, case_folder, evaluate, layer_sweep
+from ffnmem.evaluation import scores as scores_module
 from ffnmem.folders import Kind
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import manifest
 from ffnmem.studies import writing
+from ffnmem.tracing import trace_folder
 from tests.evaluation.made import FACTS
 
 from .judging import answered, hostile
@@ -106,16 +107,16 @@ WRITERS = [
         "evaluate",
         lambda out: evaluate(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5, out=out),
         ("summary.json", "cases.parquet", "chunks/00000.parquet"),
-        saving.FOLDER,
+        case_folder.FOLDER,
     ),
-    Writer("scores", lambda out: scores().save(out), ("summary.json", "cases.parquet"), saving.SAVED),
+    Writer("scores", lambda out: scores().save(out), ("summary.json", "cases.parquet"), scores_module.SAVED),
     Writer(
         "sweep",
         lambda out: layer_sweep(
             tiny(), FACTS[:1], own_editor, [1], metrics=("ES",), draws=5, out=out if out == "" else Path(out).parent
         ),
         ("summary.json", "cases.parquet", "chunks/00000.parquet"),
-        saving.FOLDER,
+        case_folder.FOLDER,
         lambda out: out.with_name("layer-01"),
     ),
     Writer(
@@ -129,7 +130,7 @@ WRITERS = [
         "traces",
         lambda out: fm.trace_facts(tiny(), FACTS[:1], kinds=("state",), samples=2, noise=0.5, out=out),
         ("facts/notes.json",),
-        tracing.saving.FOLDER,
+        trace_folder.FOLDER,
     ),
     Writer("export", lambda out: edit(1).export(tiny(), out), ("model.safetensors", "config.json")),
     Writer("export_lora", lambda out: edit(1).export_lora(tiny(), out), ("adapter_model.safetensors",)),
@@ -185,7 +186,9 @@ def test_folders_of_others_are_left(writer: Writer, data: st.DataObject) -> None
 
 def is_ours(writer: Writer, folder: Path) -> bool:
     """Whether a folder says that it is of the writer's kind."""
-    kinds = [] if writer.kind is None else [writer.kind, saving.FOLDER] if writer.name == "scores" else [writer.kind]
+    kinds = (
+        [] if writer.kind is None else [writer.kind, case_folder.FOLDER] if writer.name == "scores" else [writer.kind]
+    )
     return any((kind.said(folder) or {}).get("kind") == kind.kind for kind in kinds)
 
 

@@ -21,13 +21,12 @@ from ffnmem.corpus.packed import manifest_text
 from ffnmem.editing.edit import Edit
 from ffnmem.editing.moments import SecondMoment
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.saving import kept as kept_cases
+from ffnmem.evaluation.case_folder import CaseFolder
 from ffnmem.planted.planted import load_planted
 from ffnmem.studies.writing import FOLDER
 from ffnmem.tracing import trace_fact
-from ffnmem.tracing.saving import TraceFolder, kept_noise
-from ffnmem.tracing.saving import kept as kept_traces
 from ffnmem.tracing.settings import Settings
+from ffnmem.tracing.trace_folder import TraceFolder, kept_noise, run_of
 from ffnmem.vocabulary.storing import read_projection
 from tests.corpus.packs import packed
 from tests.editing.edits import made as made_edit
@@ -75,7 +74,7 @@ FACTS = [
 
 def traces(folder: Path) -> Any:
     noise = kept_noise(folder)
-    with kept_traces(folder, tiny(), SETTINGS) as there:
+    with TraceFolder.kept(folder, run_of(tiny(), SETTINGS)) as there:
         assert there is not None
     return noise, [getattr(found, "to_dict", lambda found=found: found)() for found in map(there.read, FACTS)]
 
@@ -91,7 +90,7 @@ def scores(folder: Path) -> Any:
 def evaluation(folder: Path) -> Any:
     cases = made_scores(tiny()).cases
     about = list(zip(cases["editor"], cases["id"], strict=True))
-    with kept_cases(folder, RUN) as there:
+    with CaseFolder.kept(folder, RUN) as there:
         assert there is not None
         found = there.read(0, about)
     return None if found is None else found.to_csv()
@@ -122,7 +121,7 @@ def saved(kind: str) -> Saved:
         return Saved(folder, edit)
     if kind == "traces":
         options: dict[str, Any] = {"kinds": ("state", "ffn"), "samples": 2, "noise": 0.5, "window": 1}
-        with kept_traces(folder, tiny(), SETTINGS) as there:
+        with TraceFolder.kept(folder, run_of(tiny(), SETTINGS)) as there:
             assert there is not None
             for fact in FACTS[:2]:
                 there.write(fact, trace_fact(tiny(), fact.text, fact.subject, **options))
@@ -132,7 +131,7 @@ def saved(kind: str) -> Saved:
         made_scores(tiny()).save(folder)
         return Saved(folder, scores)
     if kind == "evaluation":
-        with kept_cases(folder, RUN) as cases:
+        with CaseFolder.kept(folder, RUN) as cases:
             assert cases is not None
             cases.write(0, made_scores(tiny()).cases)
         return Saved(folder, evaluation)

@@ -13,15 +13,16 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.saving import CASES, CHUNKS, MANIFEST, SUMMARY, Folder, kept
+from ffnmem.evaluation.case_folder import CHUNKS, MANIFEST, CaseFolder
+from ffnmem.evaluation.scores import CASES, SUMMARY
 from tests.evaluation.test_scores import made_scores
 from tests.helpers import refuses
 
 RUN = {"model": "tiny", "fingerprint": "abc", "metrics": ["ES"], "contexts": ["{}"]}
 
 
-def opened(out: Path, run: Mapping[str, Any]) -> Folder:
-    with kept(out, run) as folder:
+def opened(out: Path, run: Mapping[str, Any]) -> CaseFolder:
+    with CaseFolder.kept(out, run) as folder:
         assert folder is not None
         return folder
 

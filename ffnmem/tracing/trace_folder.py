@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..checked_files import Form, is_whole, read_json, with_checksum
 from ..errors import FileError, quoted
 from ..facts.fact import Fact
 from ..files import make_folder, user_path, write_whole
-from ..folders import Kind, claimed
+from ..folders import Kind, RunFolder
 from ..models import Model
 from ..schemas import (
     Misfit,
@@ -99,51 +98,30 @@ def kept_noise(out: str | Path) -> float | None:
     return None if there is None else float(there["settings"]["noise"])
 
 
-@contextmanager
-def kept(out: str | Path | None, model: Model, settings: Settings) -> Iterator[TraceFolder | None]:
-    """The folder of a run over facts: new, empty, or of the same model and settings; None where there is no ``out``.
-
-    Args:
-        out: made if missing.
-        model: whose fingerprint and dtype must be those of the traces there.
-        settings: likewise.
-
-    Raises: FileError: a folder that cannot be made, holds something else, or traces of another model or settings.
-    """
-    if out is None:
-        yield None
-        return
-    made_by = {
+def run_of(model: Model, settings: Settings) -> dict[str, Any]:
+    """All that traces of facts depend on, as a folder's manifest says it."""
+    return {
         "model": model.name,
         "fingerprint": model.fingerprint,
         "dtype": str(model.dtype).removeprefix("torch."),
         "settings": settings.to_dict(),
     }
-    with claimed(out, FOLDER, made_by) as folder:
-        found = TraceFolder(folder, made_by)
-        found.check()
-        yield found
 
 
 @dataclass(frozen=True)
-class TraceFolder:
+class TraceFolder(RunFolder):
     """A folder of traces, with a file for each fact in ``facts``."""
 
-    folder: Path
-    made_by: Mapping[str, Any]
+    kind: ClassVar[Kind] = FOLDER
+    holds: ClassVar[str] = "traces"
 
-    def check(self) -> None:
-        """Raise FileError if what is there was not made in the same way."""
-        there = read_made(self.folder) or {}
-        # The name of a model is how it was asked for; the fingerprint is what it is.
-        pairs = {name: (there.get(name), self.made_by[name]) for name in ("fingerprint", "dtype")}
-        before = there.get("settings", {})
-        pairs |= {name: (before.get(name), value) for name, value in self.made_by["settings"].items()}
-        for name, (old, new) in pairs.items():
-            if old != new:
-                raise FileError(
-                    f"{self.folder} holds traces with {name} {quoted(old)}, not {quoted(new)}: name another folder"
-                )
+    def before(self) -> Mapping[str, Any]:
+        return self.deciding(read_made(self.folder) or {})
+
+    @staticmethod
+    def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Fingerprint, dtype and each of the settings."""
+        return {**{name: made_by.get(name) for name in ("fingerprint", "dtype")}, **made_by.get("settings", {})}
 
     def path(self, fact: Fact) -> Path:
         """The file of a fact, named after all that it says."""
