@@ -17,7 +17,6 @@ from ..models.turns import in_turn
 from .edit import Edit
 from .edit_record import LayerChange
 from .preparing import Plan, Progress, check_change, finished, make_plan, one_or_all
-from .requests import Request
 
 NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
 
@@ -50,20 +49,24 @@ def embedding_swap(
 
     Source: Dai et al. 2022 (2104.08696), §4.4.
     """
-    check_count("neurons", neurons)
-    for name, value in (("less", less), ("more", more)):
-        if not value >= 0:
-            raise InputError(f"{name} must be at least 0, not {quoted(value)}")
     plan = make_plan(model, facts, target, subject=subject, contexts=("{}",))
     edits = []
-    for i, request in enumerate(plan.requests):
-        edits.append(rewritten(plan, i, request, neurons, (less, more), force))
+    for i in range(len(plan.requests)):
+        edits.append(swapped(plan, i, neurons=neurons, less=less, more=more, force=force))
         if progress is not None:
             progress(i + 1, len(plan.requests))
     return one_or_all(facts, edits)
 
 
-def rewritten(plan: Plan, which: int, request: Request, neurons: int, times: tuple[float, float], force: bool) -> Edit:
+def swapped(
+    plan: Plan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
+) -> Edit:
+    """The edit of one of a plan's requests; see :func:`embedding_swap`."""
+    check_count("neurons", neurons)
+    for name, value in (("less", less), ("more", more)):
+        if not value >= 0:
+            raise InputError(f"{name} must be at least 0, not {quoted(value)}")
+    request = plan.requests[which]
     model = plan.model
     old, new = target_ids(model, request.fact.target_true)[0], request.ids[0]
     name = repr(request.fact.name)
@@ -74,7 +77,6 @@ def rewritten(plan: Plan, which: int, request: Request, neurons: int, times: tup
     top = found.neurons[found.neurons["attribution"] > 0].head(neurons)
     if top.empty:
         raise InputError(f"no neuron adds to the answer of fact {name}")
-    less, more = times
     embedding = model.embedding.detach().double()
     direction = more * embedding[new] - less * embedding[old]
     changes = []

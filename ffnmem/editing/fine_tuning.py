@@ -18,8 +18,7 @@ from ..models.turns import in_turn
 from .adam import Adam
 from .edit import Edit
 from .edit_record import LayerChange
-from .preparing import Plan, Progress, check_change, finished, make_plan, numbers_of, one_or_all, weight_norm
-from .requests import Request
+from .preparing import Plan, Progress, check_change, finished, make_plan, numbers_of, one_or_all
 from .settings import is_published
 
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
@@ -57,30 +56,41 @@ def ft_l(
 
     Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
     """
-    check_count("steps", steps)
     plan = make_plan(model, facts, target, subject=subject, layer=layer, contexts=("{}",))
-    at = plan.settings.layer
-    if is_published(model):
-        natural = BOUND
-    else:
-        values = model.ffn[at].values
-        natural = weight_norm(model, at) / values.numel() ** 0.5 / 30
-    limit = natural if bound is None else bound
-    pace = limit if rate is None else rate
-    for name, value in (("bound", limit), ("rate", pace)):
-        if not value > 0:
-            raise InputError(f"{name} must be above 0, not {quoted(value)}")
     edits = []
-    for i, request in enumerate(plan.requests):
-        edits.append(tuned(plan, i, request, limit, pace, steps, stop, force))
+    for i in range(len(plan.requests)):
+        edits.append(tuned(plan, i, bound=bound, rate=rate, steps=steps, stop=stop, force=force))
         if progress is not None:
             progress(i + 1, len(plan.requests))
     return one_or_all(facts, edits)
 
 
+def pace_of(plan: Plan, bound: float | None, rate: float | None) -> tuple[float, float]:
+    """The bound of a weight's change and Adam's step size; raises InputError for one that is not above 0."""
+    at = plan.settings.layer
+    natural = BOUND if is_published(plan.model) else plan.norm(at) / plan.model.ffn[at].values.numel() ** 0.5 / 30
+    limit = natural if bound is None else bound
+    pace = limit if rate is None else rate
+    for name, value in (("bound", limit), ("rate", pace)):
+        if not value > 0:
+            raise InputError(f"{name} must be above 0, not {quoted(value)}")
+    return limit, pace
+
+
 def tuned(
-    plan: Plan, which: int, request: Request, bound: float, rate: float, steps: int, stop: float, force: bool
+    plan: Plan,
+    which: int,
+    *,
+    bound: float | None = None,
+    rate: float | None = None,
+    steps: int = STEPS,
+    stop: float = STOP,
+    force: bool = False,
 ) -> Edit:
+    """The edit of one of a plan's requests; see :func:`ft_l`."""
+    check_count("steps", steps)
+    bound, rate = pace_of(plan, bound, rate)
+    request = plan.requests[which]
     row, layer = request.rows[0], plan.settings.layer
     tokens = torch.tensor([row.tokens], device=plan.model.device)
     replay = Replay(plan.layers, tokens, start=layer)

@@ -42,6 +42,7 @@ class Plan:
         contexts: in which keys are averaged and targets are trained. seed: of their sampling.
         settings: how v* is found.
         source: what the second moment is read from.
+        doubting: whether edits say what is doubtful about them, which costs a pass over the requests.
     """
 
     model: Model
@@ -51,6 +52,7 @@ class Plan:
     seed: int
     settings: Settings
     source: Moment
+    doubting: bool = True
 
     @cached_property
     def moment(self) -> SecondMoment:
@@ -60,7 +62,22 @@ class Plan:
     @cached_property
     def doubts(self) -> tuple[str, ...]:
         """For each request what is doubtful about its target, in words; empty where nothing is."""
-        return target_doubts(self.layers, self.requests)
+        return target_doubts(self.layers, self.requests) if self.doubting else ("",) * len(self.requests)
+
+    @cached_property
+    def norms(self) -> dict[int, float]:
+        """‖W‖ of the layers that were asked for so far; see :meth:`norm`."""
+        return {}
+
+    def norm(self, layer: int) -> float:
+        """‖W‖ of a layer's values, computed once for all edits of the plan."""
+        if layer not in self.norms:
+            self.norms[layer] = weight_norm(self.model, layer)
+        return self.norms[layer]
+
+    def largest(self, changes: Sequence[LayerChange]) -> tuple[float, int]:
+        """‖ΔW‖/‖W‖ of the layer that changes most, and which it is."""
+        return max((change.norm / self.norm(change.layer), change.layer) for change in changes)
 
     def check_moment(self, layers: Iterable[int], ridge: float = RIDGE) -> None:
         """Raise what an editor would meet after minutes of work: no second moment, or not of these layers."""
@@ -143,7 +160,7 @@ def check_change(plan: Plan, changes: Sequence[LayerChange], name: str, force: b
 
     Raises: InputError: above CHANGE_LIMIT, unless forced.
     """
-    ratio = max(change.norm / weight_norm(plan.model, change.layer) for change in changes)
+    ratio, _ = plan.largest(changes)
     if not force and not ratio <= CHANGE_LIMIT:
         also = "".join(f", {word} = {number:.3g}" for word, number in numbers.items())
         raise InputError(
@@ -187,7 +204,7 @@ def finished(
     """The edit of some of a plan's requests, with everything that its editor was run with."""
     requests = plan.of(which)
     doubts = [plan.doubts[i] for i in which]
-    ratio, layer = max((change.norm / weight_norm(plan.model, change.layer), change.layer) for change in changes)
+    ratio, layer = plan.largest(changes)
     return Edit.of(
         plan.model,
         list(changes),
@@ -196,7 +213,7 @@ def finished(
         targets=[request.target for request in requests],
         settings=settings,
         numbers=pd.DataFrame(list(rows)),
-        warnings=[line for line in (*doubts, change_doubt(layer, ratio)) if line],
+        warnings=[line for line in (*doubts, change_doubt(layer, ratio)) if line] if plan.doubting else (),
     )
 
 

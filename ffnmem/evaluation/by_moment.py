@@ -55,6 +55,7 @@ def edit_quality(
     known = ("S", *(name for name, one in METRICS.items() if one.asks not in NOT_HERE))
     names = check_metrics([check_choice("metric", metric, known)], generate=False)
     plan = make_plan(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
+    plan = replace(plan, doubting=False)
     found = find_values(plan)
     roles = {METRICS[name].asks for name in names}
     cases = [make_case(model, request.fact, None, roles) for request in plan.requests]

@@ -17,9 +17,9 @@ from torch import Tensor
 from ..editing.alphaedit import alphaedit_form
 from ..editing.contexts import PLAIN
 from ..editing.edit import Edit
-from ..editing.embedding_swap import embedding_swap
+from ..editing.embedding_swap import swapped
 from ..editing.emmet import emmet_form
-from ..editing.fine_tuning import ft_l
+from ..editing.fine_tuning import tuned
 from ..editing.joint import Form, keys_of, layer_range, solved
 from ..editing.memit import memit_form
 from ..editing.moments import RIDGE, SecondMoment, load_second_moment
@@ -49,15 +49,17 @@ class Editor:
 
     Attributes:
         name: its name.
-        one: makes the edit of one of a batch's facts, v* being found; None for editors that find none.
+        one: makes the edit of one of a batch's facts; None for functions of the user's.
         all: makes the edits of some facts by itself.
         options: names of the options that it takes.
+        finds_values: whether ``one`` needs v*, and so contexts and a second moment.
     """
 
     name: str
     one: Callable[[Batch, int, Mapping[str, Any]], Edit] | None = None
     all: Callable[[Setup, list[Fact]], Any] | None = None
     options: tuple[str, ...] = ()
+    finds_values: bool = True
 
     @property
     def edits(self) -> bool:
@@ -186,13 +188,9 @@ def by_form(form: Callable[..., Form]) -> Callable[[Batch, int, Mapping[str, Any
     return edit
 
 
-def by_ft_l(setup: Setup, facts: list[Fact]) -> Any:
-    options = {**setup.of(EDITORS["ft_l"]), "layer": setup.plan.settings.layer}
-    return ft_l(setup.plan.model, facts, setup.target, **options)
-
-
-def by_embedding_swap(setup: Setup, facts: list[Fact]) -> Any:
-    return embedding_swap(setup.plan.model, facts, setup.target, **setup.of(EDITORS["embedding_swap"]))
+def by_itself(make: Callable[..., Edit]) -> Callable[[Batch, int, Mapping[str, Any]], Edit]:
+    """An editor that needs the request alone: ``make(plan, which, …)``."""
+    return lambda batch, i, options: make(batch.plan, i, **options)
 
 
 def by_own(editor: OwnEditor) -> Callable[[Setup, list[Fact]], Any]:
@@ -209,8 +207,8 @@ EDITORS = named(
     Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
     Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
     Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
-    Editor("ft_l", all=by_ft_l, options=("bound", "rate", "steps", "stop", "force")),
-    Editor("embedding_swap", all=by_embedding_swap, options=("neurons", "less", "more", "force")),
+    Editor("ft_l", by_itself(tuned), options=("bound", "rate", "steps", "stop", "force"), finds_values=False),
+    Editor("embedding_swap", by_itself(swapped), options=("neurons", "less", "more", "force"), finds_values=False),
     Editor("none"),
 )
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""
@@ -283,10 +281,10 @@ def set_up(
                 f"option {quoted(name)} is none of {', '.join(e.name for e in editors)}: they take {takes}"
             )
     own = meant(model, layer, settings)
-    optimised = any(editor.one is not None for editor in editors)
+    optimised = any(editor.one is not None and editor.finds_values for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
     texts = texts_for(model, contexts, seed) if optimised else (PLAIN,)
-    setup = Setup(Plan(model, plain, (), texts, seed, own, source), target, options)
+    setup = Setup(Plan(model, plain, (), texts, seed, own, source, doubting=False), target, options)
     check_options(setup, {editor.name for editor in editors})
     return setup
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..arguments import public
 from ..editing.edit import Edit
-from ..editing.preparing import weight_norm
+from ..editing.preparing import Plan
 from ..editing.requests import edit_target
 from ..errors import InputError, check_count, check_seed
 from ..facts import Fact
@@ -207,7 +207,7 @@ class Bench:
         reader = self.reader() if asked else None
         by_editor = []
         for editor in editors:
-            rows = iter(self.rows(asked, batch.edits(editor), reader) if asked else ())
+            rows = iter(self.rows(asked, batch.edits(editor), reader, batch.plan) if asked else ())
             by_editor.append([next(rows) if isinstance(case, Case) else {"failure": case} for case in cases])
         found = []
         for i, (fact, case) in enumerate(zip(facts, cases, strict=True)):
@@ -215,7 +215,9 @@ class Bench:
                 found.append({**about(editor.name, fact, case, self.setup.target), **rows_of[i]})
         return framed(found, self.metrics)
 
-    def rows(self, cases: Sequence[Case], made: Sequence[Made], reader: Texts | None) -> list[dict[str, Any]]:
+    def rows(
+        self, cases: Sequence[Case], made: Sequence[Made], reader: Texts | None, plan: Plan
+    ) -> list[dict[str, Any]]:
         """What is measured of each case, or its failure."""
         rows: list[dict[str, Any]] = [{"failure": edit if isinstance(edit, str) else ""} for edit in made]
         fine = [i for i, edit in enumerate(made) if not isinstance(edit, str)]
@@ -235,17 +237,18 @@ class Bench:
             for i, before_text, after_text in zip(fine, plain_texts, writer.measure(own, edits), strict=True):
                 rows[i] |= after_text | {f"{name}_before": value for name, value in before_text.items()}
         for i, edit in zip(fine, edits, strict=True):
-            rows[i] |= numbers_of(self.layers.model, edit)
+            rows[i] |= numbers_of(plan, edit)
         return rows
 
 
-def numbers_of(model: Model, edit: Edit | None) -> dict[str, float]:
-    """How much an edit changes, and what its editor measured."""
+def numbers_of(plan: Plan, edit: Edit | None) -> dict[str, float]:
+    """How much an edit changes the model of a plan, and what its editor measured."""
     if edit is None:
         return {"change": 0.0}
     row = edit.numbers.iloc[0] if len(edit.numbers) else {}
-    change = max(change.norm / weight_norm(model, change.layer) for change in edit.changes)
-    return {"change": change} | {name: float(row.get(name, math.nan)) for name in NUMBERS if name != "change"}
+    return {"change": plan.largest(edit.changes)[0]} | {
+        name: float(row.get(name, math.nan)) for name in NUMBERS if name != "change"
+    }
 
 
 def about(editor: str, fact: Fact, case: Case | str, target: str | None) -> dict[str, Any]:

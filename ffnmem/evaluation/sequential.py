@@ -218,7 +218,7 @@ class Run:
         if isinstance(edit, Edit):
             for layer, keys in keys_in(batch, self.editor, 0).items():
                 self.held[layer] = torch.cat([self.held[layer], keys]) if layer in self.held else keys
-            self.numbers[len(self.made)] = numbers_of(self.model, edit)
+            self.numbers[len(self.made)] = numbers_of(batch.plan, edit)
             try:
                 edit.apply(self.model)
             except InputError as error:  # too large for the model's dtype
