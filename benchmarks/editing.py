@@ -24,7 +24,7 @@ import torch
 from common import gpt2_small, machine, paired, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.editing.preparing import Plan, make_plan
+from ffnmem.editing.preparing import EditPlan, plan_edits
 from ffnmem.editing.requests import Request
 from ffnmem.editing.values import optimise
 from ffnmem.facts import Fact
@@ -44,11 +44,11 @@ def contexts() -> list[str]:
     return ["{}", *(" ".join(some) + " w13 {}" for some in words)]
 
 
-def plan_of(model: fm.Model, count: int) -> Plan:
-    return make_plan(model, [fact(i) for i in range(count)], layer=LAYER, contexts=contexts(), settings=SETTINGS)
+def plan_of(model: fm.Model, count: int) -> EditPlan:
+    return plan_edits(model, [fact(i) for i in range(count)], layer=LAYER, contexts=contexts(), settings=SETTINGS)
 
 
-def plain(network: Any, model: fm.Model, plan: Plan, request: Request, last: bool) -> torch.Tensor:
+def plain(network: Any, model: fm.Model, plan: EditPlan, request: Request, last: bool) -> torch.Tensor:
     """δ by whole forward passes."""
     rows = [*request.rows, request.essence]
     length = max(len(row.tokens) for row in rows)
@@ -90,7 +90,7 @@ def plain(network: Any, model: fm.Model, plan: Plan, request: Request, last: boo
     return delta.detach()
 
 
-def products(model: fm.Model, plan: Plan) -> Callable[[], None]:
+def products(model: fm.Model, plan: EditPlan) -> Callable[[], None]:
     """The matrix products of the steps of a plan's requests, forward and back, and nothing else."""
     rows = [row for request in plan.requests for row in (*request.rows, request.essence)]
     positions = len(rows) * max(row.after for row in rows)

@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 
 import ffnmem as fm
 from ffnmem.cli.figure import save_axes
-from ffnmem.editing.joint import keys_of
-from ffnmem.editing.preparing import make_plan
+from ffnmem.editing.closed_forms import keys_of
+from ffnmem.editing.preparing import plan_edits
 from ffnmem.evaluation_plots import plot_convergence
 from ffnmem.facts import Fact
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw the curve into this file")
     arguments = parser.parse_args()
     model, facts = fm.load("atlas"), sample(arguments.limit, arguments.seed)
-    plan = make_plan(model, facts, seed=arguments.seed)
+    plan = plan_edits(model, facts, seed=arguments.seed)
     quality = fm.edit_quality(model, facts, contexts=plan.contexts, seed=arguments.seed)
     layer = plan.settings.layer
     keys = keys_of(plan, plan.requests, layer).float()

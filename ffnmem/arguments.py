@@ -77,7 +77,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def check_argument(function: Callable[..., Any], rules: Mapping[str, Rule], name: str, value: Any) -> None:
+def check_argument(function: Callable[..., Any], rules: Mapping[str, ArgumentRule], name: str, value: Any) -> None:
     """Raise InputTypeError, or InputError for half a character or a seed out of range."""
     rule = rules.get(name)
     if rule is None:
@@ -100,7 +100,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ArgumentRule:
     """What an annotation takes.
 
     Attributes:
@@ -112,7 +112,7 @@ class Rule:
 
     fits: Callable[[Any], bool]
     due: tuple[str, ...]
-    item: Rule | None = None
+    item: ArgumentRule | None = None
     path: bool = False
 
     def strange(self, value: Any) -> str:
@@ -124,7 +124,7 @@ class Rule:
 
 
 @cache
-def rules_of(function: Callable[..., Any]) -> Mapping[str, Rule]:
+def rules_of(function: Callable[..., Any]) -> Mapping[str, ArgumentRule]:
     """The rules of a function's annotated arguments; none of those that take anything."""
     plain: Any = inspect.unwrap(function)
     names = Names(plain.__globals__)
@@ -156,7 +156,7 @@ class Named(type):
         return Named(name, (), {})  # of a module
 
 
-def rule_of(annotation: Any) -> Rule | None:
+def rule_of(annotation: Any) -> ArgumentRule | None:
     """The rule of an annotation; None where anything goes."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -169,30 +169,30 @@ def rule_of(annotation: Any) -> Rule | None:
     if hasattr(annotation, "array_type"):  # jaxtyping's, whose shapes are not looked at here
         return rule_of(annotation.array_type)
     if annotation in (int, SupportsIndex):
-        return Rule(is_whole, ("a whole number",))
+        return ArgumentRule(is_whole, ("a whole number",))
     if annotation is float:
-        return Rule(lambda value: isinstance(value, Real) and not isinstance(value, bool), ("a number",))
+        return ArgumentRule(lambda value: isinstance(value, Real) and not isinstance(value, bool), ("a number",))
     if annotation is bool:
-        return Rule(
+        return ArgumentRule(
             lambda value: isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"), (PLAIN["bool"],)
         )
     if origin in (tuple, list, set, Sequence, Iterable, Collection):
         return list_of(origin, [one for one in inside if one is not ...])
     kind = origin or (type(None) if annotation is None else annotation)
     if kind is Callable:
-        return Rule(callable, ("a function",))
+        return ArgumentRule(callable, ("a function",))
     if not isinstance(kind, type):
         raise TypeError(f"@public cannot check the annotation {annotation!r}")
-    return Rule(lambda value: isinstance(value, kind), (words(kind),), path=kind is Path)
+    return ArgumentRule(lambda value: isinstance(value, kind), (words(kind),), path=kind is Path)
 
 
-def any_of(rules: Sequence[Rule | None]) -> Rule | None:
+def any_of(rules: Sequence[ArgumentRule | None]) -> ArgumentRule | None:
     """The rule of a union."""
     known = sorted((rule for rule in rules if rule is not None), key=lambda rule: rule.item is not None)
     if len(known) < len(rules):
         return None
     items = [rule.item for rule in known if rule.item is not None]
-    return Rule(
+    return ArgumentRule(
         lambda value: any(rule.fits(value) for rule in known),
         tuple(dict.fromkeys(due for rule in rules if rule is not None for due in rule.due)),
         items[0] if len(items) == 1 else None,
@@ -200,7 +200,7 @@ def any_of(rules: Sequence[Rule | None]) -> Rule | None:
     )
 
 
-def list_of(kind: Any, inside: Sequence[Any]) -> Rule:
+def list_of(kind: Any, inside: Sequence[Any]) -> ArgumentRule:
     """The rule of a list, a tuple, or whatever else gives one item after the other. Bytes, texts and dicts are none of
     them, and what gives its items only once is not asked for them."""
     item = any_of([rule_of(one) for one in dict.fromkeys(inside)]) if inside else None
@@ -215,7 +215,7 @@ def list_of(kind: Any, inside: Sequence[Any]) -> Rule:
         return item is None or not is_kept(value) or all(map(item.fits, value))
 
     of = f" of {joined(tuple(map(plural, item.due)))}" if item is not None else ""
-    return Rule(fits, (f"a list{of}",), item)
+    return ArgumentRule(fits, (f"a list{of}",), item)
 
 
 def is_kept(value: Any) -> bool:

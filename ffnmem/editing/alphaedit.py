@@ -15,13 +15,12 @@ from ..facts import Fact
 from ..facts.fact import as_facts
 from ..models import Model
 from ..models.turns import in_turn
+from .closed_forms import ClosedForm, alphaedit_left, edit_together, keys_of, layer_range
 from .edit import Edit
-from .joint import Form, joint_edit, keys_of, layer_range
 from .moments import NULL
-from .preparing import Moment, Plan, Progress, make_plan, moment_words
+from .preparing import EditPlan, Moment, Progress, moment_words, plan_edits
 from .requests import key_request
-from .settings import Settings, is_published
-from .spreading import alphaedit_left
+from .settings import EditSettings, is_published
 
 PENALTY = 10.0  # the published program's
 
@@ -42,7 +41,7 @@ def alphaedit(
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | Settings | None = None,
+    settings: Mapping[str, Any] | EditSettings | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit:
@@ -65,7 +64,7 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = make_plan(
+    plan = plan_edits(
         model,
         facts,
         target,
@@ -80,16 +79,16 @@ def alphaedit(
     where = layer_range(plan, layers)
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
     form = replace(form, recorded={**form.recorded, "previous": [fact.id for fact in protected]})
-    return joint_edit(plan, form, force, progress)
+    return edit_together(plan, form, force, progress)
 
 
 def alphaedit_form(
-    plan: Plan,
+    plan: EditPlan,
     layers: int | None = None,
     threshold: float | None = None,
     penalty: float | None = None,
     previous: Mapping[int, Float64[Tensor, "p d_mlp"]] | None = None,
-) -> Form:
+) -> ClosedForm:
     """The closed form for a plan; raises InputError: a penalty that is not above 0, no eigenvalue below a threshold."""
     where, published = layer_range(plan, layers), is_published(plan.model)
     own, weight = {}, penalty
@@ -109,10 +108,10 @@ def alphaedit_form(
         "null_rank": [int((plan.moment.eigenvalues(at) < own[at]).sum()) for at in where],
         **{name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"},
     }
-    return Form("alphaedit", where, alphaedit_left(plan, own, weight, previous or {}), recorded)
+    return ClosedForm("alphaedit", where, alphaedit_left(plan, own, weight, previous or {}), recorded)
 
 
-def previous_keys(plan: Plan, facts: list[Fact], layers: Sequence[int]) -> dict[int, Float64[Tensor, "p d_mlp"]]:
+def previous_keys(plan: EditPlan, facts: list[Fact], layers: Sequence[int]) -> dict[int, Float64[Tensor, "p d_mlp"]]:
     """The keys of facts edited before, by layer."""
     if not facts:
         return {}

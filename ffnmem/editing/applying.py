@@ -17,7 +17,7 @@ from .edit_record import EditRecord
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LayerValues:
     """The values of one layer, in the model's dtype: as they were before any edit, and as the ledger wrote them."""
 
     pristine: Float[Tensor, "d_mlp d_model"]
@@ -35,7 +35,7 @@ class EditMark:
         return None
 
 
-class Ledger(Sequence[EditRecord]):
+class EditLedger(Sequence[EditRecord]):
     """The edits that a model's weights hold, in their order, and the values without them; ``model.edits``.
 
     A layer's values are always the pristine ones plus the changes of its edits, added up in that order in float64 and
@@ -50,7 +50,7 @@ class Ledger(Sequence[EditRecord]):
         self.fingerprint = model.fingerprint
         self.state = model.weight_state()
         self.active: tuple[EditRecord, ...] = ()
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, LayerValues] = {}
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> EditRecord: ...
@@ -73,11 +73,11 @@ class Ledger(Sequence[EditRecord]):
         """
         self.check_untouched()
         moved = {change.layer for edit in {*self.active} ^ {*active} for change in edit.changes}
-        new: dict[int, Held] = {}
+        new: dict[int, LayerValues] = {}
         for layer in sorted(moved):
             held = self.held.get(layer)
             pristine = self.model.ffn[layer].values.detach().clone() if held is None else held.pristine
-            new[layer] = Held(pristine, edited(pristine, active, layer))
+            new[layer] = LayerValues(pristine, edited(pristine, active, layer))
         before = {
             layer: self.held[layer].written if layer in self.held else held.pristine for layer, held in new.items()
         }
@@ -121,7 +121,7 @@ class Ledger(Sequence[EditRecord]):
             self.model.remember_fingerprint(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"Ledger({', '.join(edit.title for edit in self.active) or 'no edits'})"
+        return f"EditLedger({', '.join(edit.title for edit in self.active) or 'no edits'})"
 
 
 def edited(
@@ -143,9 +143,9 @@ def edited(
     return found
 
 
-def ledger_of(model: Model) -> Ledger:
+def ledger_of(model: Model) -> EditLedger:
     """The model's ledger, or a new one, which is the model's once it holds something."""
-    return model.edits if isinstance(model.edits, Ledger) else Ledger(model)
+    return model.edits if isinstance(model.edits, EditLedger) else EditLedger(model)
 
 
 def apply(edit: EditRecord, model: Model) -> None:

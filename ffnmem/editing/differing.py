@@ -158,7 +158,7 @@ def diff(
         raise InputError(f"a prompt is a text or a fact, not {type(text).__name__}")
     with with_edit(edit, model, present=False):
         before = capture(model, text)
-        ids = asked(edit, before, text, target, foil, position)
+        ids = target_and_foil(edit, before, text, target, foil, position)
         old = attribute(before, *ids, position)
     with with_edit(edit, model):
         after = capture(model, text)
@@ -183,7 +183,7 @@ def diff(
     )
 
 
-def asked(
+def target_and_foil(
     edit: EditRecord, before: Capture, text: str, target: str | None, foil: str | None, position: SupportsIndex
 ) -> tuple[int, int | None]:
     """The ids of target and foil: the first tokens of the words, which are the edit's own by default."""

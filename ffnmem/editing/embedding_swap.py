@@ -16,7 +16,7 @@ from ..models import Model
 from ..models.turns import in_turn
 from .edit import Edit
 from .edit_record import LayerChange
-from .preparing import Plan, Progress, check_change, finished, make_plan, one_or_all
+from .preparing import EditPlan, Progress, check_change, make_edit, one_or_all, plan_edits
 
 NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
 
@@ -49,7 +49,7 @@ def embedding_swap(
 
     Source: Dai et al. 2022 (2104.08696), §4.4.
     """
-    plan = make_plan(model, facts, target, subject=subject, contexts=("{}",))
+    plan = plan_edits(model, facts, target, subject=subject, contexts=("{}",))
     edits = []
     for i in range(len(plan.requests)):
         edits.append(swapped(plan, i, neurons=neurons, less=less, more=more, force=force))
@@ -59,7 +59,7 @@ def embedding_swap(
 
 
 def swapped(
-    plan: Plan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
+    plan: EditPlan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
 ) -> Edit:
     """The edit of one of a plan's requests; see :func:`embedding_swap`."""
     check_count("neurons", neurons)
@@ -89,4 +89,4 @@ def swapped(
     ratio = check_change(plan, changes, name, force)
     row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability, "change": ratio}
     recorded = {"neurons": neurons, "less": less, "more": more}
-    return finished(plan, [which], "embedding_swap", changes, [row], recorded)
+    return make_edit(plan, [which], "embedding_swap", changes, [row], recorded)

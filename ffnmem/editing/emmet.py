@@ -10,12 +10,11 @@ from ..errors import InputError, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.turns import in_turn
+from .closed_forms import ClosedForm, edit_together, emmet_left
 from .edit import Edit
-from .joint import Form, joint_edit
 from .moments import RIDGE
-from .preparing import Moment, Plan, Progress, make_plan, moment_words
-from .settings import Settings
-from .spreading import emmet_left
+from .preparing import EditPlan, Moment, Progress, moment_words, plan_edits
+from .settings import EditSettings
 
 
 @public
@@ -32,7 +31,7 @@ def emmet(
     ridge: float = RIDGE,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | Settings | None = None,
+    settings: Mapping[str, Any] | EditSettings | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit:
@@ -52,7 +51,7 @@ def emmet(
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
     check_epsilon(epsilon)
-    plan = make_plan(
+    plan = plan_edits(
         model,
         facts,
         target,
@@ -63,14 +62,14 @@ def emmet(
         seed=seed,
         settings=settings,
     )
-    return joint_edit(plan, emmet_form(plan, epsilon, ridge), force, progress)
+    return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 
-def emmet_form(plan: Plan, epsilon: float = 0.0, ridge: float = RIDGE) -> Form:
+def emmet_form(plan: EditPlan, epsilon: float = 0.0, ridge: float = RIDGE) -> ClosedForm:
     """The closed form for a plan; raises InputError for an epsilon below 0."""
     plan.check_moment([plan.settings.layer], ridge)
     recorded = {"epsilon": check_epsilon(epsilon), **moment_words(plan, ridge)}
-    return Form("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
+    return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
 
 
 def check_epsilon(epsilon: float) -> float:

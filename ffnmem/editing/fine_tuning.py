@@ -18,7 +18,7 @@ from ..models.turns import in_turn
 from .adam import Adam
 from .edit import Edit
 from .edit_record import LayerChange
-from .preparing import Plan, Progress, check_change, finished, make_plan, numbers_of, one_or_all
+from .preparing import EditPlan, Progress, check_change, make_edit, numbers_of, one_or_all, plan_edits
 from .settings import is_published
 
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
@@ -56,7 +56,7 @@ def ft_l(
 
     Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
     """
-    plan = make_plan(model, facts, target, subject=subject, layer=layer, contexts=("{}",))
+    plan = plan_edits(model, facts, target, subject=subject, layer=layer, contexts=("{}",))
     edits = []
     for i in range(len(plan.requests)):
         edits.append(tuned(plan, i, bound=bound, rate=rate, steps=steps, stop=stop, force=force))
@@ -65,7 +65,7 @@ def ft_l(
     return one_or_all(facts, edits)
 
 
-def pace_of(plan: Plan, bound: float | None, rate: float | None) -> tuple[float, float]:
+def pace_of(plan: EditPlan, bound: float | None, rate: float | None) -> tuple[float, float]:
     """The bound of a weight's change and Adam's step size; raises InputError for one that is not above 0."""
     at = plan.settings.layer
     natural = BOUND if is_published(plan.model) else plan.norm(at) / plan.model.ffn[at].values.numel() ** 0.5 / 30
@@ -78,7 +78,7 @@ def pace_of(plan: Plan, bound: float | None, rate: float | None) -> tuple[float,
 
 
 def tuned(
-    plan: Plan,
+    plan: EditPlan,
     which: int,
     *,
     bound: float | None = None,
@@ -121,4 +121,4 @@ def tuned(
     ratio = check_change(plan, [change], repr(request.fact.name), force)
     numbers = numbers_of(request, None, steps=taken, loss=last, change=ratio)
     recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
-    return finished(plan, [which], "ft_l", [change], [numbers], recorded)
+    return make_edit(plan, [which], "ft_l", [change], [numbers], recorded)

@@ -10,12 +10,11 @@ from ..errors import InputError, quoted
 from ..facts import Fact
 from ..models import Model
 from ..models.turns import in_turn
+from .closed_forms import ClosedForm, edit_together, layer_range, memit_left
 from .edit import Edit
-from .joint import Form, joint_edit, layer_range
 from .moments import RIDGE
-from .preparing import Moment, Plan, Progress, make_plan, moment_words
-from .settings import Settings
-from .spreading import memit_left
+from .preparing import EditPlan, Moment, Progress, moment_words, plan_edits
+from .settings import EditSettings
 
 WEIGHTS = {"gpt2-xl": 20_000.0}  # λ of the published program
 SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
@@ -36,7 +35,7 @@ def memit(
     ridge: float = RIDGE,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | Settings | None = None,
+    settings: Mapping[str, Any] | EditSettings | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit:
@@ -60,7 +59,7 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
-    plan = make_plan(
+    plan = plan_edits(
         model,
         facts,
         target,
@@ -71,10 +70,12 @@ def memit(
         seed=seed,
         settings=settings,
     )
-    return joint_edit(plan, memit_form(plan, layers, weight, ridge), force, progress)
+    return edit_together(plan, memit_form(plan, layers, weight, ridge), force, progress)
 
 
-def memit_form(plan: Plan, layers: int | None = None, weight: float | None = None, ridge: float = RIDGE) -> Form:
+def memit_form(
+    plan: EditPlan, layers: int | None = None, weight: float | None = None, ridge: float = RIDGE
+) -> ClosedForm:
     """The closed form for a plan; raises InputError for a weight that is not above 0."""
     model = plan.model
     published = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp)
@@ -84,4 +85,4 @@ def memit_form(plan: Plan, layers: int | None = None, weight: float | None = Non
     where = layer_range(plan, layers)
     plan.check_moment(where, ridge)
     recorded = {"weight": own, **moment_words(plan, ridge)}
-    return Form("memit", where, memit_left(plan, own, ridge), recorded)
+    return ClosedForm("memit", where, memit_left(plan, own, ridge), recorded)

@@ -24,8 +24,8 @@ from .edit import Edit
 from .edit_record import LayerChange
 from .moments import RIDGE, SecondMoment, load_second_moment
 from .requests import Request, edit_target, make_requests
-from .settings import Settings, checked, settings_for
-from .values import Found, optimise
+from .settings import EditSettings, check_settings, settings_for
+from .values import FoundValue, optimise
 
 Moment = SecondMoment | str | Path | None
 Progress = Callable[[int, int], None]
@@ -33,7 +33,7 @@ CHANGE_LIMIT = 2.0  # of ‖ΔW‖/‖W‖
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EditPlan:
     """Requests and all that is needed to fulfil them.
 
     Attributes:
@@ -50,7 +50,7 @@ class Plan:
     requests: tuple[Request, ...]
     contexts: tuple[str, ...]
     seed: int
-    settings: Settings
+    settings: EditSettings
     source: Moment
     doubting: bool = True
 
@@ -94,7 +94,7 @@ class Plan:
         return tuple(self.requests[i] for i in some)
 
 
-def make_plan(
+def plan_edits(
     model: Model,
     facts: Fact | str | Iterable[Fact],
     target: str | None = None,
@@ -104,8 +104,8 @@ def make_plan(
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | Settings | None = None,
-) -> Plan:
+    settings: Mapping[str, Any] | EditSettings | None = None,
+) -> EditPlan:
     """What the editors' arguments mean; see :func:`ffnmem.rome`.
 
     Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings.
@@ -113,10 +113,10 @@ def make_plan(
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
     some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
-    own = meant(model, layer, settings)
+    own = settings_asked(model, layer, settings)
     texts = texts_for(model, contexts, seed)
     requests = make_requests(model, some, edit_target(model, some, target), texts)
-    return Plan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
+    return EditPlan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
 
 
 def with_truth(model: Model, fact: Fact) -> Fact:
@@ -129,11 +129,13 @@ def with_truth(model: Model, fact: Fact) -> Fact:
         return fact
 
 
-def meant(model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any] | Settings | None) -> Settings:
+def settings_asked(
+    model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any] | EditSettings | None
+) -> EditSettings:
     """The settings that an editor's arguments ask for."""
     at = None if layer is None else model.layer(layer)
-    if isinstance(settings, Settings):
-        return checked(model, settings) if at is None else settings_for(model, at, settings.changed())
+    if isinstance(settings, EditSettings):
+        return check_settings(model, settings) if at is None else settings_for(model, at, settings.changed())
     return settings_for(model, at, settings)
 
 
@@ -143,7 +145,7 @@ def texts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[
     return (PLAIN, *(text for text in texts if text != PLAIN))
 
 
-def find_values(plan: Plan, progress: Progress | None = None) -> list[Found]:
+def find_values(plan: EditPlan, progress: Progress | None = None) -> list[FoundValue]:
     """δ for each request of a plan."""
     return optimise(plan.layers, plan.requests, plan.settings, progress=progress)
 
@@ -153,7 +155,7 @@ def weight_norm(model: Model, layer: int) -> float:
     return float(torch.linalg.matrix_norm(model.ffn[layer].values.detach().double()))
 
 
-def check_change(plan: Plan, changes: Sequence[LayerChange], name: str, force: bool, **numbers: float) -> float:
+def check_change(plan: EditPlan, changes: Sequence[LayerChange], name: str, force: bool, **numbers: float) -> float:
     """‖ΔW‖/‖W‖, the largest of the layers; refused where it is no small change of the layer's weights.
 
     Single edits that are far larger than others are what breaks a model (Gupta et al. 2024, 2403.07175).
@@ -170,7 +172,7 @@ def check_change(plan: Plan, changes: Sequence[LayerChange], name: str, force: b
     return ratio
 
 
-def check_reaches(plan: Plan, request: Request, found: Found) -> None:
+def check_reaches(plan: EditPlan, request: Request, found: FoundValue) -> None:
     """Raise InputError where v* was looked for and no step moved it: the layer writes where no answer is read."""
     if found.steps and not bool((found.delta != 0).any()):
         raise InputError(
@@ -179,7 +181,7 @@ def check_reaches(plan: Plan, request: Request, found: Found) -> None:
         )
 
 
-def numbers_of(request: Request, found: Found | None, **more: Any) -> dict[str, Any]:
+def numbers_of(request: Request, found: FoundValue | None, **more: Any) -> dict[str, Any]:
     """A row of an edit's numbers."""
     row: dict[str, Any] = {"id": request.fact.id}
     if found is not None:
@@ -193,8 +195,8 @@ def numbers_of(request: Request, found: Found | None, **more: Any) -> dict[str, 
     return {**row, **more}
 
 
-def finished(
-    plan: Plan,
+def make_edit(
+    plan: EditPlan,
     which: Sequence[int],
     method: str,
     changes: Sequence[LayerChange],
@@ -231,7 +233,7 @@ def one_or_all(facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | 
     return edits[0] if isinstance(facts, Fact | str) else tuple(edits)
 
 
-def moment_words(plan: Plan, ridge: float) -> dict[str, Any]:
+def moment_words(plan: EditPlan, ridge: float) -> dict[str, Any]:
     """What an edit records of its second moment."""
     return {
         "second_moment": {"tokens": plan.moment.count, "corpus": plan.moment.corpus_hash},

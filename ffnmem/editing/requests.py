@@ -16,7 +16,7 @@ KL_TEMPLATE = "{} is a"
 
 
 @dataclass(frozen=True)
-class Row:
+class RequestRow:
     """A prompt with all of its target's tokens but the last one.
 
     Attributes:
@@ -48,8 +48,8 @@ class Request:
     fact: Fact
     target: str
     ids: tuple[int, ...]
-    rows: tuple[Row, ...]
-    essence: Row
+    rows: tuple[RequestRow, ...]
+    essence: RequestRow
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -105,15 +105,15 @@ def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequenc
         raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
         raise InputError(f"fact {quoted(name)}: the new target {quoted(wanted.strip())} is its true one already")
-    return filled(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
+    return request_for(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
 
 
 def key_request(model: Model, fact: Fact, contexts: Sequence[str]) -> Request:
     """A request that asks for no target, for the key of a fact alone."""
-    return filled(model, fact, "", (), contexts)
+    return request_for(model, fact, "", (), contexts)
 
 
-def filled(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts: Sequence[str]) -> Request:
+def request_for(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts: Sequence[str]) -> Request:
     """The rows of a fact in its contexts, followed by the target's tokens but the last."""
     rows = []
     for context in contexts:
@@ -121,6 +121,6 @@ def filled(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts
         if len(asked.tokens) + len(ids) > model.n_ctx:
             name = fact.name
             raise InputError(f"fact {quoted(name)}: its prompt, a context and the target exceed {model.n_ctx} tokens")
-        rows.append(Row(asked.tokens + ids[:-1], asked.subject_last))
+        rows.append(RequestRow(asked.tokens + ids[:-1], asked.subject_last))
     about = ask_about(model, KL_TEMPLATE, fact.subject)
-    return Request(fact, target, ids, tuple(rows), Row(about.tokens, about.subject_last))
+    return Request(fact, target, ids, tuple(rows), RequestRow(about.tokens, about.subject_last))

@@ -16,20 +16,20 @@ from .edit import Edit
 from .edit_record import LayerChange
 from .moments import RIDGE
 from .preparing import (
+    EditPlan,
     Moment,
-    Plan,
     Progress,
     check_change,
     check_reaches,
     find_values,
-    finished,
-    make_plan,
+    make_edit,
     moment_words,
     numbers_of,
     one_or_all,
+    plan_edits,
 )
-from .settings import Settings
-from .values import Found
+from .settings import EditSettings
+from .values import FoundValue
 
 KEYS = ("consistent", "original")
 
@@ -48,7 +48,7 @@ def rome(
     ridge: float = RIDGE,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | Settings | None = None,
+    settings: Mapping[str, Any] | EditSettings | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit | tuple[Edit, ...]:
@@ -70,7 +70,7 @@ def rome(
         moment: the second moment C: from :func:`ffnmem.second_moment`, a file, or None for one that ships.
         ridge: added to C, relative to its mean diagonal.
         contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
-        settings: changes of :class:`ffnmem.editing.settings.Settings`, as ``{"steps": 40}``.
+        settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``.
         force: make an edit also where it changes the layer by more than twice its own norm.
         progress: called with the facts done and all of them.
 
@@ -83,7 +83,7 @@ def rome(
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
     check_choice("keys", keys, KEYS)
-    plan = make_plan(
+    plan = plan_edits(
         model,
         facts,
         target,
@@ -100,7 +100,7 @@ def rome(
     return one_or_all(facts, edits)
 
 
-def rank_one(plan: Plan, which: int, found: Found, keys: str, ridge: float, force: bool) -> Edit:
+def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str, ridge: float, force: bool) -> Edit:
     """The edit of one of a plan's requests."""
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)
@@ -109,10 +109,10 @@ def rank_one(plan: Plan, which: int, found: Found, keys: str, ridge: float, forc
     ratio = check_change(plan, [change], repr(request.fact.name), force, **{"k·u": strength})
     row = numbers_of(request, found, key_u=strength, change=ratio)
     recorded = {**plan.value_words(), "keys": keys, **moment_words(plan, ridge)}
-    return finished(plan, [which], "rome", [change], [row], recorded)
+    return make_edit(plan, [which], "rome", [change], [row], recorded)
 
 
-def factors(plan: Plan, found: Found, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
+def factors(plan: EditPlan, found: FoundValue, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
     """u, r and k·u (u = C⁻¹k*/‖C⁻¹k*‖)."""
     averaged = found.key
     u = plan.moment.solve(plan.settings.layer, averaged.unsqueeze(0), ridge)[0]

@@ -29,7 +29,7 @@ DERIVED_STEPS, DERIVED_RATE, DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 120, 0
 
 
 @dataclass(frozen=True)
-class Settings:
+class EditSettings:
     """How v* is found.
 
     Attributes:
@@ -84,13 +84,13 @@ def is_published(model: Model) -> bool:
     return model.name in PUBLISHED
 
 
-def default_settings(name: str, n_layers: int) -> Settings:
+def default_settings(name: str, n_layers: int) -> EditSettings:
     """Those of a model of this name and depth."""
     if name in PUBLISHED:
         layer, clamp = PUBLISHED[name]
-        return Settings(layer, clamp=clamp, source="published")
+        return EditSettings(layer, clamp=clamp, source="published")
     early = max(0, round(n_layers / 3) - 2)
-    return Settings(
+    return EditSettings(
         early,
         DERIVED_STEPS,
         DERIVED_RATE,
@@ -102,7 +102,7 @@ def default_settings(name: str, n_layers: int) -> Settings:
     )
 
 
-def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, Any] | None = None) -> Settings:
+def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, Any] | None = None) -> EditSettings:
     """The settings of a model: published ones for a name that has them, else derived from its size.
 
     Derived: a layer in the first third (the published ones lie between .33 and .42 of the depth; small models recall
@@ -112,7 +112,7 @@ def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, A
 
     Args:
         layer: another one than theirs.
-        changes: fields of :class:`Settings` to set.
+        changes: fields of :class:`EditSettings` to set.
 
     Raises: InputError: an unknown field, or a value out of range. OutOfRangeError: no such layer.
     """
@@ -127,10 +127,10 @@ def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, A
         raise InputError(f"unknown setting {quoted(sorted(unknown)[0])}: settings are {names}")
     if changes:
         found = replace(found, **changes, source="given")
-    return checked(model, found)
+    return check_settings(model, found)
 
 
-def checked(model: Model, found: Settings) -> Settings:
+def check_settings(model: Model, found: EditSettings) -> EditSettings:
     """Settings with every number looked at, and the layer counted from the first."""
     check_count("steps", found.steps)
     for name in ("rate", "clamp"):

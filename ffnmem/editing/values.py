@@ -18,8 +18,8 @@ from ..models.plain_layers import PlainLayers
 from ..models.replaying import Replay
 from ..models.scoring import padded
 from .adam import Adam
-from .requests import Request, Row
-from .settings import Settings
+from .requests import Request, RequestRow
+from .settings import EditSettings
 
 BATCH_TOKENS = 3072
 
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundValue:
     """What was found for one request.
 
     Attributes:
@@ -65,11 +65,11 @@ class Found:
 def optimise(
     layers: PlainLayers,
     requests: Sequence[Request],
-    settings: Settings,
+    settings: EditSettings,
     *,
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
-) -> list[Found]:
+) -> list[FoundValue]:
     """δ for each request: by gradient descent on the target's loss, with the essence's prediction held.
 
     Losses are summed over requests, so that their gradients do not mix; steps, stop and clamp are each request's own.
@@ -82,9 +82,9 @@ def optimise(
         batch_tokens: positions that are run at once; memory grows with it.
         progress: called with the requests done and all of them.
     """
-    found: dict[int, Found] = {}
+    found: dict[int, FoundValue] = {}
     for chunk in chunks(requests, batch_tokens):
-        batch = Batch(layers, [requests[i] for i in chunk], settings)
+        batch = RequestBatch(layers, [requests[i] for i in chunk], settings)
         found.update(zip(chunk, batch.descend(), strict=True))
         if progress is not None:
             progress(len(found), len(requests))
@@ -110,12 +110,12 @@ def chunks(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[int]
         yield chunk
 
 
-class Batch:
+class RequestBatch:
     """Some requests' rows, run once; then stepped together."""
 
-    def __init__(self, layers: PlainLayers, requests: Sequence[Request], settings: Settings) -> None:
+    def __init__(self, layers: PlainLayers, requests: Sequence[Request], settings: EditSettings) -> None:
         self.layers, self.requests, self.settings = layers, requests, settings
-        rows: list[Row] = [row for request in requests for row in (*request.rows, request.essence)]
+        rows: list[RequestRow] = [row for request in requests for row in (*request.rows, request.essence)]
         device = layers.model.device
         tokens, mask = padded([row.tokens for row in rows], device)
         self.replay = Replay(layers, tokens, mask, start=settings.layer)
@@ -188,7 +188,7 @@ class Batch:
 
     # -- the descent ---------------------------------------------------------------------------------------------
 
-    def descend(self) -> list[Found]:
+    def descend(self) -> list[FoundValue]:
         settings, count = self.settings, len(self.requests)
         device, scales = self.written.device, self.scales
         delta = torch.zeros(count, self.written.shape[1], dtype=torch.float32, device=device)
@@ -215,7 +215,7 @@ class Batch:
             delta = torch.where(running.unsqueeze(1), moved, delta)
             taken += running
         return [
-            Found(
+            FoundValue(
                 keys=self.keys[(self.owner == i) & ~self.is_essence],
                 written=self.written[(self.owner == i) & ~self.is_essence],
                 weights=self.weights[(self.owner == i) & ~self.is_essence],

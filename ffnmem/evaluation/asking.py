@@ -17,7 +17,7 @@ NEXT = ("neighbour", "unrelated")  # whose next token's whole distribution is co
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class EditCase:
     """One fact with its new target, and its questions.
 
     Attributes:
@@ -48,7 +48,7 @@ def wanted_target(fact: Fact, target: str | None) -> str:
     return wanted.strip()
 
 
-def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[str] = ROLES) -> Case:
+def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[str] = ROLES) -> EditCase:
     """A fact's questions of some roles.
 
     Args:
@@ -78,7 +78,7 @@ def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[st
             unasked += 1
             continue
         asked.append((role, Question(tokens, answers)))
-    return Case(fact, new, tuple(role for role, _ in asked), tuple(question for _, question in asked), unasked)
+    return EditCase(fact, new, tuple(role for role, _ in asked), tuple(question for _, question in asked), unasked)
 
 
 def prompts(fact: Fact, new: str) -> Iterator[tuple[str, str, str | None]]:

@@ -15,25 +15,25 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..editing.alphaedit import alphaedit_form
+from ..editing.closed_forms import ClosedForm, closed_form_edit, keys_of, layer_range
 from ..editing.contexts import PLAIN
 from ..editing.edit import Edit
 from ..editing.embedding_swap import swapped
 from ..editing.emmet import emmet_form
 from ..editing.fine_tuning import tuned
-from ..editing.joint import Form, keys_of, layer_range, solved
 from ..editing.memit import memit_form
 from ..editing.moments import RIDGE, SecondMoment, load_second_moment
-from ..editing.preparing import Moment, Plan, find_values, meant, texts_for
+from ..editing.preparing import EditPlan, Moment, find_values, settings_asked, texts_for
 from ..editing.requests import Request, make_request
 from ..editing.rome import KEYS, rank_one
-from ..editing.settings import Settings
-from ..editing.values import Found
+from ..editing.settings import EditSettings
+from ..editing.values import FoundValue
 from ..errors import InputError, check_choice, check_count, check_number, quoted, unwarned
 from ..facts import Fact
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 
-Made = Edit | str | None
+EditOrReason = Edit | str | None
 """An edit; why there is none; None where nothing is edited."""
 
 OwnEditor = Callable[[Model, list[Fact]], Any]
@@ -56,7 +56,7 @@ class Editor:
     """
 
     name: str
-    one: Callable[[Batch, int, Mapping[str, Any]], Edit] | None = None
+    one: Callable[[FactBatch, int, Mapping[str, Any]], Edit] | None = None
     all: Callable[[Setup, list[Fact]], Any] | None = None
     options: tuple[str, ...] = ()
     finds_values: bool = True
@@ -76,7 +76,7 @@ class Setup:
         options: of all editors.
     """
 
-    plan: Plan
+    plan: EditPlan
     target: str | None
     options: Mapping[str, Any]
 
@@ -84,7 +84,7 @@ class Setup:
         """The options that an editor takes."""
         return {name: value for name, value in self.options.items() if name in editor.options}
 
-    def start(self, facts: Sequence[Fact], held: Held | None = None) -> Batch:
+    def start(self, facts: Sequence[Fact], held: Held | None = None) -> FactBatch:
         """Facts to be edited; those that cannot be asked for have a reason."""
         requests: list[Request] = []
         reasons: dict[int, str] = {}
@@ -98,11 +98,11 @@ class Setup:
             places[i] = len(requests)
             requests.append(request)
         plan = replace(self.plan, requests=tuple(requests))
-        return Batch(self, tuple(facts), plan, places, reasons, {} if held is None else held)
+        return FactBatch(self, tuple(facts), plan, places, reasons, {} if held is None else held)
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class FactBatch:
     """Some facts, and what editors share of them.
 
     Attributes:
@@ -115,18 +115,18 @@ class Batch:
 
     setup: Setup
     facts: tuple[Fact, ...]
-    plan: Plan
+    plan: EditPlan
     places: Mapping[int, int]
     reasons: Mapping[int, str]
     held: Held = field(default_factory=dict)
 
     @cached_property
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundValue]:
         """v* of each request, found when the first editor needs it."""
         self.plan.check_moment([self.plan.settings.layer])
         return find_values(self.plan) if self.plan.requests else []
 
-    def edits(self, editor: Editor) -> list[Made]:
+    def edits(self, editor: Editor) -> list[EditOrReason]:
         """Each fact's own edit, or why it has none."""
         if editor.one is not None:
             return [self.one(editor, i) for i in range(len(self.facts))]
@@ -137,7 +137,7 @@ class Batch:
         except InputError:  # one fact's fault must not be all facts'
             return [self.alone(editor, fact) for fact in self.facts]
 
-    def one(self, editor: Editor, which: int) -> Made:
+    def one(self, editor: Editor, which: int) -> EditOrReason:
         assert editor.one is not None
         if which in self.reasons:
             return self.reasons[which]
@@ -146,13 +146,13 @@ class Batch:
         except InputError as error:
             return str(error)
 
-    def alone(self, editor: Editor, fact: Fact) -> Made:
+    def alone(self, editor: Editor, fact: Fact) -> EditOrReason:
         try:
             return self.checked(editor, [fact])[0]
         except InputError as error:
             return str(error)
 
-    def checked(self, editor: Editor, facts: list[Fact]) -> list[Made]:
+    def checked(self, editor: Editor, facts: list[Fact]) -> list[EditOrReason]:
         """What an editor makes of facts by itself; InputError if it is not an edit of each."""
         assert editor.all is not None
         with unwarned():  # what is doubtful about an edit is what is measured here
@@ -167,28 +167,30 @@ class Batch:
 # -- the editors -------------------------------------------------------------------------------------------------------
 
 
-def by_rome(batch: Batch, i: int, options: Mapping[str, Any], keys: str = "consistent") -> Edit:
+def by_rome(batch: FactBatch, i: int, options: Mapping[str, Any], keys: str = "consistent") -> Edit:
     keys = check_choice("keys", options.get("keys", keys), KEYS)
     return rank_one(batch.plan, i, batch.found[i], keys, options.get("ridge", RIDGE), options.get("force", False))
 
 
-def by_rome_original(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+def by_rome_original(batch: FactBatch, i: int, options: Mapping[str, Any]) -> Edit:
     return by_rome(batch, i, options, "original")
 
 
-def by_form(form: Callable[..., Form]) -> Callable[[Batch, int, Mapping[str, Any]], Edit]:
+def by_form(form: Callable[..., ClosedForm]) -> Callable[[FactBatch, int, Mapping[str, Any]], Edit]:
     """An editor that solves the closed form which ``form(plan, …)`` makes of its options."""
 
-    def edit(batch: Batch, i: int, options: Mapping[str, Any]) -> Edit:
+    def edit(batch: FactBatch, i: int, options: Mapping[str, Any]) -> Edit:
         own = {name: value for name, value in options.items() if name != "force"}
         if form is alphaedit_form:
             own["previous"] = batch.held
-        return solved(batch.plan, [i], [batch.found[i]], form(batch.plan, **own), bool(options.get("force", False)))
+        return closed_form_edit(
+            batch.plan, [i], [batch.found[i]], form(batch.plan, **own), bool(options.get("force", False))
+        )
 
     return edit
 
 
-def by_itself(make: Callable[..., Edit]) -> Callable[[Batch, int, Mapping[str, Any]], Edit]:
+def by_itself(make: Callable[..., Edit]) -> Callable[[FactBatch, int, Mapping[str, Any]], Edit]:
     """An editor that needs the request alone: ``make(plan, which, …)``."""
     return lambda batch, i, options: make(batch.plan, i, **options)
 
@@ -197,11 +199,11 @@ def by_own(editor: OwnEditor) -> Callable[[Setup, list[Fact]], Any]:
     return lambda setup, facts: editor(setup.plan.model, facts)
 
 
-def named(*editors: Editor) -> Mapping[str, Editor]:
+def by_name(*editors: Editor) -> Mapping[str, Editor]:
     return MappingProxyType({editor.name: editor for editor in editors})
 
 
-EDITORS = named(
+EDITORS = by_name(
     Editor("rome", by_rome, options=("keys", "ridge", "force")),
     Editor("rome_original", by_rome_original, options=("ridge", "force")),
     Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
@@ -235,7 +237,7 @@ def own_editors(editors: Sequence[object]) -> dict[str, str]:
     return found
 
 
-def choose(editors: Sequence[object]) -> tuple[Editor, ...]:
+def choose_editors(editors: Sequence[object]) -> tuple[Editor, ...]:
     """Editors of names, and functions as editors; raises InputError for an unknown or repeated one."""
     found: list[Editor] = []
     for one in editors:
@@ -264,7 +266,7 @@ def set_up(
     seed: int,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
-    settings: Mapping[str, Any] | Settings | None = None,
+    settings: Mapping[str, Any] | EditSettings | None = None,
     **options: Any,
 ) -> Setup:
     """What editors' arguments mean, for all facts; see :func:`ffnmem.evaluate`.
@@ -280,11 +282,11 @@ def set_up(
             raise InputError(
                 f"option {quoted(name)} is none of {', '.join(e.name for e in editors)}: they take {takes}"
             )
-    own = meant(model, layer, settings)
+    own = settings_asked(model, layer, settings)
     optimised = any(editor.one is not None and editor.finds_values for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
     texts = texts_for(model, contexts, seed) if optimised else (PLAIN,)
-    setup = Setup(Plan(model, plain, (), texts, seed, own, source, doubting=False), target, options)
+    setup = Setup(EditPlan(model, plain, (), texts, seed, own, source, doubting=False), target, options)
     check_options(setup, {editor.name for editor in editors})
     return setup
 
@@ -307,7 +309,7 @@ def check_options(setup: Setup, editors: set[str]) -> None:
         alphaedit_form(setup.plan, *(given.get(name) for name in ("layers", "threshold", "penalty")))
 
 
-def described(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
+def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
     """All that edits depend on, as plain values."""
     plan = setup.plan
     words: dict[str, Any] = {
@@ -320,7 +322,7 @@ def described(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
     return words | {"options": dict(setup.options)}
 
 
-def keys_in(batch: Batch, editor: Editor, which: int) -> Held:
+def keys_in(batch: FactBatch, editor: Editor, which: int) -> Held:
     """The keys of a fact in the layers that alphaedit protects them in; none for other editors."""
     if editor.name != "alphaedit" or which not in batch.places:
         return {}

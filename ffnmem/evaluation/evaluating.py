@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..arguments import public
 from ..editing.edit import Edit
-from ..editing.preparing import Plan
+from ..editing.preparing import EditPlan
 from ..editing.requests import edit_target
 from ..errors import InputError, check_count, check_seed
 from ..facts import Fact
@@ -23,13 +23,13 @@ from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.turns import in_turn
 from ..plain_values import plain_value
-from .asking import Case, make_case
+from .asking import EditCase, make_case
 from .case_folder import CaseFolder
-from .editors import Editor, Made, OwnEditor, Setup, choose, described, own_editors, set_up
-from .measuring import measure, said
+from .drift import LENGTH, Source, Texts, drift_texts
+from .editors import Editor, EditOrReason, OwnEditor, Setup, choose_editors, edit_conditions, own_editors, set_up
+from .measuring import ask_cases, measure
 from .metrics import ABOUT, METRICS, NUMBERS, check_metrics, columns_of
 from .scores import DRAWS, Scores
-from .texts import LENGTH, Source, Texts, drift_texts
 from .writing import References, Writer
 
 CHUNK = 8  # facts whose v* are found together, and that are kept together
@@ -90,7 +90,7 @@ def evaluate(
     Source: Meng et al. 2022 (2202.05262), §4 and appendix D.
     """
     every = as_facts(facts)
-    editors = choose((editor, *compare))
+    editors = choose_editors((editor, *compare))
     wanted = check_metrics(metrics, generate)
     if metrics is not None and "RS" in wanted and not references:
         raise InputError("RS compares with reference texts: give references={target: [text, …]}")
@@ -130,7 +130,7 @@ def run_of(
     setup: Setup, editors: Sequence[Editor], texts: Sequence[str], references: References | None
 ) -> dict[str, Any]:
     """What cases depend on besides model and facts."""
-    run = described(setup, editors)
+    run = edit_conditions(setup, editors)
     if texts:
         run["drift"] = {"texts": len(texts), "tokens": LENGTH, "hash": digest(list(texts))}
     if references:
@@ -191,7 +191,7 @@ class Bench:
         asked = any(METRICS[name].asks == "generation" for name in self.metrics)
         return Writer(self.layers.model, self.references, self.seed) if asked else None
 
-    def case(self, fact: Fact) -> Case | str:
+    def case(self, fact: Fact) -> EditCase | str:
         """A fact's questions, or why it cannot be asked."""
         try:
             return make_case(self.layers.model, fact, self.setup.target, {METRICS[name].asks for name in self.metrics})
@@ -201,22 +201,22 @@ class Bench:
     def table(self, facts: Sequence[Fact], editors: Sequence[Editor]) -> pd.DataFrame:
         """One row a fact and editor, of facts that are edited together."""
         cases = [self.case(fact) for fact in facts]
-        fine = [fact for fact, case in zip(facts, cases, strict=True) if isinstance(case, Case)]
-        asked = [case for case in cases if isinstance(case, Case)]
+        fine = [fact for fact, case in zip(facts, cases, strict=True) if isinstance(case, EditCase)]
+        asked = [case for case in cases if isinstance(case, EditCase)]
         batch = self.setup.start(fine)
         reader = self.reader() if asked else None
         by_editor = []
         for editor in editors:
             rows = iter(self.rows(asked, batch.edits(editor), reader, batch.plan) if asked else ())
-            by_editor.append([next(rows) if isinstance(case, Case) else {"failure": case} for case in cases])
+            by_editor.append([next(rows) if isinstance(case, EditCase) else {"failure": case} for case in cases])
         found = []
         for i, (fact, case) in enumerate(zip(facts, cases, strict=True)):
             for editor, rows_of in zip(editors, by_editor, strict=True):
                 found.append({**about(editor.name, fact, case, self.setup.target), **rows_of[i]})
-        return framed(found, self.metrics)
+        return case_frame(found, self.metrics)
 
     def rows(
-        self, cases: Sequence[Case], made: Sequence[Made], reader: Texts | None, plan: Plan
+        self, cases: Sequence[EditCase], made: Sequence[EditOrReason], reader: Texts | None, plan: EditPlan
     ) -> list[dict[str, Any]]:
         """What is measured of each case, or its failure."""
         rows: list[dict[str, Any]] = [{"failure": edit if isinstance(edit, str) else ""} for edit in made]
@@ -225,7 +225,7 @@ class Bench:
         edits = [edit for edit in made if not isinstance(edit, str)]
         if not own:
             return rows
-        for i, case, before, after in zip(fine, own, *said(self.layers, own, edits), strict=True):
+        for i, case, before, after in zip(fine, own, *ask_cases(self.layers, own, edits), strict=True):
             rows[i] |= measure(case, before, after, self.metrics)
         if reader is not None:
             subjects = [case.fact.subject for case in own]
@@ -241,7 +241,7 @@ class Bench:
         return rows
 
 
-def numbers_of(plan: Plan, edit: Edit | None) -> dict[str, float]:
+def numbers_of(plan: EditPlan, edit: Edit | None) -> dict[str, float]:
     """How much an edit changes the model of a plan, and what its editor measured."""
     if edit is None:
         return {"change": 0.0}
@@ -251,14 +251,14 @@ def numbers_of(plan: Plan, edit: Edit | None) -> dict[str, float]:
     }
 
 
-def about(editor: str, fact: Fact, case: Case | str, target: str | None) -> dict[str, Any]:
+def about(editor: str, fact: Fact, case: EditCase | str, target: str | None) -> dict[str, Any]:
     """What a row is about."""
-    new = case.target if isinstance(case, Case) else ((fact.target_new if target is None else target) or "").strip()
+    new = case.target if isinstance(case, EditCase) else ((fact.target_new if target is None else target) or "").strip()
     values = (editor, fact.id, fact.relation, fact.subject, fact.target_true, new)
-    return dict(zip(ABOUT, values, strict=True)) | {"unasked": case.unasked if isinstance(case, Case) else 0}
+    return dict(zip(ABOUT, values, strict=True)) | {"unasked": case.unasked if isinstance(case, EditCase) else 0}
 
 
-def framed(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.DataFrame:
+def case_frame(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.DataFrame:
     """Rows as a table with every column, of one type whatever is missing."""
     names = [*columns_of(metrics), *NUMBERS]
     frame = pd.DataFrame(list(rows), columns=[*ABOUT, *names, "unasked", "failure"])

@@ -11,22 +11,22 @@ from ..editing.edit import Edit
 from ..editing.per_row import Rows
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import BATCH_TOKENS, Answered, answer
-from .asking import NEXT, Case
+from .asking import NEXT, EditCase
 from .metrics import METRICS
 
 GATHERED = 1 << 26  # numbers of factors that the rows of a batch may take: 256 MiB in float32
 SHORT = 8  # tokens of a short prompt
 
-Said = list[Answered]
+CaseAnswers = list[Answered]
 """What a model says to the questions of a case, in their order."""
 
 
-def said(
+def ask_cases(
     layers: PlainLayers,
-    cases: Sequence[Case],
+    cases: Sequence[EditCase],
     edits: Sequence[Edit | None] | None = None,
     batch_tokens: int = BATCH_TOKENS,
-) -> tuple[list[Said], list[Said]]:
+) -> tuple[list[CaseAnswers], list[CaseAnswers]]:
     """What a model says to the questions of cases: as it is, and with each case's own edit.
 
     Args:
@@ -37,8 +37,8 @@ def said(
 
     Returns: For each case what is said before and after; the same lists where there is no edit.
     """
-    before: list[Said] = []
-    after: list[Said] = []
+    before: list[CaseAnswers] = []
+    after: list[CaseAnswers] = []
     own = [None] * len(cases) if edits is None else list(edits)
     for some in together(own, batch_tokens):
         for into, found in zip((before, after), ask(layers, cases[some], own[some], batch_tokens), strict=True):
@@ -56,9 +56,9 @@ def together(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[slice]
 
 
 def ask(
-    layers: PlainLayers, cases: Sequence[Case], edits: Sequence[Edit | None], batch_tokens: int
-) -> tuple[list[Said], list[Said]]:
-    """As :func:`said`, for cases that are asked together."""
+    layers: PlainLayers, cases: Sequence[EditCase], edits: Sequence[Edit | None], batch_tokens: int
+) -> tuple[list[CaseAnswers], list[CaseAnswers]]:
+    """As :func:`ask_cases`, for cases that are asked together."""
     made = [edit for edit in edits if edit is not None]
     place = {id(edit): i for i, edit in enumerate(made)}
     found: tuple[list[list[Answered | None]], ...] = tuple([[None] * len(c.roles) for c in cases] for _ in range(2))
@@ -82,7 +82,7 @@ def ask(
     return before, after
 
 
-def measure(case: Case, before: Said, after: Said, metrics: Sequence[str]) -> dict[str, float]:
+def measure(case: EditCase, before: CaseAnswers, after: CaseAnswers, metrics: Sequence[str]) -> dict[str, float]:
     """A case's metrics that are read off answers, NaN where it has no such prompt.
 
     p(o|x) is the exponential of the mean log-probability of the tokens of " o".

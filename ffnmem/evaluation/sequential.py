@@ -25,14 +25,14 @@ from ..models.turns import in_turn
 from ..plain_values import plain_value
 from ..provenance import Provenance
 from ..token_text import printable
-from .asking import Case
+from .asking import EditCase
 from .bootstrap import summarised
-from .editors import Editor, Held, Made, OwnEditor, Setup, choose, keys_in, set_up
-from .evaluating import Bench, about, framed, numbers_of, run_of
-from .measuring import Said, measure, said
+from .drift import Source, Texts, drift_texts
+from .editors import Editor, EditOrReason, Held, OwnEditor, Setup, choose_editors, keys_in, set_up
+from .evaluating import Bench, about, case_frame, numbers_of, run_of
+from .measuring import CaseAnswers, ask_cases, measure
 from .metrics import METRICS, NUMBERS, check_metrics
 from .scores import DRAWS
-from .texts import Source, Texts, drift_texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +138,7 @@ def sequential(
     """
     every = as_facts(facts)
     points = checkpoints(at, len(every))
-    (chosen,) = choose((editor,))
+    (chosen,) = choose_editors((editor,))
     wanted = check_metrics(metrics, False)
     written = [name for name in wanted if METRICS[name].asks == "generation"]
     if written:
@@ -150,7 +150,7 @@ def sequential(
     target = edit_target(model, every, target)
     setup = set_up(PlainLayers(model), (chosen,), target, layer=layer, seed=seed, **options)
     provenance = model.provenance(model.prepend_bos, editor=chosen.name, seed=seed, facts=points[-1])
-    run = Run(Bench(setup, answers, texts, None, seed), chosen, every[: points[-1]])
+    run = EditSequence(Bench(setup, answers, texts, None, seed), chosen, every[: points[-1]])
     frames, tables = [], []
     with restored(model):
         for done in range(1, points[-1] + 1):
@@ -187,7 +187,7 @@ def restored(model: Model) -> Iterator[None]:
         yield
 
 
-class Run:
+class EditSequence:
     """Edits so far, and the facts that they are of.
 
     Args:
@@ -200,10 +200,10 @@ class Run:
         self.bench, self.editor, self.facts = bench, editor, facts
         self.model = bench.layers.model
         self.asked = [bench.case(fact) for fact in facts]
-        fine = [case for case in self.asked if isinstance(case, Case)]
-        self.before = dict(zip(map(id, fine), said(bench.layers, fine)[0], strict=True)) if fine else {}
+        fine = [case for case in self.asked if isinstance(case, EditCase)]
+        self.before = dict(zip(map(id, fine), ask_cases(bench.layers, fine)[0], strict=True)) if fine else {}
         self.texts: Texts | None = bench.reader()
-        self.made: list[Made] = []
+        self.made: list[EditOrReason] = []
         self.numbers: dict[int, dict[str, float]] = {}
         self.held: Held = {}
 
@@ -240,18 +240,20 @@ class Run:
         fine = [
             case
             for case, edit in zip(self.asked, self.made, strict=False)
-            if isinstance(case, Case) and not isinstance(edit, str)
+            if isinstance(case, EditCase) and not isinstance(edit, str)
         ]
-        now: dict[int, Said] = dict(zip(map(id, fine), said(self.bench.layers, fine)[0], strict=True)) if fine else {}
+        now: dict[int, CaseAnswers] = (
+            dict(zip(map(id, fine), ask_cases(self.bench.layers, fine)[0], strict=True)) if fine else {}
+        )
         for i, (fact, case, edit) in enumerate(zip(self.facts, self.asked, self.made, strict=False)):
             row = about(self.editor.name, fact, case, self.bench.setup.target)
             if isinstance(edit, str):
                 row["failure"] = edit
-            elif isinstance(case, Case):
+            elif isinstance(case, EditCase):
                 row |= {"failure": "", **self.numbers.get(i, {})}
                 row |= measure(case, self.before[id(case)], now[id(case)], self.bench.metrics)
             rows.append(row)
-        return framed(rows, self.bench.metrics)
+        return case_frame(rows, self.bench.metrics)
 
     def drift(self) -> pd.DataFrame:
         """How far the model is from the unedited one on the texts, as rows of a summary."""

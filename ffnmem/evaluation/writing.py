@@ -24,7 +24,7 @@ from ..hooks import first_tensor
 from ..models import Model
 from ..models.replaying import inputs
 from ..models.scoring import padded
-from .asking import Case
+from .asking import EditCase
 from .measuring import mean, together
 
 TOKENS, TOP = 100, 5  # a text is at most so long with its prompt; likeliest tokens to draw from
@@ -52,7 +52,7 @@ class Writer:
         self.references = {target.strip(): " ".join(texts) for target, texts in (references or {}).items() if texts}
         self.weights = TermWeights([text for texts in (references or {}).values() for text in texts])
 
-    def measure(self, cases: Sequence[Case], edits: Sequence[Edit | None]) -> list[dict[str, float]]:
+    def measure(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[dict[str, float]]:
         """GE and RS of what is written about each case; NaN without generation prompts or reference texts.
 
         Source: Meng et al. 2022 (2202.05262), appendix D. Words are runs of letters and digits, and single marks.
@@ -65,7 +65,7 @@ class Writer:
             found.append({"GE": mean(entropies), "RS": similarity})
         return found
 
-    def write(self, cases: Sequence[Case], edits: Sequence[Edit | None]) -> list[list[str]]:
+    def write(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[list[str]]:
         """For each case a text from each of its generation prompts, the prompt included."""
         found: list[list[str]] = [[] for _ in cases]
         for some in together(edits, ROWS * TOKENS):
@@ -74,7 +74,7 @@ class Writer:
                 found[some.start + i].append(text)
         return found
 
-    def written(self, cases: Sequence[Case], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
+    def written(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
         """Case and text, in order."""
         made = [edit for edit in edits if edit is not None]
         place = {id(edit): i for i, edit in enumerate(made)}
@@ -83,10 +83,10 @@ class Writer:
             for j, template in enumerate(case.fact.generation_prompts):
                 starts += [(i, tokens, self.draws(case.fact, j)) for tokens in self.prompt(case.fact.ask(template))]
         texts: dict[int, str] = {}
-        for batch in alike([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
+        for batch in batches_of_like_length([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
             owners = [edits[starts[at][0]] for at in batch]
             rows = Rows(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
-            with hooked(self.model, rows):
+            with with_own_edits(self.model, rows):
                 found = sample(self.model, [starts[at][1] for at in batch], [starts[at][2] for at in batch])
             texts.update(zip(batch, found, strict=True))
         yield from ((start[0], texts[at]) for at, start in enumerate(starts))
@@ -109,7 +109,7 @@ class Writer:
         return np.random.default_rng([self.seed, zlib.crc32(fact.name.encode()), place])
 
 
-def alike(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
+def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
     """Prompts that are written on together, by place: no row has so many pads that its text would not fit."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda at: lengths[at]):
@@ -122,7 +122,7 @@ def alike(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
 
 
 @contextmanager
-def hooked(model: Model, rows: Rows | None) -> Iterator[None]:
+def with_own_edits(model: Model, rows: Rows | None) -> Iterator[None]:
     """A block in which each row of a batch has its own edit, in every pass."""
 
     def hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Tensor]:

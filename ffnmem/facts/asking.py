@@ -15,7 +15,7 @@ WORD = re.compile(r"\w[\w'’-]*")
 
 
 @dataclass(frozen=True)
-class Asked:
+class SubjectPrompt:
     """A prompt about a subject.
 
     Attributes:
@@ -39,7 +39,9 @@ class Asked:
         return self.subject[-1]
 
 
-def ask_about(model: Model, template: str, subject: str, prefix: str = "", prepend_bos: bool | None = None) -> Asked:
+def ask_about(
+    model: Model, template: str, subject: str, prefix: str = "", prepend_bos: bool | None = None
+) -> SubjectPrompt:
     """A template with its ``{}`` filled in, perhaps after other text.
 
     Args:
@@ -61,7 +63,7 @@ def ask_about(model: Model, template: str, subject: str, prefix: str = "", prepe
     return locate(model, text, begin, begin + len(subject), prepend_bos)
 
 
-def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None = None) -> Asked:
+def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None = None) -> SubjectPrompt:
     """A text and where its subject stands; refused where it does not stand there exactly once.
 
     It counts where it is a word of its own: "Iran" stands once in "The Iranian capital of Iran".
@@ -72,7 +74,7 @@ def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None
     return locate(model, text, begin, begin + len(subject), prepend_bos)
 
 
-def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | None = None) -> Asked:
+def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | None = None) -> SubjectPrompt:
     """The tokens that hold the characters from ``begin`` to before ``end``, by the tokenizer's own offsets."""
     if not getattr(model.tokenizer, "is_fast", False):
         raise UnsupportedModelError(
@@ -88,7 +90,7 @@ def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | No
     first, last = inside[0], inside[-1]
     aligned = skip_space(text, *offsets[first]) == begin and offsets[last][1] == end
     starts = not text[:begin].strip()
-    return Asked(text, tuple(tokens), range(first + shift, last + shift + 1), aligned, starts)
+    return SubjectPrompt(text, tuple(tokens), range(first + shift, last + shift + 1), aligned, starts)
 
 
 def skip_space(text: str, begin: int, end: int) -> int:

@@ -20,7 +20,7 @@ Table = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class ComposedRelation:
     """``whole(s) = second(first(s))`` for nearly all subjects s: landmark.country = city.country(landmark.city)."""
 
     first: str
@@ -44,7 +44,7 @@ def with_portability(facts: Iterable[Fact]) -> list[Fact]:
     """
     every = list(facts)
     table, asking = tabulated(every)
-    by_first: dict[str, list[Rule]] = defaultdict(list)
+    by_first: dict[str, list[ComposedRelation]] = defaultdict(list)
     for rule in rules_of(table):
         by_first[rule.first].append(rule)
     return [with_probes(fact, by_first.get(fact.relation, ()), table, asking) for fact in every]
@@ -66,7 +66,7 @@ def tabulated(facts: Sequence[Fact]) -> tuple[Table, Mapping[tuple[str, str], Fa
     return table, asking
 
 
-def rules_of(table: Table) -> list[Rule]:
+def rules_of(table: Table) -> list[ComposedRelation]:
     """Every rule that the table bears out."""
     rules = []
     for first, of_subject in table.items():
@@ -78,11 +78,13 @@ def rules_of(table: Table) -> list[Rule]:
                 both = [s for s in chain if s in truth]
                 agree = sum(chain[s] == truth[s] for s in both)
                 if whole != first and len(both) >= SUBJECTS and agree >= AGREE * len(both):
-                    rules.append(Rule(first, second, whole))
+                    rules.append(ComposedRelation(first, second, whole))
     return rules
 
 
-def with_probes(fact: Fact, rules: Sequence[Rule], table: Table, asking: Mapping[tuple[str, str], Fact]) -> Fact:
+def with_probes(
+    fact: Fact, rules: Sequence[ComposedRelation], table: Table, asking: Mapping[tuple[str, str], Fact]
+) -> Fact:
     answers: dict[str, set[str]] = defaultdict(set)
     for rule in rules if fact.target_new else ():
         assert fact.target_new is not None

@@ -16,7 +16,7 @@ from ..editing.edit import Edit
 from ..editing.per_row import Rows
 from ..editing.preparing import weight_norm
 from ..errors import InputError, quoted
-from ..evaluation.texts import Texts, drift_texts
+from ..evaluation.drift import Texts, drift_texts
 from ..facts import Fact
 from ..facts.asking import target_ids
 from ..models import Model
@@ -158,7 +158,7 @@ class Effects:
     def drift(self, seed: int = 0) -> dict[str, float]:
         """``drift_kl``, ``drift_perplexity``, and ``texts``: how many name no subject of it; empty if none.
 
-        On texts of the corpus that ships with an embedded model, see :mod:`ffnmem.evaluation.texts`.
+        On texts of the corpus that ships with an embedded model, see :mod:`ffnmem.evaluation.drift`.
         """
         texts = drift_texts(self.model, None, seed)
         if not texts:

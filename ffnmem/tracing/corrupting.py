@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..arguments import public
 from ..errors import InputError
-from ..facts.asking import Asked, ask_about
+from ..facts.asking import SubjectPrompt, ask_about
 from ..facts.fact import Fact
 from ..models import Model
 from ..models.layout import inner
@@ -49,7 +49,7 @@ def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, pre
     return scale_of(model, asked, factor)
 
 
-def scale_of(model: Model, asked: Sequence[Asked], factor: float = FACTOR) -> float:
+def scale_of(model: Model, asked: Sequence[SubjectPrompt], factor: float = FACTOR) -> float:
     """The same for prompts whose subjects are found already."""
     ids = [one.tokens[position] for one in asked for position in one.subject]
     return factor * float(embed(model, torch.tensor(ids, device=model.device)).double().std())
@@ -75,7 +75,7 @@ def standard_noise(
 
 
 def corrupted(
-    model: Model, asked: Asked, noise: float, samples: int, seed: int
+    model: Model, asked: SubjectPrompt, noise: float, samples: int, seed: int
 ) -> Float[Tensor, "rows pos d_embedding"]:
     """Token embeddings of the prompt as it is, in row 0, and with noise on the subject's tokens in ``samples`` more."""
     own = embed(model, torch.tensor([asked.tokens], device=model.device))

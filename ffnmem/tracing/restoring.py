@@ -23,7 +23,7 @@ UNEMBEDDED = 256  # rows at a time
 
 
 @dataclass(frozen=True)
-class Cell:
+class RestoredCell:
     """One layer of the map of a kind.
 
     Attributes:
@@ -37,18 +37,18 @@ class Cell:
     end: int
 
 
-def cells_of(kind: str, n_layers: int, window: int) -> list[Cell]:
+def cells_of(kind: str, n_layers: int, window: int) -> list[RestoredCell]:
     """The cells of a kind, by rising start.
 
     A window is centred on its layer as in the paper's program, one layer more below it than above where its width is
     even, and cut at both ends.
     """
     if kind == "state":
-        return [Cell(layer, layer, layer + 1) for layer in range(n_layers)]
+        return [RestoredCell(layer, layer, layer + 1) for layer in range(n_layers)]
     if kind.startswith("severed_"):
-        return [Cell(layer, layer, n_layers) for layer in range(n_layers)]
+        return [RestoredCell(layer, layer, n_layers) for layer in range(n_layers)]
     spans = [(max(0, layer - window // 2), min(n_layers, layer + (window + 1) // 2)) for layer in range(n_layers)]
-    return [Cell(layer, start, end) for layer, (start, end) in enumerate(spans)]
+    return [RestoredCell(layer, start, end) for layer, (start, end) in enumerate(spans)]
 
 
 class Restoring:
@@ -97,7 +97,7 @@ class Restoring:
         output[:, 0] = x + added + layers.added(layer, "ffn", ffn)
         return output
 
-    def change(self, running: Sequence[Cell]) -> Change:
+    def change(self, running: Sequence[RestoredCell]) -> Change:
         """What to impose at the position in the layers that run; the rows are those of the running cells."""
 
         def impose(layer: int, part: str, first: int, written: Tensor, _coefficients: Tensor | None) -> Tensor:
@@ -110,11 +110,11 @@ class Restoring:
 
         return impose
 
-    def run(self, cells: Sequence[Cell]) -> Float[Tensor, "cells samples d_model"]:
+    def run(self, cells: Sequence[RestoredCell]) -> Float[Tensor, "cells samples d_model"]:
         """What reaches the final norm at the last position, for each cell and corrupted run."""
         replay, n_layers = self.replay, len(self.replay.layers)
         leads = {cell.start: cell for cell in sorted(cells, key=lambda cell: cell.end)}  # the last to end runs first
-        running: list[Cell] = []
+        running: list[RestoredCell] = []
         x = replay.stream[0][:0, self.first :]
         for layer in range(min(leads) + 1, n_layers + 1):
             x = self.joined(x, running, cells, leads, layer)
@@ -126,7 +126,12 @@ class Restoring:
         return final[[running.index(cell) for cell in cells]]
 
     def joined(
-        self, x: Tensor, running: list[Cell], cells: Sequence[Cell], leads: dict[int, Cell], layer: int
+        self,
+        x: Tensor,
+        running: list[RestoredCell],
+        cells: Sequence[RestoredCell],
+        leads: dict[int, RestoredCell],
+        layer: int,
     ) -> Float[Tensor, "rows after d_model"]:
         """What goes into a layer: of the cells that run, and of those that begin here or part from a longer window.
 
@@ -144,7 +149,7 @@ class Restoring:
         return x
 
 
-def chunks(cells: Sequence[Cell], tokens: int, batch_tokens: int) -> Iterator[Sequence[Cell]]:
+def chunks(cells: Sequence[RestoredCell], tokens: int, batch_tokens: int) -> Iterator[Sequence[RestoredCell]]:
     """Cells of ``tokens`` tokens each, as many at once as fit; one where not even that does."""
     size = max(1, batch_tokens // tokens)
     for start in range(0, len(cells), size):

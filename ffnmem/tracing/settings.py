@@ -21,13 +21,13 @@ NOISE_OF = "text"  # what noise is drawn for, so that traces kept by an older ve
 GIVEN, OWN = "given", f"{FACTOR:g} sd of this subject's embeddings"
 
 
-def of_all(facts: int) -> str:
+def noise_of_all(facts: int) -> str:
     """What the noise of many facts is taken from."""
     return f"{FACTOR:g} sd of the embeddings of {facts} facts' subjects"
 
 
 @dataclass(frozen=True)
-class Settings:
+class TraceSettings:
     """What every cell of a trace has in common.
 
     Attributes:

@@ -30,7 +30,7 @@ from ..schemas import (
     whole,
     word,
 )
-from .settings import Settings
+from .settings import TraceSettings
 from .trace import Trace
 
 KIND = "ffnmem traces"
@@ -98,7 +98,7 @@ def kept_noise(out: str | Path) -> float | None:
     return None if there is None else float(there["settings"]["noise"])
 
 
-def run_of(model: Model, settings: Settings) -> dict[str, Any]:
+def run_of(model: Model, settings: TraceSettings) -> dict[str, Any]:
     """All that traces of facts depend on, as a folder's manifest says it."""
     return {
         "model": model.name,

@@ -11,7 +11,7 @@ import torch
 
 from ..arguments import public
 from ..errors import InputError, check_count, check_seed, quoted
-from ..facts.asking import Asked, ask_about, find_subject, target_ids
+from ..facts.asking import SubjectPrompt, ask_about, find_subject, target_ids
 from ..facts.fact import Fact, as_facts
 from ..models import Model
 from ..models.plain_layers import PlainLayers
@@ -20,7 +20,7 @@ from ..models.turns import in_turn
 from ..targets import warn_of_trailing_space, word_ids
 from .corrupting import corrupted, noise_scale, scale_of
 from .restoring import Restoring, cells_of, chunks, probability
-from .settings import GIVEN, KINDS, OWN, SAMPLES, Settings, check_kinds, check_noise, check_window, of_all
+from .settings import GIVEN, KINDS, OWN, SAMPLES, TraceSettings, check_kinds, check_noise, check_window, noise_of_all
 from .trace import Trace
 from .trace_folder import TraceFolder, kept_noise, run_of
 from .traces import Traces
@@ -81,7 +81,7 @@ def trace_fact(
     asked, name = question(model, fact, subject, prepend_bos)
     known = fact.target_true or None if isinstance(fact, Fact) and target is None else None
     sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
-    settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
+    settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
@@ -132,8 +132,8 @@ def trace_facts(
     elif noise is not None:
         sigma = check_noise(noise), GIVEN
     else:
-        sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else of_all(len(some))
-    settings = checked(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
+        sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else noise_of_all(len(some))
+    settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
     layers = PlainLayers(model)
     traces, skipped = [], []
@@ -154,7 +154,7 @@ def trace_facts(
     return Traces(tuple(traces), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
 
 
-def checked(
+def trace_settings(
     model: Model,
     kinds: Sequence[str],
     severed: Sequence[str],
@@ -163,9 +163,9 @@ def checked(
     noise: tuple[float, str],
     seed: int,
     prepend_bos: bool | None,
-) -> Settings:
+) -> TraceSettings:
     """The settings, or an InputError."""
-    return Settings(
+    return TraceSettings(
         kinds=check_kinds(kinds, severed),
         window=check_window(window, model.n_layers),
         noise=noise[0],
@@ -176,7 +176,9 @@ def checked(
     )
 
 
-def question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None) -> tuple[Asked, str]:
+def question(
+    model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None
+) -> tuple[SubjectPrompt, str]:
     """The prompt with its subject found, and what it is called."""
     if isinstance(fact, Fact):
         if subject is not None:
@@ -190,7 +192,7 @@ def question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: b
     return asked, asked.text
 
 
-def traced_or_reason(layers: PlainLayers, fact: Fact, settings: Settings, batch_tokens: int) -> Trace | str:
+def traced_or_reason(layers: PlainLayers, fact: Fact, settings: TraceSettings, batch_tokens: int) -> Trace | str:
     """The trace of a fact, or why there is none."""
     try:
         asked, name = question(layers.model, fact, None, settings.prepend_bos)
@@ -201,10 +203,10 @@ def traced_or_reason(layers: PlainLayers, fact: Fact, settings: Settings, batch_
 
 def traced(
     layers: PlainLayers,
-    asked: Asked,
+    asked: SubjectPrompt,
     name: str,
     known: str | None,
-    settings: Settings,
+    settings: TraceSettings,
     batch_tokens: int,
     progress: Progress | None = None,
     target: str | None = None,
@@ -246,9 +248,9 @@ def traced(
 
 def maps(
     replay: Replay,
-    asked: Asked,
+    asked: SubjectPrompt,
     answer: int,
-    settings: Settings,
+    settings: TraceSettings,
     before: float,
     batch_tokens: int,
     progress: Progress | None,

@@ -9,7 +9,7 @@ import torch
 import ffnmem as fm
 from ffnmem.editing.accumulating import second_moment
 from ffnmem.editing.moments import SecondMoment
-from ffnmem.editing.preparing import Plan, make_plan
+from ffnmem.editing.preparing import EditPlan, plan_edits
 from ffnmem.facts import Fact
 from tests.scanning.texts import tiny_texts
 
@@ -25,11 +25,11 @@ def moment_of(model: fm.Model) -> SecondMoment:
     return second_moment(model, tiny_texts())
 
 
-def plan_of(model: fm.Model, facts: Any = FACTS, **more: Any) -> Plan:
+def plan_of(model: fm.Model, facts: Any = FACTS, **more: Any) -> EditPlan:
     more.setdefault("contexts", CONTEXTS)
     if "moment" not in more:
         more["moment"] = moment_of(model)
-    return make_plan(model, facts, more.pop("target", None), **more)
+    return plan_edits(model, facts, more.pop("target", None), **more)
 
 
 def random_like(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.applying import Ledger, with_edit
+from ffnmem.editing.applying import EditLedger, with_edit
 from ffnmem.editing.edit import Edit
 from ffnmem.editing.edit_record import LayerChange
 from ffnmem.errors import InputError, ModelError
@@ -282,9 +282,9 @@ def test_refuses_what_the_dtype_cannot_hold(make_tiny: Make) -> None:
 def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half an edit in the weights that no ledger knows of."""
     model = make_tiny()
-    edit, write, calls = made(model, (0, 1)), Ledger.write, []
+    edit, write, calls = made(model, (0, 1)), EditLedger.write, []
 
-    def halfway(ledger: Ledger, values: dict[int, torch.Tensor]) -> None:
+    def halfway(ledger: EditLedger, values: dict[int, torch.Tensor]) -> None:
         calls.append(values)
         if len(calls) > 1:
             write(ledger, values)
@@ -292,7 +292,7 @@ def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.Mo
         write(ledger, {0: values[0]})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Ledger, "write", halfway)
+    monkeypatch.setattr(EditLedger, "write", halfway)
     with unchanged(model), pytest.raises(KeyboardInterrupt):
         edit.apply(model)
     assert len(calls) == 2

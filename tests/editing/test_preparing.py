@@ -14,13 +14,13 @@ from ffnmem.editing.preparing import (
     check_change,
     check_reaches,
     find_values,
-    finished,
-    make_plan,
+    make_edit,
     numbers_of,
     one_or_all,
+    plan_edits,
     weight_norm,
 )
-from ffnmem.editing.settings import Settings
+from ffnmem.editing.settings import EditSettings
 from ffnmem.errors import FfnmemWarning, InputError, OutOfRangeError
 from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of, random_like
 from tests.helpers import refuses
@@ -29,25 +29,25 @@ from tests.scanning.texts import tiny_texts
 
 def test_the_prompt_itself_is_always_the_first_context(tiny: fm.Model) -> None:
     """Without it, v₀ and the plain prompt's key would be another text's."""
-    plan = make_plan(tiny, FACTS[0], contexts=CONTEXTS[1:])
+    plan = plan_edits(tiny, FACTS[0], contexts=CONTEXTS[1:])
     assert plan.contexts == CONTEXTS
-    sampled = make_plan(tiny, FACTS[2], seed=3)
+    sampled = plan_edits(tiny, FACTS[2], seed=3)
     assert len(sampled.contexts) == 21
-    assert sampled.contexts != make_plan(tiny, FACTS[2], seed=4).contexts
-    own = make_plan(tiny, FACTS[0], contexts=CONTEXTS, settings=Settings(1, steps=2), layer=0)
+    assert sampled.contexts != plan_edits(tiny, FACTS[2], seed=4).contexts
+    own = plan_edits(tiny, FACTS[0], contexts=CONTEXTS, settings=EditSettings(1, steps=2), layer=0)
     assert (own.settings.layer, own.settings.steps) == (0, 2)
 
 
 def test_a_missing_second_moment_is_refused_where_it_is_needed(tiny: fm.Model) -> None:
     """An identity in its place would make edits that look like ROME's."""
-    plan = make_plan(tiny, FACTS, contexts=CONTEXTS)
+    plan = plan_edits(tiny, FACTS, contexts=CONTEXTS)
     with refuses(InputError, ValueError, "second moment"):
         assert plan.moment
     assert plan_of(tiny, moment=(own := moment_of(tiny))).moment is own
 
 
 def test_outliers_are_refused_unless_forced(tiny: fm.Model) -> None:
-    plan = make_plan(tiny, FACTS, contexts=CONTEXTS)
+    plan = plan_edits(tiny, FACTS, contexts=CONTEXTS)
     left, right = random_like(1, tiny.d_mlp), random_like(1, tiny.d_model, seed=1)
     size = float(torch.linalg.matrix_norm(tiny.ffn[1].values.detach().double()))
     assert weight_norm(tiny, 1) == pytest.approx(size)
@@ -67,7 +67,7 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     found = find_values(plan)
     change = LayerChange(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
     row = numbers_of(plan.requests[1], found[1], change=0.25)
-    edit = finished(plan, [1], "mine", [change], [row], {**plan.value_words(), "extra": 7})
+    edit = make_edit(plan, [1], "mine", [change], [row], {**plan.value_words(), "extra": 7})
     assert edit.facts == (FACTS[1],)
     assert edit.targets == ("Paris city",)
     assert edit.settings == {
@@ -89,26 +89,26 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
 def test_a_settings_object_is_checked_as_names_are(tiny: fm.Model) -> None:
     """Steps of none, a rate that goes uphill, a layer beyond the model: each would give an edit that is none."""
     for bad, named in (
-        (Settings(0, steps=0), "steps"),
-        (Settings(0, rate=-1.0), "rate"),
-        (Settings(0, plain=2.0), "plain"),
+        (EditSettings(0, steps=0), "steps"),
+        (EditSettings(0, rate=-1.0), "rate"),
+        (EditSettings(0, plain=2.0), "plain"),
     ):
         with refuses(InputError, ValueError, named):
-            make_plan(tiny, FACTS, contexts=CONTEXTS, settings=bad)
+            plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=bad)
     with refuses(OutOfRangeError, IndexError, "99"):
-        make_plan(tiny, FACTS, contexts=CONTEXTS, settings=Settings(99))
-    assert make_plan(tiny, FACTS, contexts=CONTEXTS, settings=Settings(-1)).settings.layer == tiny.n_layers - 1
+        plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=EditSettings(99))
+    assert plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=EditSettings(-1)).settings.layer == tiny.n_layers - 1
     with refuses(InputError, ValueError, "layer is 1", "layer 0"):
-        make_plan(tiny, FACTS, contexts=CONTEXTS, layer=1, settings={"layer": 0})
+        plan_edits(tiny, FACTS, contexts=CONTEXTS, layer=1, settings={"layer": 0})
     for name, value in (("rate", float("nan")), ("steps", 0)):
         with refuses(InputError, ValueError, name):
-            make_plan(tiny, FACTS, contexts=CONTEXTS, settings={name: value})
+            plan_edits(tiny, FACTS, contexts=CONTEXTS, settings={name: value})
 
 
 def test_the_plain_prompt_counts_once(tiny: fm.Model) -> None:
     """A prompt that stands among the contexts twice would get more than its share of the averages."""
-    assert make_plan(tiny, FACTS, contexts=("I know. {}", "{}")).contexts == ("{}", "I know. {}")
-    assert make_plan(tiny, FACTS, contexts=("{}", "I know. {}", "{}")).contexts == ("{}", "I know. {}")
+    assert plan_edits(tiny, FACTS, contexts=("I know. {}", "{}")).contexts == ("{}", "I know. {}")
+    assert plan_edits(tiny, FACTS, contexts=("{}", "I know. {}", "{}")).contexts == ("{}", "I know. {}")
 
 
 def test_a_moment_that_lacks_the_layer_is_told_at_once(tiny: fm.Model) -> None:

@@ -9,7 +9,7 @@ import ffnmem as fm
 from ffnmem.editing.edit import Edit
 from ffnmem.editing.preparing import find_values
 from ffnmem.editing.rome import rome
-from ffnmem.editing.settings import Settings
+from ffnmem.editing.settings import EditSettings
 from ffnmem.errors import InputError
 from ffnmem.models.generating import generate
 from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of
@@ -30,7 +30,7 @@ def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
         for context in CONTEXTS:
             text = context.replace("{}", fact.text.split(fact.subject)[0] + fact.subject)
             coefficients.append(fm.capture(tiny, text).coefficients[0][0, -1].double())
-        averaged = Settings(0, plain=edit.settings["plain"]).weights(len(CONTEXTS)) @ torch.stack(coefficients)
+        averaged = EditSettings(0, plain=edit.settings["plain"]).weights(len(CONTEXTS)) @ torch.stack(coefficients)
         (change,) = edit.changes
         c = moment.matrix(0) + 1e-6 * moment.matrix(0).diagonal().mean() * torch.eye(tiny.d_mlp)
         u = torch.linalg.solve(c, averaged)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.settings import Settings, default_settings, settings_for
+from ffnmem.editing.settings import EditSettings, default_settings, settings_for
 from ffnmem.errors import InputError, OutOfRangeError
 from tests.helpers import refuses
 
@@ -31,22 +31,22 @@ def test_derived_ones_follow_the_models_size() -> None:
     assert 0 <= shallow.layer < 2 <= deep.layer < 12
     scales = torch.tensor([10.0, 1.0])
     assert torch.allclose(shallow.step_size(scales, 64), shallow.rate * scales / math.sqrt(64))
-    assert torch.equal(Settings(0).step_size(scales, 64), torch.tensor([0.5, 0.5]))
+    assert torch.equal(EditSettings(0).step_size(scales, 64), torch.tensor([0.5, 0.5]))
 
 
 def test_weights_sum_to_one_and_the_plain_prompt_has_its_share() -> None:
     """A context counted twice, or the plain prompt lost among twenty."""
-    assert torch.allclose(Settings(0).weights(4), torch.full((4,), 0.25, dtype=torch.float64))
-    found = Settings(0, plain=0.4).weights(4)
+    assert torch.allclose(EditSettings(0).weights(4), torch.full((4,), 0.25, dtype=torch.float64))
+    found = EditSettings(0, plain=0.4).weights(4)
     assert found[0] == 0.4
     assert float(found.sum()) == pytest.approx(1.0)
-    assert Settings(0, plain=0.4).weights(1).tolist() == [1.0]
+    assert EditSettings(0, plain=0.4).weights(1).tolist() == [1.0]
 
 
 def test_changes_are_recorded_as_given(tiny: fm.Model) -> None:
     found = settings_for(tiny, -1, {"steps": 3})
     assert (found.layer, found.steps, found.source) == (1, 3, "given")
-    assert Settings(1, **found.changed()) == found
+    assert EditSettings(1, **found.changed()) == found
     assert found.to_dict()["layer"] == 1
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.editing.preparing import make_plan
-from ffnmem.editing.requests import Request, Row
-from ffnmem.editing.values import Batch, chunks, optimise
+from ffnmem.editing.preparing import plan_edits
+from ffnmem.editing.requests import Request, RequestRow
+from ffnmem.editing.values import RequestBatch, chunks, optimise
 from tests.editing.plans import CONTEXTS, FACTS, random_like
 from tests.helpers import Pair, allclose
 
@@ -19,10 +19,10 @@ SETTINGS = {"steps": 6, "rate": 0.3, "stop": 0.0, "clamp": 50.0}
 
 
 def plan_of(model: fm.Model, layer: int = 0, **settings: Any) -> Any:
-    return make_plan(model, FACTS, layer=layer, contexts=CONTEXTS, settings={**SETTINGS, **settings})
+    return plan_edits(model, FACTS, layer=layer, contexts=CONTEXTS, settings={**SETTINGS, **settings})
 
 
-def logits_with(hf: Any, model: fm.Model, layer: int, row: Row, delta: Tensor) -> Tensor:
+def logits_with(hf: Any, model: fm.Model, layer: int, row: RequestRow, delta: Tensor) -> Tensor:
     """A whole forward pass of the model with ``delta`` added to what the FFN writes at the lookup."""
 
     def more(_module: Any, _args: Any, out: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def plain_loss(pair: Pair, plan: Any, request: Request, delta: Tensor) -> Tensor
 def test_loss_and_gradient_are_those_of_whole_passes(pair64: Pair, layer: int) -> None:
     """A pad that is read, keys of another row, a target's token at the wrong place, a weight forgotten."""
     plan = plan_of(pair64.model, layer)
-    batch = Batch(plan.layers, plan.requests, plan.settings)
+    batch = RequestBatch(plan.layers, plan.requests, plan.settings)
     delta = random_like(len(FACTS), pair64.model.d_model).requires_grad_()
     every = torch.arange(len(batch.owner))
     with torch.enable_grad():

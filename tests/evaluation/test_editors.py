@@ -15,12 +15,12 @@ from ffnmem.editing.emmet import emmet
 from ffnmem.editing.fine_tuning import ft_l
 from ffnmem.editing.memit import memit
 from ffnmem.editing.moments import SecondMoment
-from ffnmem.editing.preparing import Plan, find_values
+from ffnmem.editing.preparing import EditPlan, find_values
 from ffnmem.editing.rome import rome
-from ffnmem.editing.values import Found
+from ffnmem.editing.values import FoundValue
 from ffnmem.errors import InputError, OutOfRangeError, unwarned
 from ffnmem.evaluation import editors as module
-from ffnmem.evaluation.editors import EDITORS, choose, described, keys_in, set_up
+from ffnmem.evaluation.editors import EDITORS, choose_editors, edit_conditions, keys_in, set_up
 from ffnmem.facts import Fact
 from ffnmem.models.plain_layers import PlainLayers
 from tests.evaluation.made import EIFFEL, FACTS, NO_TARGET, TOWER, own_editor, random_edits
@@ -39,7 +39,7 @@ def setup_of(model: fm.Model, moment: SecondMoment | None, *names: str, **more: 
         "settings": {"steps": 3, "stop": 0.0},
         **more,
     }
-    return set_up(PlainLayers(model), choose(names), None, **given)
+    return set_up(PlainLayers(model), choose_editors(names), None, **given)
 
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
@@ -63,7 +63,7 @@ def test_equals_the_editor_itself(tiny64: fm.Model, moment: SecondMoment, name: 
     """A default that was copied wrong, a v* of another fact, options that do not arrive."""
     editor, options, given = CALLS[name]
     batch = setup_of(tiny64, moment, name, **given).start(FACTS)
-    (chosen,) = choose((name,))
+    (chosen,) = choose_editors((name,))
     more: dict[str, Any] = {} if name == "embedding_swap" else {"layer": 1}
     if name not in ("embedding_swap", "ft_l"):
         more["moment"] = moment
@@ -83,14 +83,14 @@ def test_values_are_found_once(tiny64: fm.Model, moment: SecondMoment, monkeypat
     """Five editors that each find v* take five times as long."""
     calls = []
 
-    def counted(plan: Plan) -> list[Found]:
+    def counted(plan: EditPlan) -> list[FoundValue]:
         calls.append(1)
         return find_values(plan)
 
     monkeypatch.setattr(module, "find_values", counted)
     names = ("rome", "rome_original", "emmet", "memit", "alphaedit")
     batch = setup_of(tiny64, moment, *names, threshold=0.5, force=True).start(FACTS)
-    for editor in choose(names):
+    for editor in choose_editors(names):
         assert all(isinstance(edit, Edit) for edit in batch.edits(editor))
     assert calls == [1]
 
@@ -122,7 +122,7 @@ def test_none(tiny64: fm.Model) -> None:
 def test_own_editor(tiny64: fm.Model) -> None:
     """A function of one's own is asked for all facts at once, and for each where that fails."""
     edits = random_edits(tiny64)
-    (editor,) = choose((own_editor(edits),))
+    (editor,) = choose_editors((own_editor(edits),))
     assert editor.name == "ready"
     batch = set_up(PlainLayers(tiny64), (editor,), None, layer=None, seed=0).start(FACTS)
     assert batch.edits(editor) == edits
@@ -132,7 +132,7 @@ def test_own_editor(tiny64: fm.Model) -> None:
             raise InputError("not the Tower")
         return edits[0] if len(facts) == 1 else []
 
-    (own,) = choose((picky,))
+    (own,) = choose_editors((picky,))
     assert batch.edits(own) == [edits[0], "not the Tower", edits[0]]
 
 
@@ -142,7 +142,7 @@ def test_own_editor_must_give_edits(tiny64: fm.Model) -> None:
     def short(_model: fm.Model, _facts: list[Fact]) -> list[Edit]:
         return []
 
-    (editor,) = choose((short,))
+    (editor,) = choose_editors((short,))
     batch = set_up(PlainLayers(tiny64), (editor,), None, layer=None, seed=0).start(FACTS)
     assert all(" for 1 facts: give each an Edit of its own" in str(edit) for edit in batch.edits(editor))
 
@@ -161,7 +161,7 @@ def test_protected_keys(tiny64: fm.Model, moment: SecondMoment) -> None:
 
 def test_described(tiny64: fm.Model, moment: SecondMoment) -> None:
     """A setting that is not recorded makes two runs look alike."""
-    found = described(setup_of(tiny64, moment, "rome", ridge=1e-3), choose(("rome",)))
+    found = edit_conditions(setup_of(tiny64, moment, "rome", ridge=1e-3), choose_editors(("rome",)))
     assert found["settings"]["steps"] == 3
     assert found["contexts"] == list(CONTEXTS)
     assert found["options"] == {"ridge": 1e-3}
@@ -171,11 +171,11 @@ def test_described(tiny64: fm.Model, moment: SecondMoment) -> None:
 def test_refuses(tiny64: fm.Model, moment: SecondMoment) -> None:
     """An option that nobody takes does nothing; one out of range would be the failure of every fact."""
     with refuses(InputError, ValueError, "'roam'", "'rome'"):
-        choose(("roam",))
+        choose_editors(("roam",))
     with refuses(InputError, ValueError, "'rome'", "twice"):
-        choose(("rome", "rome"))
+        choose_editors(("rome", "rome"))
     with refuses(InputError, ValueError, "3", "rome"):
-        choose((3,))
+        choose_editors((3,))
     with refuses(InputError, ValueError, "'weight'", "rome", "ridge"):
         setup_of(tiny64, moment, "rome", weight=3.0)
     for name, value in (("epsilon", -1.0), ("keys", "mixed")):

@@ -9,8 +9,8 @@ import pytest
 import ffnmem as fm
 from ffnmem.editing.edit import Edit
 from ffnmem.evaluation import measuring
-from ffnmem.evaluation.asking import Case, make_case
-from ffnmem.evaluation.measuring import measure, said, together
+from ffnmem.evaluation.asking import EditCase, make_case
+from ffnmem.evaluation.measuring import ask_cases, measure, together
 from ffnmem.evaluation.metrics import METRICS
 from ffnmem.models.plain_layers import PlainLayers
 from tests.evaluation.made import EIFFEL, FACTS, plain_metrics, random_edits
@@ -18,11 +18,11 @@ from tests.helpers import allclose
 
 
 @pytest.fixture(scope="module")
-def cases(tiny64: fm.Model) -> list[Case]:
+def cases(tiny64: fm.Model) -> list[EditCase]:
     return [make_case(tiny64, fact, None) for fact in FACTS]
 
 
-def checked(case: Case, model: fm.Model, found: dict[str, float], edit: Edit) -> None:
+def checked(case: EditCase, model: fm.Model, found: dict[str, float], edit: Edit) -> None:
     expected = plain_metrics(model, case.fact, case.target, edit)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -34,12 +34,12 @@ def checked(case: Case, model: fm.Model, found: dict[str, float], edit: Edit) ->
 
 @pytest.mark.parametrize("gathered", [measuring.GATHERED, 0])
 def test_equals_whole_passes(
-    tiny64: fm.Model, cases: list[Case], gathered: int, monkeypatch: pytest.MonkeyPatch
+    tiny64: fm.Model, cases: list[EditCase], gathered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another fact's edit, a mean over tokens as a sum, true and new mixed up, a prompt counted for another metric."""
     monkeypatch.setattr(measuring, "GATHERED", gathered)
     edits = random_edits(tiny64)
-    before, after = said(fm_layers(tiny64), cases, edits, batch_tokens=64)
+    before, after = ask_cases(fm_layers(tiny64), cases, edits, batch_tokens=64)
     for case, old, new, edit in zip(cases, before, after, edits, strict=True):
         checked(case, tiny64, measure(case, old, new, list(METRICS)), edit)
 
@@ -49,9 +49,9 @@ def fm_layers(model: fm.Model) -> PlainLayers:
     return PlainLayers(model)
 
 
-def test_no_edit(tiny64: fm.Model, cases: list[Case]) -> None:
+def test_no_edit(tiny64: fm.Model, cases: list[EditCase]) -> None:
     """A case without an edit among others must come out as it was."""
-    before, after = said(fm_layers(tiny64), cases, [None, random_edits(tiny64)[1], None])
+    before, after = ask_cases(fm_layers(tiny64), cases, [None, random_edits(tiny64)[1], None])
     found = measure(cases[0], before[0], after[0], list(METRICS))
     assert allclose(found["NKL"], 0.0, 1e-12)
     assert found["unrelated"] == 1.0
@@ -59,9 +59,9 @@ def test_no_edit(tiny64: fm.Model, cases: list[Case]) -> None:
     assert measure(cases[1], before[1], after[1], ["NKL"])["NKL"] > 0
 
 
-def test_without_edits(tiny64: fm.Model, cases: list[Case]) -> None:
+def test_without_edits(tiny64: fm.Model, cases: list[EditCase]) -> None:
     """No edits at all is the unedited model, not an error."""
-    before, after = said(fm_layers(tiny64), cases)
+    before, after = ask_cases(fm_layers(tiny64), cases)
     assert measure(cases[0], before[0], after[0], ["NKL"]) == {"NKL": 0.0}
 
 
@@ -78,5 +78,5 @@ def test_only_what_is_asked(tiny64: fm.Model) -> None:
     """Asking everything for one metric would cost ten times as much."""
     case = make_case(tiny64, EIFFEL, None, {METRICS["ES"].asks})
     assert len(case.questions) == 1
-    before, after = said(fm_layers(tiny64), [case])
+    before, after = ask_cases(fm_layers(tiny64), [case])
     assert set(measure(case, before[0], after[0], ["ES", "drift_kl", "GE"])) == {"ES", "ES_before"}

@@ -11,14 +11,22 @@ import torch
 
 import ffnmem as fm
 from ffnmem.evaluation import writing
-from ffnmem.evaluation.asking import Case, make_case
-from ffnmem.evaluation.writing import TermWeights, Writer, alike, chosen, entropy, hooked, sample
+from ffnmem.evaluation.asking import EditCase, make_case
+from ffnmem.evaluation.writing import (
+    TermWeights,
+    Writer,
+    batches_of_like_length,
+    chosen,
+    entropy,
+    sample,
+    with_own_edits,
+)
 from tests.evaluation.made import EIFFEL, FACTS, random_edits
 from tests.helpers import Pair, allclose, hook_count
 
 
 @pytest.fixture(scope="module")
-def cases(tiny64: fm.Model) -> list[Case]:
+def cases(tiny64: fm.Model) -> list[EditCase]:
     return [make_case(tiny64, replace(fact, generation_prompts=EIFFEL.generation_prompts), None) for fact in FACTS]
 
 
@@ -48,7 +56,7 @@ def test_sampling_equals_whole_passes(pair: Pair) -> None:
         assert whole_sample(model, prompts[i], np.random.default_rng(i)).startswith(text[: max(12, shorter // 2)])
 
 
-def test_each_row_has_its_own_edit(tiny64: fm.Model, cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_has_its_own_edit(tiny64: fm.Model, cases: list[EditCase], monkeypatch: pytest.MonkeyPatch) -> None:
     """Text written with another fact's edit, or with none; pads are in the batch."""
     monkeypatch.setattr(writing, "TOKENS", 14)
     edits = random_edits(tiny64)
@@ -67,7 +75,7 @@ def test_each_row_has_its_own_edit(tiny64: fm.Model, cases: list[Case], monkeypa
                 assert writer.write([case], [None]) == [texts]
 
 
-def test_batches(tiny64: fm.Model, cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches(tiny64: fm.Model, cases: list[EditCase], monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in a batch must not change what is drawn; another seed must."""
     edits = random_edits(tiny64)
     monkeypatch.setattr(writing, "TOKENS", 14)
@@ -80,9 +88,9 @@ def test_batches(tiny64: fm.Model, cases: list[Case], monkeypatch: pytest.Monkey
 
 def test_alike() -> None:
     """A row with more pads than there is room for would end before its text."""
-    assert list(alike([5, 9, 6, 5, 12], 3)) == [[0, 3, 2], [1, 4]]
-    assert list(alike([5, 9, 5], 0)) == [[0, 2], [1]]
-    assert list(alike([], 3)) == []
+    assert list(batches_of_like_length([5, 9, 6, 5, 12], 3)) == [[0, 3, 2], [1, 4]]
+    assert list(batches_of_like_length([5, 9, 5], 0)) == [[0, 2], [1]]
+    assert list(batches_of_like_length([], 3)) == []
 
 
 def test_no_room(tiny64: fm.Model) -> None:
@@ -95,7 +103,7 @@ def test_no_room(tiny64: fm.Model) -> None:
 def test_hooks_without_edits(tiny: fm.Model) -> None:
     """No edit, no hook."""
     before = hook_count(tiny.bridge)
-    with hooked(tiny, None):
+    with with_own_edits(tiny, None):
         assert hook_count(tiny.bridge) == before
 
 
@@ -125,7 +133,7 @@ def test_likeness() -> None:
     assert weights.cosine("nothing known", "Rome") == 0.0
 
 
-def test_references(tiny64: fm.Model, cases: list[Case]) -> None:
+def test_references(tiny64: fm.Model, cases: list[EditCase]) -> None:
     """A target without texts has no likeness, rather than none at all."""
     writer = Writer(tiny64, {" Rome": ["The city of Rome is in the city"], "London": []}, 1)
     found = writer.measure(cases, [None] * 3)

@@ -10,11 +10,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import InputError, UnsupportedModelError
 from ffnmem.facts import load_facts
-from ffnmem.facts.asking import Asked, ask_about, find_subject, locate, skip_space, target_ids
+from ffnmem.facts.asking import SubjectPrompt, ask_about, find_subject, locate, skip_space, target_ids
 from tests.helpers import REPOSITORY, build_gpt2, build_tokenizer, refuses
 
 
-def spelled(model: fm.Model, asked: Asked) -> str:
+def spelled(model: fm.Model, asked: SubjectPrompt) -> str:
     return model.tokenizer.decode([asked.tokens[i] for i in asked.subject])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.facts import Fact, Probe, load_facts, with_portability
-from ffnmem.facts.portability import Rule, rules_of, tabulated
+from ffnmem.facts.portability import ComposedRelation, rules_of, tabulated
 
 COUNTRIES = {"Paris": "France", "Lyon": "France", "Rome": "Italy"}
 
@@ -45,7 +45,7 @@ def test_only_where_the_answer_changes() -> None:
 def test_rules_need_subjects_that_agree() -> None:
     """A coincidence would be taken for a rule."""
     table, _ = tabulated(world())
-    assert rules_of(table) == [Rule("house.city", "city.country", "house.country")]
+    assert rules_of(table) == [ComposedRelation("house.city", "city.country", "house.country")]
     assert rules_of(tabulated(world(9))[0]) == []
     facts = [*world(40), *(country(i, "Italy") for i in range(40, 42)), *(city(i) for i in range(40, 42))]
     assert len(rules_of(tabulated(facts)[0])) == 1  # 40 of 42 agree
@@ -77,7 +77,7 @@ def atlas_facts() -> list[fm.Fact]:
 def test_of_the_embedded_facts(atlas_facts: list[fm.Fact]) -> None:
     """Landmarks, companies, books: every rule is one that a reader would agree to."""
     rules = rules_of(tabulated(atlas_facts)[0])
-    assert Rule("landmark.city", "city.country", "landmark.country") in rules
+    assert ComposedRelation("landmark.city", "city.country", "landmark.country") in rules
     assert all(rule.second.split(".")[0] in ("city", "country") for rule in rules)
     assert all(rule.whole.split(".")[1] == rule.second.split(".")[1] for rule in rules)
     found = with_portability(atlas_facts)

@@ -25,7 +25,7 @@ from ffnmem.evaluation.case_folder import CaseFolder
 from ffnmem.planted.planted import load_planted
 from ffnmem.studies.writing import FOLDER
 from ffnmem.tracing import trace_fact
-from ffnmem.tracing.settings import Settings
+from ffnmem.tracing.settings import TraceSettings
 from ffnmem.tracing.trace_folder import TraceFolder, kept_noise, run_of
 from ffnmem.vocabulary.storing import read_projection
 from tests.corpus.packs import packed
@@ -64,7 +64,7 @@ def edit(folder: Path) -> Any:
     return found.digest, found.to_dict(), found.numbers.to_csv(), [c.delta().tolist() for c in found.changes]
 
 
-SETTINGS = Settings(("state", "ffn"), 1, 0.5, "given", 2, 0, True)
+SETTINGS = TraceSettings(("state", "ffn"), 1, 0.5, "given", 2, 0, True)
 FACTS = [
     fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel"),
     fm.Fact("Eiffel Tower", "city", "The {} is in", "Paris", id="other"),

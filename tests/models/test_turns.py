@@ -23,7 +23,7 @@ from ffnmem.editing.exporting import export, export_lora
 from ffnmem.editing.per_row import Rows
 from ffnmem.errors import BusyError
 from ffnmem.evaluation.sequential import restored
-from ffnmem.evaluation.writing import hooked
+from ffnmem.evaluation.writing import with_own_edits
 from ffnmem.models.bare_body import BareBody
 from ffnmem.models.generating import generate
 from ffnmem.models.plain_layers import PlainLayers
@@ -39,7 +39,7 @@ BLOCKS: dict[str, Block] = {
     "intervene": lambda model: fm.intervene(model, {(0, 3): 5.0, (1, None): fm.Scale(0.5)}),
     "hooks": lambda model: made(model, (0, 1)).hooks(model),
     "applied": lambda model: made(model, (0, 1)).applied(model),
-    "texts": lambda model: hooked(model, Rows([made(model, (1,))], [0])),
+    "texts": lambda model: with_own_edits(model, Rows([made(model, (1,))], [0])),
     "sequence": restored,
 }
 CHANGING = ["intervene", "hooks", "applied"]
@@ -405,7 +405,7 @@ def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.M
     """An interrupt just after the values were written, before the block began."""
     before = last_logits(model)
     edit = made(model, (0,))
-    monkeypatch.setattr("ffnmem.editing.applying.Ledger.settle", interrupted(settle := [True]))
+    monkeypatch.setattr("ffnmem.editing.applying.EditLedger.settle", interrupted(settle := [True]))
     with pytest.raises(KeyboardInterrupt), edit.applied(model):
         pass
     assert settle == []
@@ -414,9 +414,9 @@ def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.M
 
 
 def interrupted(once: list[bool]) -> Callable[[Any], None]:
-    from ffnmem.editing.applying import Ledger
+    from ffnmem.editing.applying import EditLedger
 
-    settle = Ledger.settle
+    settle = EditLedger.settle
 
     def run(ledger: Any) -> None:
         settle(ledger)

@@ -15,7 +15,7 @@ from ffnmem.models.plain_layers import PlainLayers
 from ffnmem.models.replaying import Replay
 from ffnmem.tracing import KINDS, SEVERED, trace_fact
 from ffnmem.tracing.corrupting import corrupted, standard_noise
-from ffnmem.tracing.restoring import Cell, Restoring, cells_of, chunks, probability
+from ffnmem.tracing.restoring import RestoredCell, Restoring, cells_of, chunks, probability
 from tests.helpers import (
     ARCHITECTURES,
     allclose,
@@ -132,7 +132,7 @@ def test_cells_are_the_published_windows() -> None:
 
 
 def test_chunks() -> None:
-    cells = [Cell(i, i, i + 1) for i in range(5)]
+    cells = [RestoredCell(i, i, i + 1) for i in range(5)]
     assert [len(chunk) for chunk in chunks(cells, 10, 20)] == [2, 2, 1]
     assert [len(chunk) for chunk in chunks(cells, 100, 20)] == [1] * 5
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ffnmem.errors import InputError
-from ffnmem.tracing.settings import KINDS, Settings, check_kinds, check_noise, check_window
+from ffnmem.tracing.settings import KINDS, TraceSettings, check_kinds, check_noise, check_window
 from tests.helpers import refuses
 
 
@@ -50,6 +50,6 @@ def test_noise() -> None:
 
 def test_settings_as_json() -> None:
     """A manifest that came back changed would refuse its own run."""
-    settings = Settings(("state", "ffn"), 3, 0.1, "given", 10, 0, True)
+    settings = TraceSettings(("state", "ffn"), 3, 0.1, "given", 10, 0, True)
     assert json.loads(json.dumps(settings.to_dict())) == settings.to_dict()
     assert "prepend_bos" not in settings.recorded()

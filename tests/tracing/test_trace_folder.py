@@ -12,15 +12,15 @@ import pytest
 import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.tracing import Trace, trace_fact
-from ffnmem.tracing.settings import Settings
+from ffnmem.tracing.settings import TraceSettings
 from ffnmem.tracing.trace_folder import MANIFEST, TraceFolder, run_of
 from tests.helpers import PROMPT, refuses
 
-SETTINGS = Settings(("state",), 1, 0.5, "given", 2, 0, True)
+SETTINGS = TraceSettings(("state",), 1, 0.5, "given", 2, 0, True)
 FACT = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel")
 
 
-def opened(out: Path, model: fm.Model, settings: Settings) -> TraceFolder:
+def opened(out: Path, model: fm.Model, settings: TraceSettings) -> TraceFolder:
     with TraceFolder.kept(out, run_of(model, settings)) as folder:
         assert folder is not None
         return folder

@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.editing.edit import Edit
 from ffnmem.errors import FileError, InputError
 from ffnmem.evaluation import texts as module
-from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sampled
+from ffnmem.evaluation.drift import DOCUMENTS, Texts, drift_texts, sampled
 from ffnmem.models.plain_layers import PlainLayers
 from tests.evaluation.made import TEXTS, logs, random_edits
 from tests.helpers import allclose, refuses

@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.joint import Form, joint_edit, keys_of, layer_range
-from ffnmem.editing.preparing import make_plan
-from ffnmem.editing.spreading import emmet_left
+from ffnmem.editing.closed_forms import ClosedForm, edit_together, emmet_left, keys_of, layer_range
+from ffnmem.editing.preparing import plan_edits
 from ffnmem.errors import InputError
 from tests.editing.plans import CONTEXTS, FACTS, plan_of
 from tests.helpers import allclose, refuses, warned
 
 
 def test_layers_end_at_the_plans(tiny: fm.Model) -> None:
-    plan = make_plan(tiny, FACTS, layer=1, contexts=CONTEXTS)
+    plan = plan_edits(tiny, FACTS, layer=1, contexts=CONTEXTS)
     assert layer_range(plan, None) == [1]
     assert layer_range(plan, 2) == [0, 1]
     with refuses(InputError, ValueError, "layers 3", "layer 1"):
@@ -25,8 +24,8 @@ def test_layers_end_at_the_plans(tiny: fm.Model) -> None:
 def test_one_edit_holds_all_facts(tiny: fm.Model) -> None:
     plan = plan_of(tiny, settings={"steps": 3})
     done: list[int] = []
-    form = Form("emmet", [0], emmet_left(plan, 0.0, 1e-6), {"epsilon": 0.0})
-    edit = joint_edit(plan, form, True, lambda i, _n: done.append(i))
+    form = ClosedForm("emmet", [0], emmet_left(plan, 0.0, 1e-6), {"epsilon": 0.0})
+    edit = edit_together(plan, form, True, lambda i, _n: done.append(i))
     assert edit.facts == FACTS
     assert (edit.layers, edit.rank) == ((0,), 3)
     assert edit.settings["layers"] == [0]
@@ -35,7 +34,7 @@ def test_one_edit_holds_all_facts(tiny: fm.Model) -> None:
 
 
 def test_keys_are_means_over_contexts(tiny: fm.Model) -> None:
-    plan = make_plan(tiny, FACTS, contexts=CONTEXTS)
+    plan = plan_edits(tiny, FACTS, contexts=CONTEXTS)
     found = keys_of(plan, plan.requests, 1)
     for i, request in enumerate(plan.requests):
         own = [fm.capture(tiny, torch.tensor([r.tokens])).coefficients[1][0, r.lookup] for r in request.rows]

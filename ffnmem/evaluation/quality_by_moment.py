@@ -11,16 +11,16 @@ import pandas as pd
 
 from ..arguments import public
 from ..editing.moments import RIDGE, SecondMoment
-from ..editing.preparing import find_values, make_plan
+from ..editing.preparing import find_values, plan_edits
 from ..editing.rome import rank_one
-from ..editing.settings import Settings
+from ..editing.settings import EditSettings
 from ..errors import InputError, check_choice
 from ..facts import Fact
 from ..models import Model
 from ..models.turns import in_turn
 from .asking import make_case
 from .bootstrap import summarised
-from .measuring import measure, said
+from .measuring import ask_cases, measure
 from .metrics import METRICS, check_metrics
 
 NOT_HERE = ("texts", "generation")
@@ -37,7 +37,7 @@ def edit_quality(
     keys: str = "consistent",
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | Settings | None = None,
+    settings: Mapping[str, Any] | EditSettings | None = None,
 ) -> Callable[[SecondMoment], float]:
     """A function that scores ROME's edits of some facts with a second moment that it is given.
 
@@ -54,7 +54,7 @@ def edit_quality(
     """
     known = ("S", *(name for name, one in METRICS.items() if one.asks not in NOT_HERE))
     names = check_metrics([check_choice("metric", metric, known)], generate=False)
-    plan = make_plan(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
+    plan = plan_edits(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
     plan = replace(plan, doubting=False)
     found = find_values(plan)
     roles = {METRICS[name].asks for name in names}
@@ -63,7 +63,7 @@ def edit_quality(
     def quality(moment: SecondMoment) -> float:
         own = replace(plan, source=moment)
         edits = [rank_one(own, i, one, keys, RIDGE, force=True) for i, one in enumerate(found)]
-        before, after = said(plan.layers, cases, edits)
+        before, after = ask_cases(plan.layers, cases, edits)
         rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
         table = summarised(pd.DataFrame(rows), names, draws=1, seed=seed)
         score = float(table.set_index("metric")["mean"][metric])

@@ -6,19 +6,23 @@ and ``left`` says which coefficients bring it. They differ in ``left`` alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..errors import InputError, UnsupportedModelError
+from ..errors import InputError, UnsupportedModelError, check_count
 from ..models.replaying import Replay
 from ..models.scoring import padded
+from .edit import Edit
 from .edit_record import LayerChange
-from .preparing import Plan
+from .preparing import EditPlan, Progress, announce, check_change, check_reaches, find_values, make_edit, numbers_of
 from .requests import Request
-from .values import Found
+from .values import FoundValue
 
 SINGULAR = 1e10  # the condition number of KᵀC⁻¹K from which on keys count as the same
 
@@ -26,8 +30,63 @@ Closed = Callable[[int, Float64[Tensor, "n d_mlp"]], Float64[Tensor, "n d_mlp"]]
 """``closed(layer, keys)``: ``left`` for the keys of some facts."""
 
 
+@dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """A closed form with all its choices made.
+
+    Attributes:
+        method: the editor's name.
+        layers: which it changes, ascending.
+        closed: gives ``left`` for keys.
+        recorded: what an edit says of the choices.
+    """
+
+    method: str
+    layers: Sequence[int]
+    closed: Closed
+    recorded: Mapping[str, Any]
+
+
+def layer_range(plan: EditPlan, layers: int | None) -> list[int]:
+    """The layers up to the plan's, ascending; by default a tenth of the depth (5 of 48 for GPT-2 XL), at least one."""
+    high = plan.settings.layer
+    wanted = math.ceil(plan.model.n_layers / 10) if layers is None else check_count("layers", layers)
+    if wanted > high + 1:
+        if layers is not None:
+            raise InputError(f"layers {layers} is too many: layer {high} has {high} below it")
+        wanted = high + 1
+    return list(range(high - wanted + 1, high + 1))
+
+
+def edit_together(plan: EditPlan, form: ClosedForm, force: bool, progress: Progress | None) -> Edit:
+    """One edit of all of a plan's requests; what is doubtful about it is warned of."""
+    edit = closed_form_edit(plan, range(len(plan.requests)), find_values(plan, progress), form, force)
+    announce([edit])
+    return edit
+
+
+def closed_form_edit(
+    plan: EditPlan, which: Sequence[int], found: Sequence[FoundValue], form: ClosedForm, force: bool
+) -> Edit:
+    """The edit of some of a plan's requests, given what was found for each of them."""
+    requests = plan.of(which)
+    for request, one in zip(requests, found, strict=True):
+        check_reaches(plan, request, one)
+    changes = spread(plan, requests, found, form.layers, form.closed)
+    name = repr(requests[0].fact.name)
+    ratio = check_change(plan, changes, name if len(requests) == 1 else f"{len(requests)} facts", force)
+    rows = [numbers_of(request, one, change=ratio) for request, one in zip(requests, found, strict=True)]
+    recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
+    return make_edit(plan, list(which), form.method, changes, rows, recorded)
+
+
+def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
+    """The key of each request in a layer, the average over contexts, in the model as it is."""
+    return RequestReplay(plan, requests, [layer]).read([], layer)[0]
+
+
 def spread(
-    plan: Plan, requests: Sequence[Request], found: Sequence[Found], layers: Sequence[int], closed: Closed
+    plan: EditPlan, requests: Sequence[Request], found: Sequence[FoundValue], layers: Sequence[int], closed: Closed
 ) -> list[LayerChange]:
     """The changes of some layers that together bring each fact's δ to the highest of them.
 
@@ -44,7 +103,7 @@ def spread(
             f"{plan.model.name} norms or scales what its FFNs write before it is added, so what is missing of an edit "
             "cannot be handed from layer to layer: edit one layer (layers=1)"
         )
-    text = Text(plan, requests, layers)
+    text = RequestReplay(plan, requests, layers)
     wanted = text.clean + torch.stack([one.delta.double() for one in found])
     changes: list[LayerChange] = []
     for place, layer in enumerate(layers):
@@ -54,10 +113,10 @@ def spread(
     return changes
 
 
-class Text:
+class RequestReplay:
     """The rows of some requests from the lowest layer to the highest, with changes so far."""
 
-    def __init__(self, plan: Plan, requests: Sequence[Request], layers: Sequence[int]) -> None:
+    def __init__(self, plan: EditPlan, requests: Sequence[Request], layers: Sequence[int]) -> None:
         rows = [row for request in requests for row in request.rows]
         device = plan.model.device
         tokens, mask = padded([row.tokens for row in rows], device)
@@ -101,7 +160,7 @@ class Text:
         return averages, above
 
 
-def memit_left(plan: Plan, weight: float, ridge: float) -> Closed:
+def memit_left(plan: EditPlan, weight: float, ridge: float) -> Closed:
     """(λC + KKᵀ)⁻¹K by rows, by Woodbury: C⁻¹K (λI + KᵀC⁻¹K)⁻¹ (Meng et al. 2023, eq. 14)."""
 
     def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
@@ -112,7 +171,7 @@ def memit_left(plan: Plan, weight: float, ridge: float) -> Closed:
     return closed
 
 
-def emmet_left(plan: Plan, epsilon: float, ridge: float) -> Closed:
+def emmet_left(plan: EditPlan, epsilon: float, ridge: float) -> Closed:
     """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2403.14236): every key goes exactly where it should at ε = 0.
 
     ε is relative to the mean diagonal of KᵀC⁻¹K.
@@ -134,7 +193,7 @@ def emmet_left(plan: Plan, epsilon: float, ridge: float) -> Closed:
 
 
 def alphaedit_left(
-    plan: Plan, thresholds: Mapping[int, float], penalty: float, previous: Mapping[int, Float64[Tensor, "p d_mlp"]]
+    plan: EditPlan, thresholds: Mapping[int, float], penalty: float, previous: Mapping[int, Float64[Tensor, "p d_mlp"]]
 ) -> Closed:
     """(P(KKᵀ + K_pK_pᵀ) + λI)⁻¹PK by rows, P the projection on what the corpus hardly uses (Fang et al. 2024).
 
