@@ -18,8 +18,8 @@ from ffnmem.evaluation.sequential import checkpoints
 from ffnmem.facts import Fact
 from tests.editing.edits import made, same_bits, weights
 from tests.evaluation.made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, plain_metrics
-from tests.evaluation.test_evaluating import QUICK
 from tests.evaluation.test_drift import by_hand
+from tests.evaluation.test_evaluating import QUICK
 from tests.helpers import allclose, refuses
 
 
