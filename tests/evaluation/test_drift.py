@@ -12,7 +12,7 @@ import torch
 import ffnmem as fm
 from ffnmem.editing.edit import Edit
 from ffnmem.errors import FileError, InputError
-from ffnmem.evaluation import texts as module
+from ffnmem.evaluation import drift as module
 from ffnmem.evaluation.drift import DOCUMENTS, Texts, drift_texts, sampled
 from ffnmem.models.plain_layers import PlainLayers
 from tests.evaluation.made import TEXTS, logs, random_edits
