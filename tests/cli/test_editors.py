@@ -18,7 +18,7 @@ from tests.helpers import refuses
 def test_names_are_the_librarys() -> None:
     """They are written twice, because the library's need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
-    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is None and e.edits}
+    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.edits and not e.finds_values}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
     assert all("force" in e.options for e in EDITORS.values() if e.edits)
 
