@@ -40,6 +40,17 @@ class Residual:
     final_out: Float[Tensor, "batch pos d_model"]
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """A token that may follow. ``role``: "target", "foil" or nothing."""
+
+    rank: int
+    role: str
+    token: str
+    logit: float
+    probability: float
+
+
 @public
 @dataclass(frozen=True, eq=False)
 class Capture:
@@ -131,6 +142,27 @@ class Capture:
                 "probability": logits.softmax(-1)[top.indices].tolist(),
             }
         )
+
+    def ranked(self, position: int, roles: Mapping[int, str], k: int = 10, prompt: int = 0) -> list[Prediction]:
+        """The model's top ``k`` tokens after a position, and those with a role if they are not among them, at their own
+        rank. ``roles``: what a token id is called ("target", "foil")."""
+        logits = self.logits_at(self.row(prompt), self.position(position, prompt)).detach().double()
+        probabilities = logits.softmax(-1)
+        ids = [int(i) for i in self.predictions(position, k)["token_id"]]
+        shown = len(ids)
+        ids += [i for i in roles if i not in ids]
+        found = [
+            Prediction(
+                # Below the top, what equal logits come before does not matter.
+                rank=place if place <= shown else int((logits > logits[i]).sum()) + 1,
+                role=roles.get(i, ""),
+                token=token,
+                logit=float(logits[i]),
+                probability=float(probabilities[i]),
+            )
+            for place, (i, token) in enumerate(zip(ids, self.model.token_strings(ids), strict=True), start=1)
+        ]
+        return sorted(found, key=lambda prediction: prediction.rank)
 
     def logits_at(self, row: int, position: int) -> Float[Tensor, " vocab"]:
         """The logits at one position, unembedded only there unless all were captured."""

@@ -11,23 +11,8 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError
-from .figure import check_figure, save_axes
-from .guard import Command, note
-from .late_bar import late_bar
-from .options import (
-    ModelChoice,
-    answer_options,
-    bos_option,
-    model_options,
-    output_options,
-    plot_option,
-    prompt_argument,
-    text,
-    top_option,
-)
-from .output import print_csv, print_json
-from .project import read_neurons
-from .tables import (
+from ..show.records import print_csv, print_json
+from ..show.terminal import (
     ADDS,
     TAKES,
     captioned,
@@ -44,6 +29,21 @@ from .tables import (
     token,
     token_line,
 )
+from .figure import check_figure, save_axes
+from .guard import Command, note
+from .late_bar import late_bar
+from .options import (
+    ModelChoice,
+    answer_options,
+    bos_option,
+    model_options,
+    output_options,
+    plot_option,
+    prompt_argument,
+    text,
+    top_option,
+)
+from .project import read_neurons
 from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:

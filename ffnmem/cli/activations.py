@@ -12,11 +12,11 @@ import click
 from .._version import __version__
 from ..errors import quoted
 from ..files import check_destination
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, number, plain_table
 from .figure import check_figure, write_figure
 from .guard import Command, note
 from .options import output_options, plot_option, text
-from .output import print_csv, print_json
-from .tables import console, number, plain_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,8 @@ import click
 
 import ffnmem as fm
 
-from .guard import Command
-from .options import ModelChoice, bos_option, model_options, output_options, prompt_argument, top_option
-from .output import print_csv, print_json
-from .tables import (
+from ..show.records import print_csv, print_json
+from ..show.terminal import (
     console,
     decimals,
     explain_negatives,
@@ -24,6 +22,8 @@ from .tables import (
     token,
     token_line,
 )
+from .guard import Command
+from .options import ModelChoice, bos_option, model_options, output_options, prompt_argument, top_option
 from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:

@@ -12,6 +12,17 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError, quoted
+from ..show.records import print_csv, print_json
+from ..show.terminal import (
+    console,
+    labelled,
+    plain_table,
+    probability,
+    prompt_line,
+    provenance_line,
+    token,
+    user_text,
+)
 from .ablate import at_option, change_in_percent
 from .guard import Command
 from .options import (
@@ -24,17 +35,6 @@ from .options import (
     prompt_argument,
     text,
     top_option,
-)
-from .output import print_csv, print_json
-from .tables import (
-    console,
-    labelled,
-    plain_table,
-    probability,
-    prompt_line,
-    provenance_line,
-    token,
-    user_text,
 )
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.console import Console
 import ffnmem as fm
 
 from ..errors import InputError, quoted
-from .tables import user_text
+from ..show.terminal import user_text
 
 if TYPE_CHECKING:
     from ..models import Model

@@ -8,6 +8,18 @@ import click
 
 import ffnmem as fm
 
+from ..show.records import print_csv, print_json
+from ..show.terminal import (
+    console,
+    decimals,
+    labelled,
+    number,
+    percent,
+    plain_table,
+    prompt_line,
+    provenance_line,
+    token,
+)
 from .figure import check_figure, save_figure
 from .guard import Command, note
 from .options import (
@@ -19,18 +31,6 @@ from .options import (
     plot_option,
     prompt_argument,
     top_option,
-)
-from .output import print_csv, print_json
-from .tables import (
-    console,
-    decimals,
-    labelled,
-    number,
-    percent,
-    plain_table,
-    prompt_line,
-    provenance_line,
-    token,
 )
 
 if TYPE_CHECKING:

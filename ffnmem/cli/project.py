@@ -11,11 +11,11 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError, quoted
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, decimals, number, plain_table, provenance_line, token
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
-from .output import print_csv, print_json
 from .project_modes import chosen_mode, print_hits, print_promoters, write_all
-from .tables import console, decimals, number, plain_table, provenance_line, token
 
 if TYPE_CHECKING:
     import pandas as pd

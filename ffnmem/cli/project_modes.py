@@ -11,10 +11,10 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, decimals, number, plain_table, provenance_line, token, user_text
 from .late_bar import late_bar
 from .options import given
-from .output import print_csv, print_json
-from .tables import console, decimals, number, plain_table, provenance_line, token, user_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -318,7 +318,7 @@ class Edit:
         return f"Edit({self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint})"
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
         return framing.framed(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from ..attribution import Attribution
 from ..captures import Capture
 from ..paths import PathAttribution
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
-from .answer import answer, carried
+from ..show.rendering import provenance_line
+from .answer import carried
 from .cards import card
-from .framing import display
-from .rendering import provenance_line
 from .summary import QUANTILES, RATES, facts, layer_summary
-from .tables import Chip, firings, ledger, memories, prompt_chips
+from .tables import Chip, firings, prompt_chips
+from .templating import display
 
 PROMPTS = 10
 TOKENS = 64  # of each prompt
@@ -39,29 +38,6 @@ def capture_html(capture: Capture) -> str:
             *([] if capture.logits is None else [("logits", tuple(capture.logits.shape))]),
         ],
         provenance=provenance_line(capture.provenance.as_dict()),
-    )
-
-
-def attribution_html(attribution: Attribution) -> str:
-    """An attribution: a sentence, the largest neurons, the components and the error; or a row for each position."""
-    provenance = provenance_line(attribution.provenance.as_dict())
-    if len(attribution.positions) > 1:
-        return display(
-            "attributions.html",
-            rows=position_rows(attribution),
-            foil=attribution.foil,
-            n=len(attribution.positions),
-            error=attribution.error,
-            provenance=provenance,
-        )
-    return display(
-        "attribution.html",
-        answer=answer(attribution, NEURONS),
-        read_at=attribution.tokens[attribution.position],
-        position=attribution.position,
-        memories=memories(attribution, NEURONS),
-        ledger=ledger(attribution),
-        provenance=provenance,
     )
 
 
@@ -98,13 +74,3 @@ def store_html(store: Store) -> str:
         problems=store.corpus.problems,
         provenance=provenance_line(store.provenance),
     )
-
-
-def position_rows(attribution: Attribution) -> list[tuple[int, Chip, Chip, float, str]]:
-    """Position, its token, the target there, the target's logit and the largest neuron, for the first positions."""
-    largest = attribution.top(1).itertuples()
-    rows = zip(attribution.positions, attribution.target_tokens, attribution.logits.tolist(), largest, strict=True)
-    return [
-        (position, Chip(attribution.tokens[position]), Chip(target), logit, f"{row.layer}.{row.neuron}")
-        for position, target, logit, row in list(rows)[:POSITIONS]
-    ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..interventions.ablation import Ablation
 from ..interventions.knowledge import KnowledgeNeurons
-from .framing import display
-from .rendering import provenance_line
-from .tables import Axis, bar
+from ..show.bars import Axis, bar
+from ..show.rendering import provenance_line
+from .templating import display
 
 NEURONS = 20
 

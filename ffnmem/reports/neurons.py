@@ -18,7 +18,7 @@ from ..models.turns import in_turn
 from ..scanning.store import Store
 from .cards import Card, card, kinds_shown
 from .markdown import neurons_markdown
-from .rendering import render
+from .templating import render
 
 FORMATS = (".html", ".md", ".csv", ".parquet")
 TABLES = (".csv", ".parquet")

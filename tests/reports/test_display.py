@@ -5,7 +5,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.reports.display import NEURONS, POSITIONS, PROMPTS, TOKENS
-from ffnmem.reports.framing import ROOT
+from ffnmem.show.framing import ROOT
 from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.reports.framing import RESET, ROOT, cell, framed, line, soft, styles, table
+from ffnmem.show.framing import RESET, ROOT, cell, framed, line, soft, styles, table
 from ffnmem.scanning import Store
 from tests.editing.edits import made
 from tests.helpers import PROMPT
