@@ -129,6 +129,9 @@ json_option = click.option(
 )
 
 
+full_option = click.option("--full", is_flag=True, help="With --json: everything, not only what the table shows.")
+"""For commands whose complete JSON is much longer than their table."""
+
 CSV_HELP = (
     "Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take those that "
     "begin with =, +, - or @ for formulas, so import them there as text."

@@ -18,12 +18,13 @@ Style = Literal["", "strong", "marked", "soft", "adds", "takes", "special"]
 @dataclass(frozen=True)
 class Span:
     """A run of text in one style. ``token``: its spaces and what would not show become marks; ``limit``: of a token,
-    its most columns."""
+    its most columns; ``note``: what a pointer on it tells, where there is one."""
 
     text: str
     style: Style = ""
     token: bool = False
     limit: int = 40
+    note: str = ""
 
 
 Line = tuple[Span, ...]
@@ -34,9 +35,9 @@ def line(*parts: str | Span) -> Line:
     return tuple(Span(part) if isinstance(part, str) else part for part in parts)
 
 
-def token(text: str, style: Style = "", limit: int = 40) -> Span:
+def token(text: str, style: Style = "", limit: int = 40, note: str = "") -> Span:
     """A token's text."""
-    return Span(text, style, True, limit)
+    return Span(text, style, True, limit, note)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Prompt:
 @dataclass(frozen=True)
 class Context:
     """A token where it stands in a text. ``strength``: from 0 to 1, how strongly it is marked; below zero with
-    ``negative``. ``cut_before``, ``cut_after``: the text goes on there."""
+    ``negative``. ``cut_before``, ``cut_after``: the text goes on there. ``note``: what a pointer on it tells."""
 
     before: str
     token: str
@@ -74,6 +75,7 @@ class Context:
     cut_after: bool = False
     strength: float = 1.0
     negative: bool = False
+    note: str = ""
 
     @property
     def lead(self) -> str:
@@ -104,7 +106,7 @@ Kind = Literal[
     "change",  # the same with a sign
     "probability",  # a share of which a small one says so
     "small",  # mantissa and exponent
-    "context",  # Context
+    "context",  # Context; or what a column of text holds
     "heat",  # a sequence of numbers, one shade each; ``limit`` is the strongest
     "bar",  # from 0 to 1
 ]
@@ -120,7 +122,7 @@ class Column:
         digits: significant digits of the largest number. places: decimals, in place of them.
         sign: numbers have a plus sign too. colour: what adds and what takes away differ in colour.
         bars: where there is room, a bar is drawn beside each number; "steps": as a waterfall.
-        left: aligned to the left. wraps: gives way first where there is little room.
+        left: aligned to the left. wraps: gives way first where there is little room. soft: stands back.
         limit: of tokens, the most columns; of heat, the largest magnitude.
         spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
@@ -134,6 +136,7 @@ class Column:
     bars: bool | Literal["steps"] = False
     left: bool | None = None
     wraps: bool = False
+    soft: bool = False
     limit: float | None = None
     spare: int | None = None
 
@@ -155,6 +158,7 @@ class Table:
         title, note: above; caption: below.
         sections: rows before which a rule is drawn. strong: rows that stand out; soft: rows that stand back.
         ruled: with names above the columns and a rule below them.
+        folded: worth showing only where it can be unfolded on request: nowhere else.
     """
 
     columns: tuple[Column, ...]
@@ -166,6 +170,7 @@ class Table:
     strong: tuple[int, ...] = ()
     soft: tuple[int, ...] = ()
     ruled: bool = True
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,12 @@ class Sheet:
     def of(cls, *blocks: Block | None, title: str = "") -> Sheet:
         """Of blocks, of which some may be missing."""
         return cls(tuple(block for block in blocks if block is not None), title)
+
+
+def together(sheets: Iterable[Sheet], *last: Block) -> Sheet:
+    """Several sheets as one, each under its title, and what stands below them all."""
+    parts = [(*([Words.of(one.title, "strong")] if one.title else []), *one.blocks) for one in sheets]
+    return Sheet((*(block for blocks in parts for block in blocks), *last))
 
 
 @dataclass(frozen=True)

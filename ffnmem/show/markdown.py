@@ -22,7 +22,7 @@ def markdown(sheet: sheets.Sheet) -> str:
         if isinstance(block, sheets.Facts):
             parts.append("\n".join(f"- **{escaped(name)}** {content(value)}" for name, value in block.rows.items()))
         elif isinstance(block, sheets.Table):
-            parts += table_parts(block)
+            parts += [] if block.folded else table_parts(block)
         elif isinstance(block, sheets.Words):
             parts.append(line(block.line))
         elif isinstance(block, sheets.Shaded):
@@ -50,7 +50,7 @@ def shown(one: Cell) -> str:
         case "token":
             return quoted([one.value])
         case "context":
-            return in_context(one.value)
+            return in_context(one.value) if isinstance(one.value, sheets.Context) else content(one.value)
         case "heat":
             return " ".join(strength(value, one.column.limit or 1.0) for value in one.value)
         case "bar":

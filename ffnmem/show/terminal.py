@@ -216,7 +216,8 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
         if isinstance(block, sheets.Facts):
             yield labelled({name: content(value) for name, value in block.rows.items()})
         elif isinstance(block, sheets.Table):
-            yield table(block, out)
+            if not block.folded:
+                yield table(block, out)
         elif isinstance(block, sheets.Words):
             yield line(block.line)
         elif isinstance(block, sheets.Shaded):
@@ -277,6 +278,7 @@ def table(block: sheets.Table, out: Console) -> Table:
         for _ in block.columns:
             shown.add_column(no_wrap=True)
     for column, drawn in zip(block.columns, shown.columns, strict=True):
+        drawn.style = "dim" if column.soft else ""
         drawn.justify, drawn.no_wrap = "left" if column.to_left or column.wraps else "right", not column.wraps
     for index in range(len(block.rows)):
         if index in block.sections:
@@ -295,17 +297,16 @@ def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, colum
     """The terminal's columns that all others of a table take."""
     if column.spare is not None:
         return column.spare
-    gap = 1 if block.ruled else 2
     others = [place for place in range(len(texts)) if place != index]
     widths = [
         max([len(block.columns[place].name) if block.ruled else 0, *(cells(one) for one in texts[place])])
         for place in others
     ]
-    return sum(widths) + gap * len(texts)
+    return sum(widths) + (len(texts) if block.ruled else 2 * len(others))
 
 
 def cells(value: RenderableType | None) -> int:
-    return cell_len(str(value)) if isinstance(value, str) else value.cell_len if isinstance(value, Text) else 0
+    return cell_len(value) if isinstance(value, str) else value.cell_len if isinstance(value, Text) else 0
 
 
 def column_texts(block: sheets.Table, index: int, width: int) -> list[RenderableType | None]:
@@ -354,9 +355,11 @@ def cell(column: sheets.Column, value: Any, places: int) -> RenderableType:
 
 
 def stretched(value: Any, room: int, out: Console) -> RenderableType:
-    """A bar or a text around a token, in the columns that are left."""
+    """A bar or a text around a token, in the columns that are left; other text as it is."""
     if isinstance(value, sheets.Context):
         return in_context(value, room, marked=out.color_system is None or out.no_color)
+    if not isinstance(value, int | float):
+        return content(value)
     eighths = round(value * max(room, BARE) * 8)
     return BAR * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
