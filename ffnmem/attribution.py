@@ -27,6 +27,7 @@ from .core.sheets import (
     line,
     of_chance,
     of_negatives,
+    place,
     rows,
     token,
     tokens,
@@ -214,10 +215,13 @@ class Attribution(Result):
 
     def heading(self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None) -> dict[str, Content]:
         """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
-        last = len(self.tokens) - 1
         rows: dict[str, Content] = {
-            "prompt": Prompt(self.tokens, self.position, capture is not None and capture.starts_with_bos),
-            "after": line(token(self.tokens[self.position], "marked"), f", position {self.position} of 0 to {last}"),
+            "prompt": Prompt(
+                self.tokens,
+                self.position,
+                self.provenance.prepend_bos is True or (capture is not None and capture.starts_with_bos),
+            ),
+            "after": place(self.tokens, self.position),
         }
         if capture is None:
             rows |= {"target": token(self.target, "strong")}

@@ -15,18 +15,22 @@ from torch import Tensor
 from .arguments import public
 from .attribution import plain_records
 from .captures import Capture
+from .core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, Span, Table, decimals, rows, token
 from .errors import InputError, check_count
 from .models.attention_view import frozen_attention
 from .models.final_norm import FinalNorm, at_least_float32, model_logits
 from .models.turns import in_turn
 from .models.writes import pulled_through
 from .provenance import Provenance
+from .show.result import Result
 from .targets import token_after
+
+POSITIONS = 12  # rows of the table by position
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class PathAttribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class PathAttribution(Result):
     """The logit at one position as a sum over memories at all positions. Made by :func:`ffnmem.attribute_paths`.
 
     Attributes:
@@ -104,14 +108,69 @@ class PathAttribution:
             "provenance": self.provenance.as_dict(),
         }
 
-    def __repr__(self) -> str:
+    def to_frame(self) -> pd.DataFrame:
+        """One row a neuron and position, largest \\|logit\\| first; see :meth:`top`."""
+        return self.top(self.neuron_logits.numel())
+
+    def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
-        return f"PathAttribution(of {self.target!r}{against}, logit {self.logit:.3f}, error {self.error:.1e})"
+        return f"of {self.target!r}{against}, logit {self.logit:.3f}, error {self.error:.1e}"
 
-    def _repr_html_(self) -> str:
-        from .reports.display import paths_html
+    def sheet(self, top: int = 10) -> Sheet:
+        """The answer, what the memories of each position add to it, and the ``top`` single firings."""
+        memories = float(self.map.sum())
+        rest = float(self.components["logit"].sum()) - memories
+        facts: dict[str, Content] = {
+            "prompt": Prompt(self.tokens, self.position, self.starts_with_bos),
+            "target": token(self.target, "strong"),
+            **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
+            "logit": f"{self.logit:.3f}{'' if self.foil is None else ', the target’s minus the foil’s'}",
+            "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
+        }
+        return Sheet.of(Facts(facts), self.position_table(), self.firing_table(top), Origin(self.provenance.as_dict()))
 
-        return paths_html(self)
+    def position_table(self) -> Table:
+        """What the memories of each position add, largest first, and the layer that adds most there."""
+        totals = self.map.sum(0)
+        places = decimals(totals.tolist())
+        shown = rows(
+            Column("fired at", left=True),
+            Column("position", "count"),
+            Column("memories", "number", places=places, sign=True, bars=True),
+            Column("share", "percent"),
+            Column("strongest layer", left=False),
+        )
+        order = totals.abs().argsort(descending=True, stable=True)[:POSITIONS].tolist()
+        for position in order:
+            by_layer = self.map[:, position]
+            layer = int(by_layer.abs().argmax())
+            total = float(totals[position])
+            shown.add(
+                Span("BOS") if position == 0 and self.starts_with_bos else token(self.tokens[position]),
+                position,
+                total,
+                total / self.logit if self.logit else float("nan"),
+                f"{layer}: {float(by_layer[layer]):+.{places}f}",
+            )
+        others = [p for p in range(len(totals)) if p not in order]
+        if others:
+            shown.add(f"{len(others)} more", None, float(totals[others].sum()))
+        return shown.table()
+
+    def firing_table(self, top: int) -> Table:
+        """Single neurons at single positions."""
+        shown = rows(
+            Column("neuron", "neuron"),
+            Column("fired at", "token", limit=20),
+            Column("position", "count"),
+            Column("coefficient", "number"),
+            Column("logit", "number", sign=True, bars=True),
+            Column("share", "percent"),
+        )
+        for row in self.top(top).itertuples():
+            at = (int(row.layer), int(row.neuron))
+            shown.add(at, row.token, int(row.position), row.coefficient, row.logit, row.share)
+        return shown.table()
 
 
 @public

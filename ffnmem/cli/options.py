@@ -188,6 +188,16 @@ def answer_options(command: Function) -> Function:
     return command
 
 
+at_option = click.option(
+    "--at",
+    "positions",
+    type=int,
+    multiple=True,
+    metavar="POSITION",
+    help="Change neurons at this position of the prompt only (repeatable); -1 is the last.  [default: everywhere]",
+)
+
+
 store_option = click.option(
     "--store", type=text, required=True, metavar="DIR", help="The store: the folder that a scan wrote."
 )

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 import ffnmem as fm
 
 from ..errors import InputError, quoted
-from ..show.records import print_csv, print_json
-from ..show.terminal import console, decimals, number, plain_table, provenance_line, token
+from ..show.records import emit
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
-from .project_modes import chosen_mode, print_hits, print_promoters, write_all
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
-
-    from ..models import Model
+from .project_modes import chosen_mode, write_all
 
 Neuron = tuple[int, int]
 
@@ -95,33 +87,36 @@ def project(
     --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis; with --token, the token's
     columns are last; with --all, file, neurons, rows, bytes.
     """
+    from ..vocabulary import sheets  # needs torch
+    from ..vocabulary.projection import project_each
+
     mode = chosen_mode(context)
-    if mode == "--search":
-        assert search is not None
-        asked = None if side in (None, "both") else side
-        print_hits(fm.search_projection(source or "", search, side=asked, exact=exact, limit=top), form)
-        return
     sides = None if side == "both" or (side is None and mode != "--token") else (side or "value",)
     folding = basis or "folded"
     if mode == "--all":
         write_all(choice.load(), str(out), layer, sides, folding, top, form)
+        return
+    if mode == "--search":
+        assert search is not None
+        asked = None if side in (None, "both") else side
+        found = fm.search_projection(source or "", search, side=asked, exact=exact, limit=top)
+        name, sheet = "tokens", sheets.hits_sheet
     elif mode == "--token":
         found = fm.promoters(
             choice.load(), tokens, k=top, layer=layer, basis=folding, side=sides, first_token=first_token
         )
-        print_promoters(found, form)
+        name, sheet = "neurons", sheets.promoters_sheet
     else:
         named = read_neurons(neurons)
-        print_projection(project_all(choice.load(), named, sides, folding, top), form)
-
-
-def print_projection(frame: pd.DataFrame, form: str) -> None:
-    if form == "csv":
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json({"tokens": frame.to_dict("records"), "provenance": frame.attrs["provenance"]})
-    else:
-        print_tables(frame)
+        found = project_each(choice.load(), named, k=top, basis=folding, side=sides)
+        name, sheet = "tokens", sheets.projection_sheet
+    emit(
+        None,
+        form,
+        sheet=lambda: sheet(found),
+        data=lambda: {name: found.to_dict("records"), "provenance": found.attrs["provenance"]},
+        frame=lambda: found,
+    )
 
 
 def read_neurons(texts: Sequence[str]) -> list[Neuron]:
@@ -135,59 +130,3 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
         if neuron not in found:
             found.append(neuron)
     return found
-
-
-def project_all(
-    model: Model, neurons: Sequence[Neuron], sides: Sequence[str] | None, basis: str, top: int
-) -> pd.DataFrame:
-    """``fm.project`` of neurons of several layers, in the order asked."""
-    import pandas as pd
-
-    for layer, neuron in neurons:
-        model.neuron(layer, neuron)  # refuse all before computing any
-    frames = {
-        layer: fm.project(model, layer, [n for other, n in neurons if other == layer], k=top, basis=basis, side=sides)
-        for layer in dict.fromkeys(layer for layer, _ in neurons)
-    }
-    ordered = [frames[layer][frames[layer]["neuron"] == neuron] for layer, neuron in neurons]
-    result = pd.concat(ordered, ignore_index=True)
-    result.attrs = next(iter(frames.values())).attrs
-    return result
-
-
-MEANINGS = {
-    "value": "what it writes towards and against",
-    "key": "what excites and inhibits it",
-    "gate": "what opens and shuts its gate",
-}
-
-
-def print_tables(frame: pd.DataFrame) -> None:
-    out = console()
-    for _, rows in frame.groupby(["layer", "neuron", "side"], sort=False):
-        out.print(token_table(rows))
-        out.print()
-    out.print(provenance_line(frame.attrs["provenance"], out.width))
-
-
-def token_table(rows: pd.DataFrame) -> Table:
-    """One side of one neuron: the two ends of its ranking beside each other."""
-    first = rows.iloc[0]
-    meaning = MEANINGS[str(first["side"])]
-    title = f"{first['layer']}.{first['neuron']} {first['side']}: {meaning}"
-    table = plain_table(
-        "rank", "promoted", "score", "suppressed", "score", left=["promoted", "suppressed"], title=title
-    )
-    for column in (1, 3):
-        table.columns[column].min_width = 20
-    places = decimals(rows["score"])
-    ends = [rows[rows["sign"] == sign] for sign in ("promoted", "suppressed")]
-    for high, low in zip(ends[0].itertuples(), ends[1].itertuples(), strict=True):
-        table.add_row(
-            str(high.rank),
-            token(high.token, limit=24),
-            number(high.score, places, sign=True),
-            token(low.token, limit=24),
-            number(low.score, places, sign=True),
-        )
-    return table

@@ -40,6 +40,11 @@ def token(text: str, style: Style = "", limit: int = 40, note: str = "") -> Span
     return Span(text, style, True, limit, note)
 
 
+def is_line(value: object) -> bool:
+    """Whether a value is a line of spans: what may stand in a cell of any column in place of its kind."""
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], Span)
+
+
 @dataclass(frozen=True)
 class Fitting:
     """Pieces of which as many are shown as fit beside each other, two spaces apart; with ``whole``, all of them on as
@@ -124,6 +129,7 @@ class Column:
         bars: where there is room, a bar is drawn beside each number; "steps": as a waterfall.
         left: aligned to the left. wraps: gives way first where there is little room. soft: stands back.
         limit: of tokens, the most columns; of heat, the largest magnitude.
+        least: the fewest columns on a terminal.
         spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
 
@@ -139,6 +145,7 @@ class Column:
     soft: bool = False
     limit: float | None = None
     spare: int | None = None
+    least: int = 0
 
     @property
     def to_left(self) -> bool:
@@ -175,9 +182,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """Short paragraphs, each with its name."""
+    """Short paragraphs, each with its name, under a title or none."""
 
     rows: Mapping[str, Content]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -286,3 +294,8 @@ def of_negatives(coefficients: Iterable[float]) -> str:
 def of_chance(probability: float) -> str:
     """A probability in percent; one that rounds to nothing says so."""
     return "<0.1%" if 0 < probability < 0.0005 else f"{probability:.1%}"
+
+
+def place(tokens: Sequence[str], position: int) -> Line:
+    """Where in a prompt something is read: the token, and its position among the others."""
+    return line(token(tokens[position], "marked"), f", position {position} of 0 to {len(tokens) - 1}")

@@ -20,6 +20,7 @@ def markdown(sheet: sheets.Sheet) -> str:
     parts = [f"## {escaped(sheet.title)}"] if sheet.title else []
     for block in sheet.blocks:
         if isinstance(block, sheets.Facts):
+            parts += [f"**{escaped(block.title)}**"] if block.title else []
             parts.append("\n".join(f"- **{escaped(name)}** {content(value)}" for name, value in block.rows.items()))
         elif isinstance(block, sheets.Table):
             parts += [] if block.folded else table_parts(block)

@@ -58,7 +58,7 @@ def write(text: str) -> None:
 
 
 def emit(
-    result: Result,
+    result: Result | None,
     form: str,
     *,
     sheet: Callable[[], Sheet] | None = None,
@@ -67,15 +67,21 @@ def emit(
 ) -> None:
     """A result on standard output: its sheet as "table", its plain values as "json", its main table as "csv".
 
-    ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more or was asked for a
-    part; only what the form needs is made.
+    ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more, was asked for a part,
+    or has a bare table in place of a result; only what the form needs is made.
     """
     if form == "json":
-        print_json((data or result.to_dict)())
+        print_json((data or of(result).to_dict)())
     elif form == "csv":
-        shown = (frame or result.to_frame)()
+        shown = (frame or of(result).to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))
     else:
         from .terminal import show
 
-        show((sheet or result.sheet)())
+        show((sheet or of(result).sheet)())
+
+
+def of(result: Result | None) -> Result:
+    if result is None:
+        raise TypeError("without a result, sheet, data and frame are all needed")
+    return result

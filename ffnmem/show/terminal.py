@@ -11,7 +11,7 @@ from typing import Any
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderHook
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
@@ -214,7 +214,8 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
         yield user_text(sheet.title, "bold")
     for block in sheet.blocks:
         if isinstance(block, sheets.Facts):
-            yield labelled({name: content(value) for name, value in block.rows.items()})
+            paragraphs = labelled({name: content(value) for name, value in block.rows.items()})
+            yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
         elif isinstance(block, sheets.Table):
             if not block.folded:
                 yield table(block, out)
@@ -280,6 +281,7 @@ def table(block: sheets.Table, out: Console) -> Table:
     for column, drawn in zip(block.columns, shown.columns, strict=True):
         drawn.style = "dim" if column.soft else ""
         drawn.justify, drawn.no_wrap = "left" if column.to_left or column.wraps else "right", not column.wraps
+        drawn.min_width = column.least or None
     for index in range(len(block.rows)):
         if index in block.sections:
             shown.add_section()
@@ -317,11 +319,7 @@ def column_texts(block: sheets.Table, index: int, width: int) -> list[Renderable
         return [None] * len(values)
     places = column_places(column, values)
     return [
-        None
-        if value is None
-        else content(value)
-        if isinstance(value, tuple) and column.kind != "neuron"
-        else cell(column, value, places)
+        None if value is None else content(value) if sheets.is_line(value) else cell(column, value, places)
         for value in values
     ]
 

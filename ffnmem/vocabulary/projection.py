@@ -125,6 +125,22 @@ def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> d
     return found
 
 
+def project_each(
+    model: Model, neurons: Sequence[tuple[int, int]], *, k: int, basis: str, side: str | Sequence[str] | None
+) -> pd.DataFrame:
+    """:func:`project` of neurons of several layers, each (layer, neuron), in the order asked."""
+    for layer, neuron in neurons:
+        model.neuron(layer, neuron)  # refuse all before computing any
+    frames = {
+        layer: project(model, layer, [n for other, n in neurons if other == layer], k=k, basis=basis, side=side)
+        for layer in dict.fromkeys(layer for layer, _ in neurons)
+    }
+    ordered = [frames[layer][frames[layer]["neuron"] == neuron] for layer, neuron in neurons]
+    result = pd.concat(ordered, ignore_index=True)
+    result.attrs = next(iter(frames.values())).attrs
+    return result
+
+
 def choose_neurons(
     model: Model, layer: SupportsIndex | None, neuron: SupportsIndex | Iterable[SupportsIndex] | None
 ) -> dict[int, list[int]]:
