@@ -226,12 +226,17 @@ class Attribution(Result):
         if set(found) != {*ARRAYS, "components"} or len(found["components"]) != len(header["components"]):
             raise FileError(f"{path} is damaged: its arrays are not those of an attribution")
         return cls(
-            **{name: found[name] for name in ARRAYS},
+            neuron_logits=found["neuron_logits"],
+            coefficients=found["coefficients"],
             component_logits=tuple(
                 ComponentLogits(name, layer, logits)
                 for (name, layer), logits in zip(header["components"], found["components"], strict=True)
             ),
-            **{name: tuple(header[name]) for name in ("tokens", "positions", "target_ids", "target_tokens")},
+            logits=found["logits"],
+            tokens=tuple(header["tokens"]),
+            positions=tuple(header["positions"]),
+            target_ids=tuple(header["target_ids"]),
+            target_tokens=tuple(header["target_tokens"]),
             foil=header["foil"],
             foil_id=header["foil_id"],
             provenance=Provenance.of(header["provenance"]),
