@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 import torch
 
+from ._version import __version__
+from .core.sheets import Column, Sheet, Table, rows
 from .errors import InputError, check_number
 from .ffn.activations import ACTIVATIONS, Activation, activation, swish
 
@@ -74,6 +77,46 @@ def curves(names: Iterable[str] | None = None, beta: float = BETA) -> list[Activ
     if not found:
         raise InputError(f"no activation is named: name some of {', '.join(one.name for one in curves())}")
     return list({one.title: one for one in found}.values())
+
+
+GAP = 2  # columns between two cells
+WIDTH = 80  # columns of a table: more points make another
+
+
+def activations_dict(shown: Sequence[Activation], frame: pd.DataFrame) -> dict[str, Any]:
+    """The activations with their formulas, and their values and gradients of :func:`activation_table`, plain."""
+    points = frame[["x", "value", "gradient"]].to_dict("records")
+    count = len(points) // len(shown)
+    fields = ("name", "title", "beta", "formula", "gradient_formula", "source")
+    return {
+        "activations": [
+            {**{field: getattr(one, field) for field in fields}, "points": points[i * count : (i + 1) * count]}
+            for i, one in enumerate(shown)
+        ],
+        "ffnmem": __version__,
+    }
+
+
+def activations_sheet(shown: Sequence[Activation], frame: pd.DataFrame, width: int = WIDTH) -> Sheet:
+    """Values and gradients, one row an activation, one column a point, as many of these a table as ``width`` allows."""
+    count = len(frame) // len(shown)
+    points = [f"{x:g}" for x in frame["x"][:count]]
+    tables: list[Table] = []
+    for column, title in (("value", "f(x) at x ="), ("gradient", "f′(x) at x =")):
+        values = frame[column].to_numpy().reshape(len(shown), count)
+        widths = [max(len(points[i]), *(len(f"{value:.4f}") for value in values[:, i])) for i in range(count)]
+        start = 0
+        while start < count:
+            left, stop = width - max(map(len, [title, *(one.title for one in shown)])), start
+            while stop < count and (stop == start or left >= GAP + widths[stop]):
+                left -= GAP + widths[stop]
+                stop += 1
+            table = rows(title, *(Column(point, "number", places=4) for point in points[start:stop]))
+            for one, numbers in zip(shown, values, strict=True):
+                table.add(one.title, *numbers[start:stop])
+            tables.append(table.table())
+            start = stop
+    return Sheet.of(*tables)
 
 
 def look(one: Activation) -> Look:

@@ -2,18 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from . import schemas
 from .arguments import public
-from .errors import InputError, check_count, quoted
+from .checked_files import Form, HeadedTensors, write_tensors
+from .core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Fitting,
+    Origin,
+    Prompt,
+    Sheet,
+    Span,
+    Table,
+    decimals,
+    line,
+    of_chance,
+    of_negatives,
+    place,
+    rows,
+    token,
+    tokens,
+)
+from .errors import FileError, InputError, check_count, quoted
+from .files import user_path
 from .provenance import Provenance
+from .show.result import Result
+
+if TYPE_CHECKING:
+    from .captures import Capture
+
+PREDICTIONS = 5
+ARRAYS = ("neuron_logits", "coefficients", "logits")
+FORM = Form(
+    "attribution",
+    1,
+    schemas.fields(
+        {
+            "components": schemas.items(schemas.row(schemas.text(), schemas.maybe(schemas.whole(0))), least=1),
+            "tokens": schemas.items(schemas.text(), least=1),
+            "positions": schemas.items(schemas.whole(0), least=1),
+            "target_ids": schemas.items(schemas.whole(0), least=1),
+            "target_tokens": schemas.items(schemas.text(), least=1),
+            "foil": schemas.maybe(schemas.text()),
+            "foil_id": schemas.maybe(schemas.whole(0)),
+            "provenance": schemas.PROVENANCE,
+        }
+    ),
+    "attribution: Attribution.save writes one",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +75,8 @@ class ComponentLogits:
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Attribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution(Result):
     """Direct logit attribution at one position, or at many. Made by :func:`ffnmem.attribute`.
 
     Attributes:
@@ -145,16 +194,201 @@ class Attribution:
             "provenance": self.provenance.as_dict(),
         }
 
-    def __repr__(self) -> str:
+    def to_frame(self) -> pd.DataFrame:
+        """``neurons``."""
+        return self.neurons
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one safetensors file with a header and checksums, whole or not at all; returns the path.
+
+        Raises FileError: it cannot be written.
+        """
+        parts = torch.stack([part.logits for part in self.component_logits])
+        header = {
+            "components": [[part.component, part.layer] for part in self.component_logits],
+            **{name: list(getattr(self, name)) for name in ("tokens", "positions", "target_ids", "target_tokens")},
+            "foil": self.foil,
+            "foil_id": self.foil_id,
+            "provenance": self.provenance.record(),
+        }
+        tensors = {"neuron_logits": self.neuron_logits, "coefficients": self.coefficients, "logits": self.logits}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in {**tensors, "components": parts}.items()}
+        return write_tensors(path, FORM, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Attribution:
+        """The attribution in a file that :meth:`save` wrote, to the last bit.
+
+        Raises FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
+        """
+        file = HeadedTensors(user_path(path), FORM)
+        header, found = file.header, {name: torch.from_numpy(file.array(name)) for name in file.shapes}
+        if set(found) != {*ARRAYS, "components"} or len(found["components"]) != len(header["components"]):
+            raise FileError(f"{path} is damaged: its arrays are not those of an attribution")
+        return cls(
+            neuron_logits=found["neuron_logits"],
+            coefficients=found["coefficients"],
+            component_logits=tuple(
+                ComponentLogits(name, layer, logits)
+                for (name, layer), logits in zip(header["components"], found["components"], strict=True)
+            ),
+            logits=found["logits"],
+            tokens=tuple(header["tokens"]),
+            positions=tuple(header["positions"]),
+            target_ids=tuple(header["target_ids"]),
+            target_tokens=tuple(header["target_tokens"]),
+            foil=header["foil"],
+            foil_id=header["foil_id"],
+            provenance=Provenance.of(header["provenance"]),
+        )
+
+    def summary(self) -> str:
         what = f"{quoted(self.target_tokens[0])}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
         against = "" if self.foil is None else f" against {self.foil!r}"
         logit = f", logit {self.logit:.3f}" if len(self.positions) == 1 else ""
-        return f"Attribution(of {what}{against}{logit}, error {self.error:.1e})"
+        return f"of {what}{against}{logit}, error {self.error:.1e}"
 
-    def _repr_html_(self) -> str:
-        from .reports.display import attribution_html
+    def sheet(
+        self,
+        top: int = 10,
+        *,
+        layers: Sequence[int] = (),
+        capture: Capture | None = None,
+        promoted: Mapping[tuple[int, int], Sequence[str]] | None = None,
+    ) -> Sheet:
+        """The answer, the neurons that wrote most towards it, and the components with what they come to.
 
-        return attribution_html(self)
+        Args:
+            top: how many neurons. layers: of these layers only.
+            capture: what was attributed: adds the model's own top tokens.
+            promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
+        """
+        if len(self.positions) > 1:
+            return Sheet.of(self.position_table(), Origin(self.provenance.as_dict()))
+        neurons = self.strongest(top, layers)
+        return Sheet.of(
+            Facts(self.heading(neurons, layers, capture)),
+            self.neuron_table(neurons, promoted),
+            self.ledger(),
+            Origin({**self.provenance.as_dict(), **({} if promoted is None else {"basis": "folded"})}),
+        )
+
+    def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
+        """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
+        if not layers:
+            return self.top(top)
+        frame = self.neurons
+        return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
+
+    def heading(self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None) -> dict[str, Content]:
+        """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
+        rows: dict[str, Content] = {
+            "prompt": Prompt(
+                self.tokens,
+                self.position,
+                self.provenance.prepend_bos is True or (capture is not None and capture.starts_with_bos),
+            ),
+            "after": place(self.tokens, self.position),
+        }
+        if capture is None:
+            rows |= {"target": token(self.target, "strong")}
+            rows |= {} if self.foil is None else {"foil": token(self.foil, "strong")}
+        else:
+            roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
+            ranked = capture.ranked(self.position, roles, PREDICTIONS)
+            rows["next"] = Fitting(
+                tuple(
+                    (token(p.token, "strong" if p.role else ""), Span(f" {of_chance(p.probability)}", "soft"))
+                    for p in ranked[:PREDICTIONS]
+                    if p.rank <= PREDICTIONS
+                )
+            )
+            rows |= {
+                p.role: line(
+                    token(p.token, "strong"),
+                    f"   rank {p.rank:,}, logit {p.logit:.3f}, {of_chance(p.probability)}",
+                )
+                for p in sorted(ranked, key=lambda p: p.role, reverse=True)
+                if p.role
+            }
+        if self.foil is not None:
+            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's"
+        elif capture is None:
+            rows["logit"] = f"{self.logit:.3f}"
+        rows["memories"] = self.written(neurons, layers)
+        return rows
+
+    def written(self, neurons: pd.DataFrame, layers: Sequence[int]) -> str:
+        """How much of the logit all FFN neurons wrote, and how much those listed."""
+        parts = self.components
+        ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
+        where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
+        listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
+        cap = dict(self.provenance.settings).get("soft_cap")
+        before = "" if cap is None else f" (before the soft cap of {cap:g})"
+        count = self.neuron_logits[0].numel()
+        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{before}, {listed}"
+
+    def neuron_table(
+        self, neurons: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
+    ) -> Table:
+        """Neurons, and the tokens that their values promote."""
+        columns = [
+            Column("neuron", "neuron"),
+            Column("coefficient", "number"),
+            Column("logit", "number", sign=True, colour=True, bars=True),
+            Column("share", "percent"),
+        ]
+        shown = rows(*columns, *([] if promoted is None else [Column("value promotes", wraps=True)]))
+        named = [self.target, *([] if self.foil is None else [self.foil])]
+        for row in neurons.itertuples():
+            at = (int(row.layer), int(row.neuron))
+            beside = [] if promoted is None else [tokens(promoted[at], named)]
+            shown.add(at, row.coefficient, row.logit, row.share, *beside)
+        return shown.table(caption=of_negatives(neurons["coefficient"]))
+
+    def ledger(self) -> Table:
+        """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
+        parts = self.components
+        in_layers = parts.groupby("component", sort=False)["layer"].agg(lambda layer: bool(layer.notna().all()))
+        kinds = [str(name) for name, everywhere in in_layers.items() if everywhere]
+        places = decimals([*parts["logit"], self.logit], 5)
+        shown = rows(
+            "component",
+            *(Column(kind, "number", places=places, sign=True) for kind in kinds),
+            Column("together", "number", places=places, sign=True, bars="steps"),
+            Column("sum so far", "number", places=places),
+        )
+        names = [
+            component if pd.isna(layer) else f"layer {layer}"
+            for component, layer in zip(parts["component"], parts["layer"], strict=True)
+        ]
+        total = 0.0
+        for name, group in parts.groupby(names, sort=False):
+            cells = dict(zip(group["component"], group["logit"], strict=True))
+            together = float(group["logit"].sum())
+            total += together
+            shown.add(str(name), *(cells.get(kind) for kind in kinds), together, total)
+        blanks = [None] * (len(kinds) + 1)
+        shown.add("sum", *blanks, float(self.sums[0]), style="strong", section=True)
+        shown.add("model's logit", *blanks, self.logit, style="strong")
+        shown.add("error", *blanks, line(f"{self.error:.1e}"), style="soft")
+        return shown.table()
+
+    def position_table(self) -> Table:
+        """Each position with its target, the target's logit and the neuron that wrote most of it."""
+        shown = rows(
+            Column("position", "count"),
+            Column("token", "token"),
+            Column("target", "token"),
+            Column("logit", "number", sign=True, colour=True),
+            Column("largest neuron", "neuron"),
+        )
+        largest = self.top(1).itertuples()
+        found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
+        for position, target, logit, row in found:
+            shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
+        return shown.table(caption=f"{len(self.positions)} positions, the largest error {self.error:.1e}")
 
 
 def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -14,12 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from .arguments import public
+from .core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from .errors import HookError, InputError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
 from .models.layout import inner
 from .models.turns import Turns, in_turn
 from .provenance import Provenance
+from .show.result import Result
 from .targets import warn_of_trailing_space
 from .token_text import printable
 
@@ -40,9 +42,24 @@ class Residual:
     final_out: Float[Tensor, "batch pos d_model"]
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """A token that may follow. ``role``: "target", "foil" or nothing."""
+
+    rank: int
+    role: str
+    token: str
+    logit: float
+    probability: float
+
+
+PROMPTS = 10
+TOKENS = 64  # of each prompt
+
+
 @public
-@dataclass(frozen=True, eq=False)
-class Capture:
+@dataclass(frozen=True, eq=False, repr=False)
+class Capture(Result):
     """The FFNs of a model on some prompts. Made by :func:`capture`; tensors of pads are zero.
 
     Attributes:
@@ -132,6 +149,27 @@ class Capture:
             }
         )
 
+    def ranked(self, position: int, roles: Mapping[int, str], k: int = 10, prompt: int = 0) -> list[Prediction]:
+        """The model's top ``k`` tokens after a position, and those with a role if they are not among them, at their own
+        rank. ``roles``: what a token id is called ("target", "foil")."""
+        logits = self.logits_at(self.row(prompt), self.position(position, prompt)).detach().double()
+        probabilities = logits.softmax(-1)
+        ids = [int(i) for i in self.predictions(position, k)["token_id"]]
+        shown = len(ids)
+        ids += [i for i in roles if i not in ids]
+        found = [
+            Prediction(
+                # Below the top, what equal logits come before does not matter.
+                rank=place if place <= shown else int((logits > logits[i]).sum()) + 1,
+                role=roles.get(i, ""),
+                token=token,
+                logit=float(logits[i]),
+                probability=float(probabilities[i]),
+            )
+            for place, (i, token) in enumerate(zip(ids, self.model.token_strings(ids), strict=True), start=1)
+        ]
+        return sorted(found, key=lambda prediction: prediction.rank)
+
     def logits_at(self, row: int, position: int) -> Float[Tensor, " vocab"]:
         """The logits at one position, unembedded only there unless all were captured."""
         if self.logits is not None:
@@ -140,15 +178,66 @@ class Capture:
             raise InputError("predictions need every layer captured, or capture(…, logits=True)")
         return self.model.logits_of(self.residual.final_out[row, position])
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         batch, pos = self.tokens.shape
         prompts = f"{batch} prompt{'s' * (batch > 1)}"
-        return f"Capture({prompts}, {pos} tokens, layers {list(self.layers)} of {printable(self.model.name)})"
+        return f"{prompts}, {pos} tokens, layers {list(self.layers)} of {printable(self.model.name)}"
 
-    def _repr_html_(self) -> str:
-        from .reports.display import capture_html
+    def sheet(self) -> Sheet:
+        """The prompts' tokens (the first ones of many or long prompts), layers, shapes and provenance."""
+        batch, pos = self.tokens.shape
+        layers, first = self.layers, self.layers[0]
+        running = len(layers) > 2 and layers[-1] - layers[0] == len(layers) - 1
+        named = f"{layers[0]} to {layers[-1]}" if running else ", ".join(map(str, layers))
+        facts: dict[str, Content] = {}
+        for prompt in range(min(batch, PROMPTS)):
+            more = self.length(prompt) - TOKENS
+            shown: list[Line] = [(one,) for one in self.prompt_spans(prompt)]
+            shown += [line(f"… and {more:,} more tokens")] if more > 0 else []
+            facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
+        if batch > PROMPTS:
+            facts["…"] = f"and {batch - PROMPTS:,} more prompts"
+        shapes = {
+            "tokens": [batch, pos],
+            "pre, coefficients": list(self.coefficients[first].shape),
+            "ffn_in, ffn_out": list(self.ffn_out[first].shape),
+            **({} if self.logits is None else {"logits": list(self.logits.shape)}),
+        }
+        facts["shapes"] = " · ".join(
+            f"{name} {shape}{' per layer' if ',' in name else ''}" for name, shape in shapes.items()
+        )
+        title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
+        return Sheet.of(Facts(facts), Origin(self.provenance.as_dict()), title=title)
 
-        return capture_html(self)
+    def prompt_spans(self, prompt: int = 0, limit: int = TOKENS) -> list[Span]:
+        """A prompt's first tokens; special ones stand back, and the beginning of sequence is called so."""
+        special = self.model.special_token_ids
+        ids = [int(i) for i in self.tokens[self.row(prompt), : self.length(prompt)][:limit]]
+        return [
+            Span("BOS", "special", note=text)
+            if place == 0 and token_id == self.model.bos_token_id
+            else token(text, "special" if token_id in special else "")
+            for place, (token_id, text) in enumerate(zip(ids, self.model.token_strings(ids), strict=True))
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token that is no pad: prompt, position, token, token_id."""
+        found = [
+            (prompt, position, text, int(self.tokens[prompt, position]))
+            for prompt in range(self.tokens.shape[0])
+            for position, text in enumerate(self.token_strings(prompt))
+        ]
+        return pd.DataFrame(found, columns=["prompt", "position", "token", "token_id"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was captured, as plain values; not the tensors."""
+        return {
+            "prompts": [self.token_strings(prompt) for prompt in range(self.tokens.shape[0])],
+            "layers": list(self.layers),
+            "residual": self.residual is not None,
+            "logits": self.logits is not None,
+            "provenance": self.provenance.as_dict(),
+        }
 
 
 @public

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import SupportsIndex
 
@@ -14,6 +14,8 @@ from torch import Tensor
 from .arguments import public
 from .attribution import Attribution, ComponentLogits
 from .captures import Capture
+from .core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, decimals, line, of_negatives, place, rows
+from .core.sheets import tokens as strip_of
 from .errors import InputError, check_count
 from .models.final_norm import FinalNorm, at_least_float32, model_logits
 from .models.turns import in_turn
@@ -160,6 +162,50 @@ def attribute(
         foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
         foil_id=foil_id,
         provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
+    )
+
+
+BIAS = -1
+"""The neuron of the output bias's row."""
+
+
+def decomposition_sheet(
+    capture: Capture, whole: pd.DataFrame, listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]
+) -> Sheet:
+    """What :func:`decompose` found: the place, and the listed neurons, the others as one row, the bias and their sum.
+
+    Args:
+        whole: of all neurons. listed: those to show. promoted: the tokens that the value of each promotes.
+    """
+    layer, position, tokens = capture.layers[0], whole.attrs["position"], capture.token_strings()
+    norm = float(capture.ffn_out[layer][0, position].norm())
+    facts: dict[str, Content] = {
+        "prompt": Prompt(tuple(tokens), position, capture.starts_with_bos),
+        "at": place(tokens, position),
+        "output": f"layer {layer} writes a vector of norm {norm:.4g}; error of the sum {whole.attrs['error']:.1e}",
+    }
+    shown = rows(
+        Column("neuron", "neuron"),
+        Column("coefficient", "number"),
+        Column("value norm", "number", places=decimals(listed["value_norm"])),
+        Column("weight", "number"),
+        Column("share", "percent"),
+        Column("value promotes", wraps=True),
+    )
+    for row in listed.itertuples():
+        at = (int(row.layer), int(row.neuron))
+        shown.add(at, row.coefficient, row.value_norm, row.weight, row.share, strip_of(promoted[at]))
+    bias, total = whole[whole["neuron"] == BIAS].iloc[0], float(whole["share"].sum())
+    others = len(whole) - 1 - len(listed)
+    if others:
+        rest = total - float(listed["share"].sum()) - float(bias["share"])
+        shown.add(line(f"{others:,} more"), None, None, None, rest, section=True)
+    shown.add(line("bias"), None, float(bias["value_norm"]), None, float(bias["share"]), section=not others)
+    shown.add(line("all"), None, None, None, total, style="strong")
+    return Sheet.of(
+        Facts(facts),
+        shown.table(caption=of_negatives(listed["coefficient"])),
+        Origin({**whole.attrs["provenance"], "basis": "folded"}),
     )
 
 

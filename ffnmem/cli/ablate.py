@@ -6,17 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import emit
 from .figure import check_figure, save_axes
 from .guard import Command, note
 from .late_bar import late_bar
 from .options import (
     ModelChoice,
     answer_options,
+    at_option,
     bos_option,
     model_options,
     output_options,
@@ -25,47 +26,13 @@ from .options import (
     text,
     top_option,
 )
-from .output import print_csv, print_json
 from .project import read_neurons
-from .tables import (
-    ADDS,
-    TAKES,
-    captioned,
-    console,
-    decimals,
-    explain_negatives,
-    labelled,
-    number,
-    percent,
-    plain_table,
-    probability,
-    prompt_line,
-    provenance_line,
-    token,
-    token_line,
-)
-from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from ..captures import Capture
-    from ..interventions import Ablation
-    from ..models import Model
 
 HOWS = ("zero", "mean")
 ATTRIBUTIONS = ("direct", "paths", "integrated-gradients")
-
-at_option = click.option(
-    "--at",
-    "positions",
-    type=int,
-    multiple=True,
-    metavar="POSITION",
-    help="Change neurons at this position of the prompt only (repeatable); -1 is the last.  [default: everywhere]",
-)
 
 
 @click.command(cls=Command, short_help="What the absence of single neurons does to an answer.")
@@ -133,6 +100,8 @@ def ablate(
     integrated gradients attribution. Positive ones add to the answer; loss is what the neuron saves. --json has these
     and more.
     """
+    from ..vocabulary import promoted_tokens  # needs torch
+
     path = None if plot is None else check_figure(plot)
     asked = read_neurons(neurons) if neurons else None
     gradients = attribution == "integrated-gradients"
@@ -160,12 +129,13 @@ def ablate(
             progress=report,
         )
     table = found.neurons if attributed is None else with_attribution(found.neurons, attributed)
-    if form == "csv":
-        print_csv(list(table.columns), table.to_dict("records"))
-    elif form == "json":
-        print_json({**found.to_dict(), "neurons": table.to_dict("records")})
-    else:
-        print_table(capture, found, table)
+    emit(
+        found,
+        form,
+        sheet=lambda: found.sheet(None, promoted=promoted_tokens(model, table), attributed=table),
+        data=lambda: {**found.to_dict(), "neurons": table.to_dict("records")},
+        frame=lambda: table,
+    )
     if path is not None:
         save_axes([partial(fm.plot_ablation, found)], path)
         note(f"wrote {path}")
@@ -174,76 +144,3 @@ def ablate(
 def with_attribution(neurons: pd.DataFrame, attributed: pd.DataFrame) -> pd.DataFrame:
     """The ablation's table with a last column of the neurons' integrated gradients."""
     return neurons.merge(attributed[["layer", "neuron", "attribution"]], on=["layer", "neuron"], how="left")
-
-
-def print_table(capture: Capture, found: Ablation, table: pd.DataFrame) -> None:
-    out = console()
-    for part in (
-        heading(capture, found),
-        effect_table(capture.model, found, table),
-        provenance_line(found.provenance.as_dict(), out.width, basis="folded"),
-    ):
-        out.print(part)
-        out.print()
-
-
-def heading(capture: Capture, found: Ablation) -> Table:
-    """The prompt, the target, and how far direct and total effects agree."""
-    at = token(found.tokens[found.position], "bold underline")
-    rows: dict[str, RenderableType] = {
-        "prompt": prompt_line(found.tokens, found.position, capture.starts_with_bos),
-        "after": at.append(f", position {found.position} of 0 to {len(found.tokens) - 1}", "default"),
-        "target": token(found.target, "bold").append(f"   {probability(found.probability)}, loss {found.loss:.4g}"),
-    }
-    if found.foil is not None:
-        rows["foil"] = token(found.foil, "bold")
-    rows["logit"] = Text(f"{found.logit:.3f}" + ("" if found.foil is None else ", the target's minus the foil's"))
-    where = "at every position" if found.positions is None else f"at position {', '.join(map(str, found.positions))}"
-    rows["removed"] = Text(f"{len(found.neurons):,} neurons, one at a time: {found.how} {where}")
-    rows["agree"] = Text(agreement(found))
-    return labelled(rows)
-
-
-def agreement(found: Ablation) -> str:
-    """How far attribution says what ablation finds."""
-    rank = found.spearman
-    known = "" if rank != rank else f"Spearman {rank:.2f} between direct and total effects; "
-    return f"{known}{found.opposite:,} of {len(found.neurons):,} have opposite signs"
-
-
-def effect_table(model: Model, found: Ablation, table: pd.DataFrame) -> Table:
-    """One row a neuron: the effects, and the tokens that its value promotes."""
-    last = "attribution" if "attribution" in table else "loss"  # both would leave no room for tokens
-    numbers = ["coefficient", "at", "direct", "total", "probability", last]
-    result = plain_table("neuron", *numbers, PROMOTES, left=["neuron"], wraps=[PROMOTES])
-    tokens = promoted(model, table, PROMOTED)
-    places = {name: decimals(table[name]) for name in ("peak", last)}
-    logits = decimals([*table["direct"], *table["logit"]])
-    named = [found.target, *([] if found.foil is None else [found.foil])]
-    for row in table.to_dict("records"):
-        result.add_row(
-            f"{row['layer']}.{row['neuron']}",
-            number(row["peak"], places["peak"]),
-            str(row["peak_position"]),
-            signed(row["direct"], logits),
-            signed(row["logit"], logits),
-            change_in_percent(row["probability"]),
-            number(row[last], places[last], sign=True),
-            token_line(tokens[row["layer"], row["neuron"]], named),
-        )
-    explain_negatives(result, table["peak"])
-    notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
-    captioned(result, "; ".join([*notes, *([] if result.caption is None else [str(result.caption)])]))
-    return result
-
-
-def signed(value: float, places: int) -> Text:
-    return Text(number(value, places, sign=True), ADDS if value >= 0 else TAKES)
-
-
-def change_in_percent(value: float) -> Text:
-    """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
-    shown = percent(value)
-    if shown == percent(0.0):
-        return Text(shown, "dim")
-    return Text(f"+{shown}" if value > 0 else shown, ADDS if value > 0 else TAKES)

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from .._version import __version__
 from ..errors import quoted
 from ..files import check_destination
+from ..show.records import emit
+from ..show.terminal import console
 from .figure import check_figure, write_figure
 from .guard import Command, note
 from .options import output_options, plot_option, text
-from .output import print_csv, print_json
-from .tables import console, number, plain_table
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
-
-    from ..ffn.activations import Activation
-
-PLACES = 4
-GAP = 2  # columns between two cells
 BETA = 2.0  # as in activation_curves, which needs torch
 
 
@@ -82,7 +71,7 @@ def activations(
 
     --csv has name, beta, x, value, gradient in float64; --json these by activation with the formulas and the sources.
     """
-    from ..activation_curves import POINTS, activation_table, curves
+    from ..activation_curves import POINTS, activation_table, activations_dict, activations_sheet, curves
 
     figure = None if plot is None else check_figure(plot)
     page = None if html is None else check_destination(html)
@@ -95,57 +84,13 @@ def activations(
         from ..reports.activations import activations_report
 
         note(f"wrote {activations_report(page, beta=beta)}")
-    if form == "csv":
-        columns = ["name", "beta", "x", "value", "gradient"]
-        print_csv(columns, frame[columns].to_dict("records"))
-    elif form == "json":
-        print_json(described(shown, frame))
-    else:
-        print_activations(shown, frame)
-
-
-def described(shown: list[Activation], frame: pd.DataFrame) -> dict[str, Any]:
-    """The activations with their formulas, and their values and gradients, as plain values."""
-    rows = frame[["x", "value", "gradient"]].to_dict("records")
-    count = len(rows) // len(shown)
-    fields = ("name", "title", "beta", "formula", "gradient_formula", "source")
-    return {
-        "activations": [
-            {**{field: getattr(one, field) for field in fields}, "points": rows[i * count : (i + 1) * count]}
-            for i, one in enumerate(shown)
-        ],
-        "ffnmem": __version__,
-    }
-
-
-def print_activations(shown: list[Activation], frame: pd.DataFrame) -> None:
-    out = console()
-    points = [f"{x:g}" for x in frame["x"][: len(frame) // len(shown)]]
-    parts: list[Table] = []
-    for column, title in (("value", "f(x) at x ="), ("gradient", "f′(x) at x =")):
-        cells = [number(value, PLACES) for value in frame[column]]
-        rows = {one.title: cells[i * len(points) : (i + 1) * len(points)] for i, one in enumerate(shown)}
-        parts += tables(title, points, rows, out.width)
-    for index, table in enumerate(parts):
-        if index:
-            out.print()
-        out.print(table)
-
-
-def tables(title: str, points: list[str], rows: dict[str, list[str]], width: int) -> Iterator[Table]:
-    """One row an activation, one column a point, as many of these a table as the width allows."""
-    widths = [max(map(len, cells)) for cells in zip(points, *rows.values(), strict=True)]
-    start = 0
-    while start < len(points):
-        left, stop = width - max(map(len, [title, *rows])), start
-        while stop < len(points) and (stop == start or left >= GAP + widths[stop]):
-            left -= GAP + widths[stop]
-            stop += 1
-        table = plain_table(title, *points[start:stop], left=[title])
-        for name, cells in rows.items():
-            table.add_row(name, *cells[start:stop])
-        yield table
-        start = stop
+    emit(
+        None,
+        form,
+        sheet=lambda: activations_sheet(shown, frame, console().width),
+        data=lambda: activations_dict(shown, frame),
+        frame=lambda: frame[["name", "beta", "x", "value", "gradient"]],
+    )
 
 
 def draw(names: tuple[str, ...], beta: float, file: Path) -> None:

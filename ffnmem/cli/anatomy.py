@@ -9,11 +9,11 @@ import click
 from rich.text import Text
 
 from .._version import __version__
+from ..show.records import print_csv, print_json
+from ..show.terminal import captioned, console, labelled, percent, plain_table, user_text
 from .figure import check_figure, write_figure
 from .guard import Command
 from .options import COUNT, output_options, plot_option, text
-from .output import print_csv, print_json
-from .tables import captioned, console, labelled, percent, plain_table, user_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 import ffnmem as fm
 
+from ..show.records import emit
 from .figure import check_figure, save_figure
 from .guard import Command, note
 from .options import (
@@ -20,14 +19,6 @@ from .options import (
     prompt_argument,
     top_option,
 )
-from .output import print_csv, print_json
-from .tables import console, provenance_line
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ..attribution import Attribution
-    from ..captures import Capture
 
 
 @click.command(cls=Command, short_help="Which memories, in all layers, wrote an answer.")
@@ -74,50 +65,25 @@ def attribute(
     --json has the neurons, the components, their error, the top predictions and the provenance; --csv has the neurons:
     layer, neuron, coefficient, logit, share.
     """
+    from ..vocabulary import promoted_tokens  # needs torch
+
     path = None if plot is None else check_figure(plot)
     model = choice.load()
     shown = list(dict.fromkeys(model.layer(layer) for layer in layers))
     capture = fm.capture(model, prompt)
     found = fm.attribute(capture, target, foil, position, first_token=first_token)
-    neurons = top_neurons(found, shown, top)
-    if form == "json":
-        print_json(as_json(capture, found, neurons))
-    elif form == "csv":
-        print_csv(list(neurons.columns), neurons.to_dict("records"))
-    else:
-        print_table(capture, found, neurons, shown)
+    neurons = found.strongest(top, shown)
+    emit(
+        found,
+        form,
+        sheet=lambda: found.sheet(top, layers=shown, capture=capture, promoted=promoted_tokens(model, neurons)),
+        data=lambda: {
+            **found.to_dict(1),
+            "neurons": neurons.to_dict("records"),
+            "predictions": capture.predictions(found.position).to_dict("records"),
+        },
+        frame=lambda: neurons,
+    )
     if path is not None:
         save_figure(found, path, top)
         note(f"wrote {path}")
-
-
-def top_neurons(found: Attribution, layers: list[int], top: int) -> pd.DataFrame:
-    """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
-    if not layers:
-        return found.top(top)
-    frame = found.neurons
-    return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
-
-
-def as_json(capture: Capture, found: Attribution, neurons: pd.DataFrame) -> dict[str, Any]:
-    """``Attribution.to_dict`` with the model's top tokens at that position."""
-    predictions = capture.predictions(found.position)
-    return {
-        **found.to_dict(1),
-        "neurons": neurons.to_dict("records"),
-        "predictions": predictions.to_dict("records"),
-    }
-
-
-def print_table(capture: Capture, found: Attribution, neurons: pd.DataFrame, layers: list[int]) -> None:
-    from .attribute_tables import heading, ledger, neuron_table  # needs torch
-
-    out = console()
-    for part in (
-        heading(capture, found, neurons, layers),
-        neuron_table(capture.model, found, neurons),
-        ledger(found),
-        provenance_line(found.provenance.as_dict(), out.width, basis="folded"),
-    ):
-        out.print(part)
-        out.print()

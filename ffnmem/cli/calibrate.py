@@ -11,12 +11,12 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import captioned, console, number, percent, plain_table
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import given, output_options, plot_option
-from .output import print_csv, print_json
 from .progress import Progress
-from .tables import captioned, console, number, percent, plain_table
 
 if TYPE_CHECKING:
     import pandas as pd

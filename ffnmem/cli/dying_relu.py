@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from ..show.records import print_csv, print_json
+from ..show.terminal import captioned, console, number, percent, plain_table
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, output_options, plot_option, seed_option, text
-from .output import print_csv, print_json
 from .progress import Progress
-from .tables import captioned, console, number, percent, plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table

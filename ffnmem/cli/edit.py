@@ -9,6 +9,7 @@ import click
 
 from ..errors import InputError, quoted
 from ..files import check_destination, check_new_folder
+from ..show.records import print_csv, print_json
 from .edit_making import fact_of, own_facts
 from .editors import NAMES, force_option, layer_option, make_edit, moment_option, options_of, set_option
 from .guard import Command, note
@@ -23,7 +24,6 @@ from .options import (
     text,
     top_option,
 )
-from .output import print_csv, print_json
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit

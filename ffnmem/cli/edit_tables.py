@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.text import Text
 
-from .tables import (
+from ..show.terminal import (
     ADDS,
     TAKES,
     captioned,

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, ModelError
+from ..show.records import print_json
+from ..show.terminal import console, labelled, user_text
 from .guard import note
 from .options import ModelChoice
-from .output import print_json
-from .tables import console, labelled, user_text
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit

@@ -13,6 +13,7 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError, quoted
+from ..show.records import print_csv, print_json
 from .editors import NAMES, force_option, layer_option, moment_option, options_of, set_option
 from .facts import chosen_facts
 from .figure import check_figure, save_axes
@@ -28,7 +29,6 @@ from .options import (
     seed_option,
     text,
 )
-from .output import print_csv, print_json
 from .progress import Progress
 
 if TYPE_CHECKING:

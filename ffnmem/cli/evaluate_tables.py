@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.text import Text
 
-from .tables import captioned, console, labelled, number, plain_table, provenance_line, user_text
+from ..show.terminal import captioned, console, labelled, number, plain_table, provenance_line, user_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,11 +14,11 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError, listed, quoted
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, plain_table, probability, token, user_text
 from .guard import Command
 from .late_bar import late_bar
 from .options import COUNT, ModelChoice, output_options, text
-from .output import print_csv, print_json
-from .tables import console, plain_table, probability, token, user_text
 
 if TYPE_CHECKING:
     from ..facts import Fact

@@ -11,12 +11,12 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import captioned, console, number, percent, plain_table, provenance_line
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option
-from .output import print_csv, print_json
 from .progress import Progress
-from .tables import captioned, console, number, percent, plain_table, provenance_line
 
 if TYPE_CHECKING:
     import pandas as pd

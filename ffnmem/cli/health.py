@@ -9,6 +9,8 @@ import click
 from rich.text import Text
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import captioned, console, decimals, number, percent, plain_table, provenance_line
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import (
@@ -23,10 +25,8 @@ from .options import (
     text,
     top_option,
 )
-from .output import print_csv, print_json
 from .progress import Progress
 from .scan import column_option, documents_option
-from .tables import captioned, console, decimals, number, percent, plain_table, provenance_line
 
 if TYPE_CHECKING:
     from rich.table import Table

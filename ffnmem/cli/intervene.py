@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
 from ..errors import InputError, quoted
 from ..neuron_names import WHOLE_LAYER, read_neuron_or_layer
-from .ablate import at_option, change_in_percent
+from ..show.records import emit
 from .guard import Command
 from .options import (
     COUNT,
     Function,
     ModelChoice,
+    at_option,
     bos_option,
     model_options,
     output_options,
@@ -26,22 +26,9 @@ from .options import (
     text,
     top_option,
 )
-from .output import print_csv, print_json
-from .tables import (
-    console,
-    labelled,
-    plain_table,
-    probability,
-    prompt_line,
-    provenance_line,
-    token,
-    user_text,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import RenderableType
-    from rich.table import Table
 
     from ..captures import Capture
     from ..models import Model
@@ -119,6 +106,8 @@ def intervene(
     --csv has token, token_id, before, after (probabilities), change, rank_before, rank_after, logit_before,
     logit_after. --json has these and the continuations.
     """
+    from ..interventions.comparison import compare_predictions, comparison_sheet  # needs torch
+
     asked = read_changes(sets, scales, adds)
     if new is None and (temperature is not None or seed is not None):
         raise InputError("--temperature and --seed go with --generate N: give that, or leave them out")
@@ -129,16 +118,17 @@ def intervene(
     changed = {where: made(kind, value) for where, (kind, value) in asked.items()}
     with fm.intervene(model, changed, positions=positions or None):
         after = fm.capture(model, prompt)
-    found = compared(before, after, position, top)
+    found = compare_predictions(before, after, position, top)
     texts = None
     if new is not None:
         texts = continued(model, before, changed, positions, new, temperature, seed or 0)
-    if form == "csv":
-        print_csv(list(found.columns), found.to_dict("records"))
-    elif form == "json":
-        print_json(as_json(before, after, found, position, texts))
-    else:
-        print_table(before, after, found, position, texts)
+    emit(
+        None,
+        form,
+        sheet=lambda: comparison_sheet(before, after, found, position, texts),
+        data=lambda: as_json(before, after, found, position, texts),
+        frame=lambda: found,
+    )
 
 
 def read_changes(sets: tuple[str, ...], scales: tuple[str, ...], adds: tuple[str, ...]) -> dict[Any, tuple[str, float]]:
@@ -170,12 +160,6 @@ def asked_neuron(name: str) -> tuple[int, int | None] | None:
 
 def made(kind: str, value: float) -> Any:
     return {"set": fm.Set, "scale": fm.Scale, "add": fm.Add}[kind](value)
-
-
-def compared(before: Capture, after: Capture, position: int, top: int) -> pd.DataFrame:
-    from ..interventions.comparison import compare_predictions  # needs torch
-
-    return compare_predictions(before, after, position, top)
 
 
 def continued(
@@ -213,40 +197,3 @@ def as_json(
             for name, ids in texts.items()
         }
     return {**result, "provenance": after.provenance.as_dict()}
-
-
-def print_table(
-    before: Capture, after: Capture, found: pd.DataFrame, position: int, texts: dict[str, list[int]] | None
-) -> None:
-    out = console()
-    tokens, at = before.token_strings(), before.position(position)
-    rows: dict[str, RenderableType] = {
-        "prompt": prompt_line(tokens, at, before.starts_with_bos),
-        "after": token(tokens[at], "bold underline").append(f", position {at} of 0 to {len(tokens) - 1}", "default"),
-        "changed": user_text(dict(after.provenance.settings)["interventions"]),
-    }
-    out.print(labelled(rows))
-    out.print()
-    out.print(prediction_table(found))
-    out.print()
-    if texts is not None:
-        decoded = {name: user_text(before.model.tokenizer.decode(ids)) for name, ids in texts.items()}
-        out.print(Text("the text goes on", "bold"))
-        out.print(labelled(decoded))
-        out.print()
-    out.print(provenance_line(before.provenance.as_dict(), out.width))
-
-
-def prediction_table(found: pd.DataFrame) -> Table:
-    """The next tokens: probability and rank before and after."""
-    table = plain_table("next token", "before", "after", "change", "rank", left=["next token"])
-    for row in found.itertuples():
-        ranks = str(row.rank_before) if row.rank_before == row.rank_after else f"{row.rank_before} → {row.rank_after}"
-        table.add_row(
-            token(row.token),
-            probability(row.before),
-            probability(row.after),
-            change_in_percent(row.change),
-            ranks,
-        )
-    return table

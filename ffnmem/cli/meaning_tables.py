@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .contexts import in_context
-from .tables import decimals, number, plain_table, token_line
+from ..show.terminal import decimals, in_context, number, plain_table, token_line
 
 if TYPE_CHECKING:
     from ..reports.meanings import MeaningsCard

@@ -10,12 +10,12 @@ from rich.text import Text
 
 import ffnmem as fm
 
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, labelled, number, plain_table, provenance_line, user_text
 from .guard import Command, note
 from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, text
-from .output import print_csv, print_json
 from .progress import Progress
 from .scan import column_option, documents_option, shard
-from .tables import console, labelled, number, plain_table, provenance_line, user_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,13 +10,13 @@ import click
 
 from ..errors import InputError
 from ..files import check_destination
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, provenance_line
 from .figure import check_figure
 from .guard import Command
 from .late_bar import late_bar
 from .options import COUNT, given, output_options, plot_option, store_option, text
-from .output import print_csv, print_json
 from .project import read_neurons
-from .tables import console, provenance_line
 
 if TYPE_CHECKING:
     from ..scanning import Store

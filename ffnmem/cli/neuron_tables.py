@@ -12,9 +12,20 @@ from rich.text import Text
 
 from ..reports.cards import Group, card
 from ..reports.histogram import LISTED, bins, log_share
-from .contexts import in_context
+from ..show.terminal import (
+    OneLine,
+    decimals,
+    in_context,
+    labelled,
+    number,
+    percent,
+    plain_table,
+    probability,
+    token,
+    token_line,
+    user_text,
+)
 from .meaning_tables import meanings_table
-from .tables import OneLine, decimals, labelled, number, percent, plain_table, probability, token, token_line, user_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from rich.console import Console
 import ffnmem as fm
 
 from ..errors import InputError, quoted
-from .tables import user_text
+from ..show.terminal import user_text
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -129,6 +129,9 @@ json_option = click.option(
 )
 
 
+full_option = click.option("--full", is_flag=True, help="With --json: everything, not only what the table shows.")
+"""For commands whose complete JSON is much longer than their table."""
+
 CSV_HELP = (
     "Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take those that "
     "begin with =, +, - or @ for formulas, so import them there as text."
@@ -183,6 +186,16 @@ def answer_options(command: Function) -> Function:
     ):
         command = option(command)
     return command
+
+
+at_option = click.option(
+    "--at",
+    "positions",
+    type=int,
+    multiple=True,
+    metavar="POSITION",
+    help="Change neurons at this position of the prompt only (repeatable); -1 is the last.  [default: everywhere]",
+)
 
 
 store_option = click.option(

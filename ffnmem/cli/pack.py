@@ -9,10 +9,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, labelled, plain_table, user_text
 from .guard import Command
 from .options import output_options, text
-from .output import print_csv, print_json
-from .tables import console, labelled, plain_table, user_text
 
 if TYPE_CHECKING:
     from ..corpus import Packed

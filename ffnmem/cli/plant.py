@@ -14,10 +14,10 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, labelled, plain_table, user_text
 from .guard import Command
 from .options import Function, output_options, text
-from .output import print_csv, print_json
-from .tables import console, labelled, plain_table, user_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,13 +11,13 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import console
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, ModelChoice, device_option, given, output_options, plot_option, text
-from .output import print_csv, print_json
 from .progress import Progress
 from .project import read_neurons
-from .tables import console
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from rich.text import Text
 from ..reports.meanings import meanings_card, settled
 from ..semantics.tallying import verdict_counts
 from ..semantics.verdicts import VERDICTS
+from ..show.terminal import captioned, number, plain_table, provenance_line, token_line
 from .meaning_tables import meanings_table, measures_table
-from .tables import captioned, number, plain_table, provenance_line, token_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 import ffnmem as fm
 
 from ..neuron_names import read_neuron
+from ..show.records import emit
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, model_options, output_options, text, top_option
-from .output import print_csv, print_json
-from .project_modes import chosen_mode, print_hits, print_promoters, write_all
-from .tables import console, decimals, number, plain_table, provenance_line, token
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
-
+from .project_modes import chosen_mode, write_all
 
 Neuron = tuple[int, int]
 
@@ -93,33 +86,35 @@ def project(
     --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis; with --token, the token's
     columns are last; with --all, file, neurons, rows, bytes.
     """
+    from ..vocabulary import sheets  # needs torch
+
     mode = chosen_mode(context)
-    if mode == "--search":
-        assert search is not None
-        asked = None if side in (None, "both") else side
-        print_hits(fm.search_projection(source or "", search, side=asked, exact=exact, limit=top), form)
-        return
     sides = None if side == "both" or (side is None and mode != "--token") else (side or "value",)
     folding = basis or "folded"
     if mode == "--all":
         write_all(choice.load(), str(out), layer, sides, folding, top, form)
+        return
+    if mode == "--search":
+        assert search is not None
+        asked = None if side in (None, "both") else side
+        found = fm.search_projection(source or "", search, side=asked, exact=exact, limit=top)
+        name, sheet = "tokens", sheets.hits_sheet
     elif mode == "--token":
         found = fm.promoters(
             choice.load(), tokens, k=top, layer=layer, basis=folding, side=sides, first_token=first_token
         )
-        print_promoters(found, form)
+        name, sheet = "neurons", sheets.promoters_sheet
     else:
         named = read_neurons(neurons)
-        print_projection(fm.project(choice.load(), named, k=top, basis=folding, side=sides), form)
-
-
-def print_projection(frame: pd.DataFrame, form: str) -> None:
-    if form == "csv":
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json({"tokens": frame.to_dict("records"), "provenance": frame.attrs["provenance"]})
-    else:
-        print_tables(frame)
+        found = fm.project(choice.load(), named, k=top, basis=folding, side=sides)
+        name, sheet = "tokens", sheets.projection_sheet
+    emit(
+        None,
+        form,
+        sheet=lambda: sheet(found),
+        data=lambda: {name: found.to_dict("records"), "provenance": found.attrs["provenance"]},
+        frame=lambda: found,
+    )
 
 
 def read_neurons(texts: Sequence[str]) -> list[Neuron]:
@@ -130,41 +125,3 @@ def read_neurons(texts: Sequence[str]) -> list[Neuron]:
         if neuron not in found:
             found.append(neuron)
     return found
-
-
-MEANINGS = {
-    "value": "what it writes towards and against",
-    "key": "what excites and inhibits it",
-    "gate": "what opens and shuts its gate",
-}
-
-
-def print_tables(frame: pd.DataFrame) -> None:
-    out = console()
-    for _, rows in frame.groupby(["layer", "neuron", "side"], sort=False):
-        out.print(token_table(rows))
-        out.print()
-    out.print(provenance_line(frame.attrs["provenance"], out.width))
-
-
-def token_table(rows: pd.DataFrame) -> Table:
-    """One side of one neuron: the two ends of its ranking beside each other."""
-    first = rows.iloc[0]
-    meaning = MEANINGS[str(first["side"])]
-    title = f"{first['layer']}.{first['neuron']} {first['side']}: {meaning}"
-    table = plain_table(
-        "rank", "promoted", "score", "suppressed", "score", left=["promoted", "suppressed"], title=title
-    )
-    for column in (1, 3):
-        table.columns[column].min_width = 20
-    places = decimals(rows["score"])
-    ends = [rows[rows["sign"] == sign] for sign in ("promoted", "suppressed")]
-    for high, low in zip(ends[0].itertuples(), ends[1].itertuples(), strict=True):
-        table.add_row(
-            str(high.rank),
-            token(high.token, limit=24),
-            number(high.score, places, sign=True),
-            token(low.token, limit=24),
-            number(low.score, places, sign=True),
-        )
-    return table

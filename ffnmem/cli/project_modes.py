@@ -10,15 +10,13 @@ import click
 
 import ffnmem as fm
 
+from ..core.sheets import Origin, Sheet, Words
 from ..errors import InputError
+from ..show.records import emit
 from .late_bar import late_bar
 from .options import given
-from .output import print_csv, print_json
-from .tables import console, decimals, number, plain_table, provenance_line, token, user_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..models import Model
 
 NEURONS = "LAYER.NEURON"
@@ -65,6 +63,8 @@ def write_all(
     model: Model, out: str, layer: int | None, sides: Sequence[str] | None, basis: str, top: int, form: str
 ) -> None:
     """``fm.project`` into a file, with a bar on standard error, and what is in it."""
+    import pandas as pd
+
     from ..vocabulary.vectors import check_sides
 
     began = time.monotonic()
@@ -75,70 +75,13 @@ def write_all(
     names = check_sides(sides, model)
     rows = counted * len(names) * 2 * min(top, model.d_vocab)
     summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
+    size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
+    words = f"{counted:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {size}"
     provenance = model.provenance(basis=basis).as_dict()
-    if form == "csv":
-        print_csv(list(summary), [summary])
-    elif form == "json":
-        print_json({**summary, "provenance": provenance})
-    else:
-        screen = console()
-        screen.print(user_text(str(path)), soft_wrap=True)
-        size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
-        screen.print(f"{counted:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {size}")
-        screen.print(provenance_line(provenance, screen.width))
-
-
-MEANINGS = {
-    "value": "neurons that write towards and against",
-    "key": "neurons that are excited and inhibited by",
-    "gate": "neurons whose gates are opened and shut by",
-}
-
-
-def print_promoters(frame: pd.DataFrame, form: str) -> None:
-    """The neurons behind a token: both ends beside each other, one table a side."""
-    if form == "csv":
-        print_csv(list(frame.columns), frame.to_dict("records"))
-        return
-    if form == "json":
-        print_json({"neurons": frame.to_dict("records"), "provenance": frame.attrs["provenance"]})
-        return
-    screen = console()
-    first = frame.iloc[0]
-    texts = [first["token"]] if "token" in frame.columns else first["tokens"]
-    places = decimals(frame["score"])
-    for side, rows in frame.groupby("side", sort=False):
-        meaning = MEANINGS[str(side)]
-        title = f"{side}: {meaning} {', '.join(repr(text) for text in texts)}"
-        screen.print(user_text(title, "bold"))  # not the table's: it would wrap at its width
-        table = plain_table("rank", "promoted", "score", "suppressed", "score")
-        ends = [rows[rows["sign"] == sign] for sign in ("promoted", "suppressed")]
-        for high, low in zip(ends[0].itertuples(), ends[1].itertuples(), strict=True):
-            cells = [f"{high.layer}.{high.neuron}", number(high.score, places, sign=True)]
-            cells += [f"{low.layer}.{low.neuron}", number(low.score, places, sign=True)]
-            table.add_row(str(high.rank), *cells)
-        screen.print(table)
-        screen.print()
-    screen.print(provenance_line(frame.attrs["provenance"], screen.width))
-
-
-def print_hits(frame: pd.DataFrame, form: str) -> None:
-    """Rows of a stored projection whose token was searched for."""
-    if form == "csv":
-        print_csv(list(frame.columns), frame.to_dict("records"))
-        return
-    if form == "json":
-        print_json({"tokens": frame.to_dict("records"), "provenance": frame.attrs["provenance"]})
-        return
-    screen = console()
-    if frame.empty:
-        screen.print("no token in this file matches")
-    else:
-        table = plain_table("neuron", "side", "sign", "rank", "token", "score", left=["side", "sign", "token"])
-        places = decimals(frame["score"])
-        for row in frame.itertuples():
-            cells = [f"{row.layer}.{row.neuron}", row.side, row.sign, str(row.rank), token(row.token, limit=24)]
-            table.add_row(*cells, number(row.score, places, sign=True))
-        screen.print(table)
-        screen.print()
-    screen.print(provenance_line(frame.attrs["provenance"], screen.width))
+    emit(
+        None,
+        form,
+        sheet=lambda: Sheet.of(Words.of(f"{path}\n{words}"), Origin(provenance)),
+        data=lambda: {**summary, "provenance": provenance},
+        frame=lambda: pd.DataFrame([summary]),
+    )

@@ -10,6 +10,8 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
+from ..show.terminal import captioned, console, plain_table, provenance_line, token_line
 from .figure import check_figure
 from .guard import Command
 from .options import (
@@ -23,9 +25,7 @@ from .options import (
     text,
     top_option,
 )
-from .output import print_csv, print_json
 from .progress import Progress
-from .tables import captioned, console, plain_table, provenance_line, token_line
 from .tokens import PROMOTED, PROMOTES, promoted
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import quoted
+from ..show.records import print_json
+from ..show.terminal import console, labelled, provenance_line, user_text
 from .guard import Command
 from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, seed_option, text
-from .output import print_json
 from .pack import DIVISIONS
 from .progress import Progress
-from .tables import console, labelled, provenance_line, user_text
 
 if TYPE_CHECKING:
     from ..scanning import Store

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, labelled, percent, plain_table, provenance_line, user_text
 from .figure import check_figure
 from .guard import Command
 from .options import output_options, plot_option, text
-from .output import print_csv, print_json
-from .tables import console, labelled, percent, plain_table, provenance_line, user_text
 
 if TYPE_CHECKING:
     import pandas as pd

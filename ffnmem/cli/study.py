@@ -14,11 +14,11 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..errors import InputError, quoted
+from ..show.records import print_csv, print_json
+from ..show.terminal import console, labelled, plain_table, provenance_line, user_text
 from .guard import Command
 from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, seed_option, text
-from .output import print_csv, print_json
 from .progress import Progress
-from .tables import console, labelled, plain_table, provenance_line, user_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,6 +11,7 @@ import click
 import ffnmem as fm
 
 from ..errors import InputError
+from ..show.records import print_csv, print_json
 from .facts import chosen_facts
 from .figure import check_figure, write_figure
 from .guard import Command, note
@@ -26,7 +27,6 @@ from .options import (
     seed_option,
     text,
 )
-from .output import print_csv, print_json
 from .progress import Progress
 
 if TYPE_CHECKING:

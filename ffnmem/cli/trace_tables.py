@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.text import Text
 
-from .tables import (
+from ..show.terminal import (
     ADDS,
     TAKES,
     captioned,

@@ -101,8 +101,8 @@ class EditDiff:
         return f"{self.target!r}" + ("" if self.foil is None else f" against {self.foil!r}")
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
-        from ..reports.rendering import probability, signed, token_html
+        from ..show import framing
+        from ..show.rendering import probability, signed, token_html
 
         against = "" if self.foil is None else f" against {token_html(self.foil)}"
         more = f"… and {self.hidden:,} neurons that change less" if self.hidden else ""

@@ -129,7 +129,7 @@ class Edit(EditRecord):
         return exporting.export_lora(self, model, folder)
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
         return framing.framed(

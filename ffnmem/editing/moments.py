@@ -227,8 +227,8 @@ class SecondMoment:
         return f"SecondMoment({self.model!r}: {layers} of {max(self.widths)} neurons, {self.count} tokens)"
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
-        from ..reports.rendering import MISSING
+        from ..show import framing
+        from ..show.rendering import MISSING
 
         known = [self._conditions.get(layer) for layer in self.layers]
         conditions = [MISSING if one is None else f"{one:.2e}" for one in known]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..reports.framing import framed, line, provenance, table, whole
-from ..reports.rendering import MISSING, plain, running_html
+from ..show.framing import framed, line, provenance, table, whole
+from ..show.rendering import MISSING, plain, running_html
 
 if TYPE_CHECKING:
     from .scores import Scores

@@ -198,7 +198,7 @@ class Fact:
         return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         text, true, new, own = map(framing.running_html, (self.text, self.target_true, self.target_new or "", self.id))
         edited = f" → <i>{new}</i>" if new else ""

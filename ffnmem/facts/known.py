@@ -59,7 +59,7 @@ class Known:
         return f"Known({len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)})"
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         model = framing.running_html(self.provenance.model)
         said = framing.line(f"{model} knows <b>{len(self):,}</b> of {len(self.frame):,} facts")

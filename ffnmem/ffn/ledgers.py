@@ -126,7 +126,7 @@ class Ledger:
         )
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         frame = self.to_frame()
         total = {

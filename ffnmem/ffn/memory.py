@@ -79,7 +79,7 @@ class Memory:
         )
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         said = framing.line(str(framing.running_html(repr(self))))
         return framing.framed(said + framing.table(self.to_frame(), SHOWN))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..reports import framing
+from ..show import framing
 
 if TYPE_CHECKING:
     from .dying import Dying

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
 import pandas as pd
 import torch
 
 from ..captures import Capture
+from ..core.sheets import Column, Facts, Origin, Prompt, Sheet, place, rows
 from ..errors import InputError, check_count
+from .ablation import of_change
 
 
 def compare_predictions(
@@ -49,6 +52,46 @@ def compare_predictions(
             "logit_after": logits[1][ids].tolist(),
         }
     )
+
+
+def comparison_sheet(
+    before: Capture,
+    after: Capture,
+    found: pd.DataFrame,
+    position: SupportsIndex = -1,
+    continued: Mapping[str, Sequence[int]] | None = None,
+) -> Sheet:
+    """What :func:`compare_predictions` found, and how the text goes on both ways if it was continued.
+
+    Args:
+        continued: token ids that follow the prompt, by "before" and "after".
+    """
+    tokens, at = before.token_strings(), before.position(position)
+    shown = rows(
+        Column("next token", "token"),
+        Column("before", "probability"),
+        Column("after", "probability"),
+        Column("change", left=False),
+        Column("rank", left=False),
+    )
+    for row in found.itertuples():
+        ranks = str(row.rank_before) if row.rank_before == row.rank_after else f"{row.rank_before} → {row.rank_after}"
+        shown.add(row.token, row.before, row.after, of_change(row.change), ranks)
+    heading = Facts(
+        {
+            "prompt": Prompt(tuple(tokens), at, before.starts_with_bos),
+            "after": place(tokens, at),
+            "changed": dict(after.provenance.settings)["interventions"],
+        }
+    )
+    texts = (
+        []
+        if continued is None
+        else [
+            Facts({name: before.model.tokenizer.decode(ids) for name, ids in continued.items()}, "the text goes on"),
+        ]
+    )
+    return Sheet.of(heading, shown.table(), *texts, Origin(before.provenance.as_dict()))
 
 
 def rank_of(logits: torch.Tensor) -> torch.Tensor:

@@ -18,11 +18,13 @@ from ..arguments import public
 from ..attribution import plain_records
 from ..captures import Capture, capture
 from ..contributions import Target
+from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, of_chance, place, rows, token
 from ..errors import InputError, check_count, quoted
 from ..facts import Fact
 from ..models.final_norm import at_least_float32
 from ..models.turns import Turns, in_turn
 from ..provenance import Provenance
+from ..show.result import Result
 from .clean import Question, ask
 
 STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
@@ -30,8 +32,8 @@ BATCH = 64
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class KnowledgeNeurons:
+@dataclass(frozen=True, eq=False, repr=False)
+class KnowledgeNeurons(Result):
     """Which neurons an answer's probability is owed to, layer by layer. Made by :func:`ffnmem.knowledge_neurons`.
 
     Attributes:
@@ -174,16 +176,39 @@ class KnowledgeNeurons:
             "provenance": self.provenance.as_dict(),
         }
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         return (
-            f"KnowledgeNeurons(of {self.target!r}, {len(self.selected)} with at least {self.threshold:g} of the "
-            f"largest, error {self.error:.1e})"
+            f"of {self.target!r}, {len(self.selected)} with at least {self.threshold:g} of the largest, "
+            f"error {self.error:.1e}"
         )
 
-    def _repr_html_(self) -> str:
-        from ..reports.interventions import knowledge_html
-
-        return knowledge_html(self)
+    def sheet(self, top: int = 20) -> Sheet:
+        """The answer, the ``top`` neurons, and each layer's sum against what it should be."""
+        read_at = self.capture.token_strings(self.prompt)
+        shown = rows(
+            Column("neuron", "neuron"),
+            Column("coefficient", "number"),
+            Column("attribution", "number", sign=True, colour=True, bars=True),
+            Column("share", "percent"),
+        )
+        for row in self.top(top).itertuples():
+            shown.add((int(row.layer), int(row.neuron)), row.coefficient, row.attribution, row.share)
+        layers = rows(
+            Column("layer", "count"),
+            Column("attribution", "number", sign=True, colour=True, bars=True),
+            Column("error", "small"),
+        )
+        for row in self.layers.itertuples():
+            layers.add(int(row.layer), row.attribution, row.error)
+        selected = f"{len(self.selected):,} with at least {self.threshold:.0%} of the largest attribution"
+        facts: dict[str, Content] = {
+            "prompt": Prompt(tuple(read_at), self.position, self.capture.starts_with_bos),
+            "after": place(read_at, self.position),
+            "target": line(token(self.target, "strong"), f"   {of_chance(self.probability)}"),
+            "knowledge neurons": selected,
+        }
+        missed = "in probability; error: what a layer’s sum misses of P − P without its coefficients"
+        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.as_dict()))
 
 
 @public

@@ -177,7 +177,7 @@ class Anatomy:
         )
 
     def _repr_html_(self) -> str:
-        from ..reports import framing
+        from ..show import framing
 
         rows = "".join(
             f'<tr><th class="fm-left">{name}</th><td class="fm-left fm-words">{framing.running_html(words)}</td></tr>'

@@ -21,7 +21,8 @@ from ..arguments import public
 from ..errors import InputError
 from ..ffn.activations import Activation
 from ..files import check_destination, write_whole
-from .rendering import plain, render
+from ..show.rendering import plain
+from .templating import render
 
 FIRST_SHOWN = ("relu", "gelu", "gelu_tanh", "silu", SWISH)
 RANGES = (3, 6, 10)

@@ -6,8 +6,8 @@ from ..calibration import Calibration
 from ..calibration.calibration import TABLES
 from ..calibration.meaning_scores import K
 from ..semantics.verdicts import VERDICTS
-from .framing import display
-from .rendering import provenance_line
+from ..show.rendering import provenance_line
+from .templating import display
 
 
 def calibration_html(calibration: Calibration) -> str:

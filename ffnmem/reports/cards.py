@@ -10,11 +10,12 @@ import pandas as pd
 from ..scanning.cases import CASES
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
+from ..show.bars import Axis, Bar, bar
 from .examples import Example, example_list
 from .histogram import LISTED as BINS
 from .histogram import Bin, Drawing, bins, drawing
 from .meanings import MeaningsCard, meanings_card
-from .tables import Axis, Bar, Chip, bar
+from .tables import Chip
 
 KINDS = ("top", "quantile")  # shown unless others are asked for
 GATED_KINDS = (*CASES, "quantile")  # of gated neurons: the largest coefficients mix cases that mean different things

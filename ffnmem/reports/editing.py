@@ -18,12 +18,14 @@ from ..facts.asking import target_ids
 from ..files import check_destination, write_whole
 from ..models import Model
 from ..models.turns import in_turn
+from ..show.bars import Axis, Bar, bar
+from ..show.rendering import signed
 from ..token_text import visible
 from ..tracing import Trace, trace_fact
 from ..tracing.display import described
 from .effects import Effects, moved_neighbours, prompts_of
-from .rendering import render, signed
-from .tables import Axis, Bar, Chip, Memory, bar, with_tokens
+from .tables import Chip, Memory, with_tokens
+from .templating import render
 
 FACTS = 20  # whose prompts are listed
 TOKENS = 6

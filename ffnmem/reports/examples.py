@@ -7,21 +7,16 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ..core.sheets import Context
 from ..scanning.contexts import Window
 
 
-@dataclass(frozen=True)
-class Example:
+@dataclass(frozen=True, kw_only=True)
+class Example(Context):
     """One place in the corpus. ``strength``: the share of the neuron's largest magnitude, 0 to 1. ``gate`` and
     ``linear``: of a gated neuron, its gate's pre-activation and its linear part there."""
 
     activation: float
-    strength: float
-    before: str
-    token: str
-    after: str
-    cut_before: bool
-    cut_after: bool
     sequence: int
     position: int
     gate: float | None = None
@@ -31,21 +26,6 @@ class Example:
     def parts(self) -> tuple[float, ...]:
         """Gate and linear part; nothing of a classic neuron."""
         return () if self.gate is None or self.linear is None else (self.gate, self.linear)
-
-    @property
-    def lead(self) -> str:
-        """The spaces that its token begins with, unless it is nothing else; they need no mark."""
-        return self.token[: len(self.token) - len(self.word)]
-
-    @property
-    def word(self) -> str:
-        """The token without them."""
-        return self.token.lstrip(" ") or self.token
-
-    @property
-    def blank(self) -> bool:
-        """Whether the token is nothing, or nothing but spaces, and shows only as marks."""
-        return not self.token.strip(" ")
 
 
 def example_list(rows: pd.DataFrame, windows: Sequence[Window], largest: float) -> list[Example]:

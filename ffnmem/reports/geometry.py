@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..semantics.geometry import Geometry
-from .framing import display
-from .rendering import provenance_line
+from ..show.rendering import provenance_line
+from .templating import display
 
 PAIRS = 5  # near-duplicates shown of each kind
 ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}

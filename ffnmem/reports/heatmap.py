@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..show.rendering import signed
 from ..token_text import visible
-from .rendering import signed
 
 WIDE_UP_TO = 18  # columns with room for numbers and upright labels
 PAGE = 976  # pixels for the columns on a laptop

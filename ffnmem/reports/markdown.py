@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..scanning.store import Store
+from ..show.rendering import MISSING, percent, plain, provenance_line, tiny
 from ..token_text import flowing, printable, visible
 from .cards import Card, Group
 from .examples import Example
 from .meanings import MeaningsCard
-from .rendering import MISSING, percent, plain, provenance_line, tiny
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=])")
 ENTITIES = {"&": "&amp;", "<": "&lt;"}

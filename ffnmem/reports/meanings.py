@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..semantics.meanings import Meanings
+from ..show.rendering import plain, provenance_line
 from .examples import Example, example_list
-from .framing import display
-from .rendering import plain, provenance_line
 from .tables import Chip
+from .templating import display
 
 TOKENS = 8
 LISTED = 5  # meanings with their examples; of the others, the share

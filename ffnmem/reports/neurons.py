@@ -19,7 +19,7 @@ from ..neuron_names import NeuronNames
 from ..scanning.store import Store
 from .cards import Card, card, kinds_shown
 from .markdown import neurons_markdown
-from .rendering import render
+from .templating import render
 
 FORMATS = (".html", ".md", ".csv", ".parquet")
 TABLES = (".csv", ".parquet")

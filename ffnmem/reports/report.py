@@ -15,8 +15,8 @@ from ..models.turns import in_turn
 from ..paths import PathAttribution, attribute_paths
 from .answer import answer, carried
 from .heatmap import heatmap
-from .rendering import render
-from .tables import BASIS, firings, ledger, memories, predictions, prompt_chips, with_tokens
+from .tables import BASIS, firings, ledger, memories, prompt_chips, with_tokens
+from .templating import render
 
 FIRINGS = 10  # rows of the table of single firings
 
@@ -84,7 +84,7 @@ def report_html(captured: Capture, attribution: Attribution, paths: PathAttribut
             float(probabilities[target_id]),
             None if foil_id is None else float(probabilities[foil_id]),
         ),
-        predictions=predictions(captured, position, roles),
+        predictions=captured.ranked(position, roles),
         map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: position + 1]], position),
         carried=carried(paths),
         firings=firings(paths, prompt, min(top, FIRINGS)),

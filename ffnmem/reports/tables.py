@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -12,6 +11,7 @@ from ..attribution import Attribution
 from ..captures import Capture
 from ..models import Model
 from ..paths import PathAttribution
+from ..show.bars import Axis, Bar, bar
 from ..vocabulary import project
 
 BASIS = "folded"  # in which values are read as tokens; the page records it
@@ -25,45 +25,6 @@ class Chip:
     kind: str = ""
     title: str = ""
     named: bool = False
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A scale from logits to 0…1000, the width of every bar's drawing; zero is always on it."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, values: Sequence[float]) -> Axis:
-        finite = [value for value in values if math.isfinite(value)]
-        low, high = min([0.0, *finite]), max([0.0, *finite])
-        return cls(low, high if high > low else low + 1.0)
-
-    def at(self, value: float) -> float:
-        return round(1000 * (value - self.low) / (self.high - self.low), 2) if math.isfinite(value) else self.at(0.0)
-
-
-@dataclass(frozen=True)
-class Bar:
-    """From ``start`` to ``end``, both in 0…1000, as ``x`` and ``width`` that never vanish."""
-
-    start: float
-    end: float
-    zero: float
-    adds: bool
-
-    @property
-    def x(self) -> float:
-        return min(self.start, self.end, 997.0)
-
-    @property
-    def width(self) -> float:
-        return max(abs(self.end - self.start), 3.0)
-
-
-def bar(axis: Axis, logit: float, before: float = 0.0) -> Bar:
-    return Bar(axis.at(before), axis.at(before + logit), axis.at(0.0), logit >= 0)
 
 
 @dataclass(frozen=True)
@@ -111,15 +72,6 @@ class Ledger:
     error: float
     sum_bar: Bar
     logit_bar: Bar
-
-
-@dataclass(frozen=True)
-class Prediction:
-    rank: int
-    role: str  # "target", "foil" or nothing
-    chip: Chip
-    logit: float
-    probability: float
 
 
 def memories(attribution: Attribution, top: int) -> list[Memory]:
@@ -187,27 +139,6 @@ def ledger(attribution: Attribution) -> Ledger:
     return Ledger(
         tuple(rows), whole, attribution.logit, attribution.error, bar(axis, whole), bar(axis, attribution.logit)
     )
-
-
-def predictions(capture: Capture, position: int, roles: Mapping[int, str], k: int = 10) -> list[Prediction]:
-    """The model's top tokens at a position, and those with a role if they are not among them, at their own rank."""
-    logits = capture.logits_at(0, capture.position(position)).detach().double()
-    probabilities = logits.softmax(-1)
-    ids = [int(i) for i in capture.predictions(position, k)["token_id"]]
-    shown = len(ids)
-    ids += [i for i in roles if i not in ids]
-    found = [
-        Prediction(
-            # Below the top, what equal logits come before does not matter.
-            rank=place if place <= shown else int((logits > logits[i]).sum()) + 1,
-            role=roles.get(i, ""),
-            chip=Chip(token, named=i in roles),
-            logit=float(logits[i]),
-            probability=float(probabilities[i]),
-        )
-        for place, (i, token) in enumerate(zip(ids, capture.model.token_strings(ids), strict=True), start=1)
-    ]
-    return sorted(found, key=lambda prediction: prediction.rank)
 
 
 def prompt_chips(capture: Capture, prompt: int = 0, limit: int | None = None) -> list[Chip]:

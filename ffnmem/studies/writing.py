@@ -20,8 +20,8 @@ from ..checked_files import with_checksum
 from ..errors import FileError
 from ..files import write_whole
 from ..folders import Kind
-from ..reports.framing import display
-from ..reports.rendering import MINUS, provenance_line, render
+from ..reports.templating import display, render
+from ..show.rendering import MINUS, provenance_line
 from .study import Figure, Study, Table
 
 PAGE, ABOUT = "index.html", "study.json"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..reports.framing import framed, line, provenance, soft, whole
-from ..reports.rendering import percent, plain, signed
+from ..show.framing import framed, line, provenance, soft, whole
+from ..show.rendering import percent, plain, signed
 from ..token_text import page_text, visible
 from .trace import Trace
 from .traces import Traces

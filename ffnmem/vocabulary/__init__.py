@@ -1,7 +1,7 @@
 """Keys and values in token space: ``project`` and its nulls, the neurons behind a token, and stored projections."""
 
 from .nulls import projection_null
-from .projection import project
+from .projection import project, promoted_tokens
 from .promoting import promoters
 from .scoring import BLOCK, Extremes, Scorer, extremes
 from .searching import search_projection
@@ -20,6 +20,7 @@ __all__ = [
     "key_vectors",
     "project",
     "projection_null",
+    "promoted_tokens",
     "promoters",
     "read_projection",
     "search_projection",

@@ -27,6 +27,9 @@ Progress = Callable[[int, int], None]
 """Called with the neurons done and the neurons to do."""
 
 
+PROMOTED = 12  # tokens: more than a line of 120 columns holds
+
+
 @overload
 def project(
     model: Model,
@@ -114,6 +117,16 @@ def project(
     if layer is None:
         return frugal_frame(list(tables), provenance)
     return plain_frame(pa.concat_tables(list(tables)).unify_dictionaries(), provenance)
+
+
+def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
+    """The ``k`` tokens that the value of each neuron of a table promotes most, best first, by (layer, neuron)."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for layer, rows in neurons.groupby("layer"):
+        frame = project(model, int(layer), rows["neuron"].tolist(), k=k, side="value")
+        for row in frame[frame["sign"] == "promoted"].itertuples():
+            found.setdefault((row.layer, row.neuron), []).append(row.token)
+    return found
 
 
 def choose_neurons(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ffnmem.cli.output import plain, print_csv, print_json
+from ffnmem.show.records import plain, print_csv, print_json
 
 AWKWARD = ["a,b", 'say "x"', "two\nlines", " leading", "", "ünï☃", "[red]", "\x1b", "NA", "="]
 

@@ -10,7 +10,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.project import read_neurons
-from ffnmem.cli.tables import decimals, number
+from ffnmem.show.terminal import decimals, number
 from tests.cli.running import data, run, table
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import ffnmem as fm
-from ffnmem.cli.tables import (
+from ffnmem.show.terminal import (
     REST,
     OneLine,
     captioned,

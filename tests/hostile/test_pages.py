@@ -12,7 +12,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.reports.framing import NAME, ROOT
+from ffnmem.show.framing import NAME, ROOT
 from tests.helpers import PROMPT
 
 from .judging import answered, hostile
@@ -125,7 +125,7 @@ def test_prompts_and_names(prompt: str, name: str) -> None:
 def test_tables(names: list[str], texts: list[str]) -> None:
     from ffnmem.evaluation.display import curve_html
     from ffnmem.health.display import page
-    from ffnmem.reports.framing import framed, table
+    from ffnmem.show.framing import framed, table
 
     frame = pd.DataFrame(dict.fromkeys(names, texts))
     check(framed(table(frame, rows=2)))

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ffnmem.reports.rendering import (
+from ffnmem.show.rendering import (
     percent,
     plain,
     probability,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ffnmem.reports.rendering import render
+from ffnmem.show.rendering import render
 from tests.helpers import REPOSITORY
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from .rendering import MINUS, MISSING, provenance_line, render, token_html
+from .rendering import HERE, MINUS, MISSING, provenance_line, render, token_html
 from .rendering import running_html as running_html
 
 ROWS = 20
@@ -31,21 +31,21 @@ RESET = f"""\
 
 
 @cache
-def styles(*sheets: str) -> str:
-    """The frame's styles, and those of some sheets of ``templates/`` put below its selector."""
-    folder = files("ffnmem.reports") / "templates"
-    own = "".join((folder / f"{sheet}.css").read_text("utf-8") for sheet in ("pieces", "notebook", *sheets))
+def styles(*sheets: str, room: str = HERE) -> str:
+    """The frame's styles, and those of some style sheets of a room's ``templates/`` put below its selector."""
+    named = [*((HERE, sheet) for sheet in ("pieces", "notebook")), *((room, sheet) for sheet in sheets)]
+    own = "".join((files(place) / "templates" / f"{sheet}.css").read_text("utf-8") for place, sheet in named)
     return RESET + own.replace(f".{NAME}", ROOT)
 
 
-def framed(html: str, *sheets: str) -> str:
-    """HTML in the frame, with the styles of further sheets."""
-    return f'<div class="{NAME}">\n<style>\n{styles(*sheets)}</style>\n{html}\n</div>'
+def framed(html: str, *sheets: str, room: str = HERE) -> str:
+    """HTML in the frame, with the styles of further style sheets of a room."""
+    return f'<div class="{NAME}">\n<style>\n{styles(*sheets, room=room)}</style>\n{html}\n</div>'
 
 
-def display(template: str, *sheets: str, **values: Any) -> str:
+def display(template: str, *sheets: str, room: str = HERE, **values: Any) -> str:
     """A template of ``templates/`` filled in, in the frame."""
-    return framed(render(template, **values), *sheets)
+    return framed(render(template, room=room, **values), *sheets, room=room)
 
 
 def line(html: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..token_text import flowing, page_text, pieces
@@ -15,10 +15,15 @@ MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers 
 MISSING = "–"
 
 
-def render(template: str, **values: Any) -> str:
-    """A template of ``templates/`` filled in; every value is escaped unless a filter made it."""
+HERE = "ffnmem.show"
+NONE: Mapping[str, Any] = {}
+
+
+def render(template: str, *, room: str = HERE, filters: Mapping[str, Any] = NONE, **values: Any) -> str:
+    """A template of ``templates/`` of a room, or of this one, filled in; every value is escaped unless a filter made
+    it."""
     environment = Environment(
-        loader=PackageLoader("ffnmem.reports"),
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((room, HERE))]),
         autoescape=True,
         finalize=finished,
         undefined=StrictUndefined,
@@ -35,6 +40,7 @@ def render(template: str, **values: Any) -> str:
         probability=probability,
         tiny=tiny,
         setting=setting,
+        **filters,
     )
     return environment.get_template(template).render(**values)
 

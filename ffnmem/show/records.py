@@ -7,8 +7,14 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..core.sheets import Sheet
+    from .result import Result
 
 
 def plain(value: Any) -> Any:
@@ -49,3 +55,33 @@ def write(text: str) -> None:
     while rest:  # an unbuffered stream may take a part, and fails only at the next one
         rest = rest[sys.stdout.buffer.write(rest) or 0 :]
     sys.stdout.buffer.flush()
+
+
+def emit(
+    result: Result | None,
+    form: str,
+    *,
+    sheet: Callable[[], Sheet] | None = None,
+    data: Callable[[], Mapping[str, Any]] | None = None,
+    frame: Callable[[], pd.DataFrame] | None = None,
+) -> None:
+    """A result on standard output: its sheet as "table", its plain values as "json", its main table as "csv".
+
+    ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more, was asked for a part,
+    or has a bare table in place of a result; only what the form needs is made.
+    """
+    if form == "json":
+        print_json((data or of(result).to_dict)())
+    elif form == "csv":
+        shown = (frame or of(result).to_frame)()
+        print_csv(list(shown.columns), shown.to_dict("records"))
+    else:
+        from .terminal import show
+
+        show((sheet or of(result).sheet)())
+
+
+def of(result: Result | None) -> Result:
+    if result is None:
+        raise TypeError("without a result, sheet, data and frame are all needed")
+    return result

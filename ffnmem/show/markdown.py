@@ -1,0 +1,121 @@
+"""A sheet as Markdown, for notes, issues and pull requests; all text is escaped, so that it can neither format nor link
+anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ..core import sheets
+from ..token_text import flowing, printable, visible
+from .notebook import Cell, cells, strength
+from .rendering import MISSING, provenance_line
+
+SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=])")
+ENTITIES = {"&": "&amp;", "<": "&lt;"}
+
+
+def markdown(sheet: sheets.Sheet) -> str:
+    """A sheet's title as a heading, then its blocks."""
+    parts = [f"## {escaped(sheet.title)}"] if sheet.title else []
+    for block in sheet.blocks:
+        if isinstance(block, sheets.Facts):
+            parts += [f"**{escaped(block.title)}**"] if block.title else []
+            parts.append("\n".join(f"- **{escaped(name)}** {content(value)}" for name, value in block.rows.items()))
+        elif isinstance(block, sheets.Table):
+            parts += [] if block.folded else table_parts(block)
+        elif isinstance(block, sheets.Words):
+            parts.append(line(block.line))
+        elif isinstance(block, sheets.Shaded):
+            parts.append(shaded(block))
+        else:
+            parts.append(f"*{escaped(provenance_line(block.fields))}*")
+    return "\n\n".join([*parts, ""])
+
+
+def table_parts(block: sheets.Table) -> list[str]:
+    parts = [f"**{escaped(block.title)}** {escaped(block.note)}".rstrip()] if block.title else []
+    body = [[shown(one) for one in row] for row in cells(block)]
+    if body:
+        parts.append("\n".join(table([escaped(column.name) for column in block.columns], body)))
+    return [*parts, *([escaped(block.caption)] if block.caption else [])]
+
+
+def shown(one: Cell) -> str:
+    """A cell's text."""
+    if one.value is None:
+        return ""
+    match one.column.kind:
+        case "text":
+            return content(one.value)
+        case "token":
+            return quoted([one.value])
+        case "context":
+            return in_context(one.value) if isinstance(one.value, sheets.Context) else content(one.value)
+        case "heat":
+            return " ".join(strength(value, one.column.limit or 1.0) for value in one.value)
+        case "bar":
+            return escaped("█" * round(20 * one.value))
+        case _:
+            return escaped(one.text)
+
+
+def content(value: sheets.Content) -> str:
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, sheets.Span):
+        return line((value,))
+    if isinstance(value, sheets.Fitting):
+        return ", ".join(line(piece) for piece in value.pieces) or MISSING
+    if isinstance(value, sheets.Prompt):
+        tokens = ["BOS" if value.bos and i == 0 else token for i, token in enumerate(value.tokens)]
+        return " ".join(
+            f"**{quoted([token])}**" if i == value.position else quoted([token]) for i, token in enumerate(tokens)
+        )
+    if value and isinstance(value[0], tuple):
+        return "<br>".join(line(one) for one in value if isinstance(one, tuple))
+    return line(tuple(part for part in value if isinstance(part, sheets.Span)))
+
+
+def line(parts: sheets.Line) -> str:
+    return "".join(
+        quoted([part.text])
+        if part.token
+        else f"**{escaped(part.text)}**"
+        if part.style == "strong"
+        else escaped(part.text)
+        for part in parts
+    )
+
+
+def shaded(block: sheets.Shaded) -> str:
+    """Running tokens; those beyond half of the limit are bold."""
+    return "".join(
+        f"<b>{running(token)}</b>" if abs(value) >= 0.5 * block.limit else running(token)
+        for token, value in zip(block.tokens, block.values, strict=True)
+    )
+
+
+def in_context(found: sheets.Context) -> str:
+    before, after = running(found.before + found.lead), running(found.after)
+    word = escaped(visible(found.word)) if found.blank else running(found.word)
+    text = f"{'…' if found.cut_before else ''}{before}<b>{word}</b>{after}{'…' if found.cut_after else ''}"
+    return text.strip()
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def quoted(found: Iterable[str]) -> str:
+    """Tokens in quotes, so that their spaces can be seen."""
+    return ", ".join(f"“{escaped(visible(token))}”" for token in found) or MISSING
+
+
+def running(text: str) -> str:
+    return escaped("".join(part for part, _ in flowing(text)))
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown and HTML leave as it is."""
+    return "".join(ENTITIES.get(char, char) for char in SPECIAL.sub(r"\\\1", printable(text)))

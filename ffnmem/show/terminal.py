@@ -1,0 +1,435 @@
+"""Tables for eyes: tokens with their whitespace visible, numbers with as many digits as mean something.
+
+Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`, never as markup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderHook
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from ..core import sheets
+from ..core.sheets import decimals as decimals
+from ..core.sheets import of_chance
+from ..token_text import flowing, pieces, printable
+
+probability = of_chance
+WIDEST = 120
+"""Lines longer than this are hard to read; a narrower terminal has its own width."""
+NARROWEST = 60
+MORE = "…"
+REST = f"  {MORE}"  # of a list
+ADDS, TAKES = "#0087d7", "#d75f00"  # seen on light and on dark terminals
+
+
+def console() -> Console:
+    """Standard output, 80 columns wide where it is no terminal."""
+    out = Console(highlight=False, markup=False, emoji=False)
+    out.width = max(NARROWEST, min(out.width, WIDEST))
+    out.push_render_hook(Printable())
+    return out
+
+
+class Printable(RenderHook):
+    """The last thing before the terminal: whatever a text came from, it holds nothing that a terminal obeys."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [PrintableOnly(one) for one in renderables]
+
+
+class PrintableOnly:
+    """A renderable without anything in its text that would not show."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self.inner, options):
+            yield Segment(text if control else printable(text, keep="\n"), style, control)
+
+
+def token(text: str, style: str = "", limit: int = 40) -> Text:
+    """A token of at most ``limit`` columns; the marks that stand for whitespace are dim."""
+    result = Text()
+    for run, mark in pieces(text):
+        result.append(run, "dim" if mark else style)
+    result.truncate(limit, overflow="ellipsis")
+    return result
+
+
+class OneLine:
+    """As many whole pieces as fit into one line of its cell, two spaces apart; an ellipsis where some do not."""
+
+    def __init__(self, pieces: Sequence[Text]) -> None:
+        self.pieces = pieces
+
+    def fitting(self, width: int) -> Text:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        last = len(self.pieces) - 1
+        for index, piece in enumerate(self.pieces):
+            gap = "  " if index else ""
+            room = width - (0 if index == last else len(REST))
+            if index and line.cell_len + len(gap) + piece.cell_len > room:
+                return line.append(REST, "dim")
+            line.append(gap).append_text(piece)
+        return line
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield self.fitting(options.max_width)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, min(self.fitting(options.max_width).cell_len, options.max_width))
+
+
+def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
+    """Tokens on one line; ``bold`` ones stand out."""
+    return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
+
+
+def number(value: float, places: int, sign: bool = False) -> str:
+    """A number with fixed places; a dash where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:{'+' if sign else ''}.{places}f}"
+
+
+def percent(value: float) -> str:
+    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
+    return f"{value:z.1%}" if math.isfinite(value) else "–"
+
+
+def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = (), title: str = "") -> Table:
+    """An empty table with a rule under its header; columns are right-aligned unless named in ``left`` or ``wraps``.
+
+    Where the terminal is too narrow, only the columns in ``wraps`` give way.
+    """
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    if title:
+        table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
+    for name in columns:
+        to_left = name in left or name in wraps
+        table.add_column(Text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
+    return table
+
+
+def captioned(table: Table, caption: str) -> Table:
+    """The table with words below it, from the left."""
+    table.caption, table.caption_justify = Text(caption), "left"
+    return table
+
+
+def explain_negatives(table: Table, coefficients: Iterable[float]) -> None:
+    """Say below a table what a negative coefficient means, if it has one."""
+    if any(coefficient < 0 for coefficient in coefficients):
+        captioned(table, "a negative coefficient writes the opposite of what the value promotes")
+
+
+def labelled(rows: Mapping[str, RenderableType]) -> Table:
+    """Short paragraphs, each with its name before it."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows.items():
+        grid.add_row(Text(name), text)
+    return grid
+
+
+def provenance_line(provenance: Mapping[str, Any], width: int, **more: Any) -> Text:
+    """Where the numbers come from, dim; where one line would be wider than ``width``, broken between its parts."""
+    values = {**provenance, **more}
+    bos, version = values.pop("prepend_bos", None), values.pop("ffnmem")
+    parts = [
+        f"{values.pop('model')} {values.pop('fingerprint')}",
+        f"{values.pop('dtype')} on {values.pop('device')}",
+        *([] if bos is None else ["with BOS" if bos else "no BOS"]),
+        *(f"{name} {value}" for name, value in values.items()),
+        f"ffnmem {version}",
+    ]
+    line = Text(style="dim")
+    column = 0
+    for index, part in enumerate(map(user_text, parts)):
+        breaks = index > 0 and column + 3 + part.cell_len > width
+        line.append("" if index == 0 else "\n" if breaks else " · ").append_text(part)
+        column = part.cell_len + (0 if breaks or index == 0 else column + 3)
+    return line
+
+
+def user_text(text: str, style: str = "") -> Text:
+    """Text of the user's or of a file, such as a path: spaces stay, what would not show is written as an escape."""
+    return Text(printable(text), style)
+
+
+def prompt_line(tokens: Sequence[str], position: int, bos: bool, limit: int = 24) -> Text:
+    """The prompt's tokens up to ``position`` and a few after it, one space apart, that position underlined."""
+    first = max(0, min(position + 1 + limit // 6, len(tokens)) - limit)
+    last = min(len(tokens), first + limit)
+    line = Text()
+    if first:
+        line.append(f"{MORE} ", "dim")
+    for index in range(first, last):
+        style = "bold underline" if index == position else ""
+        line.append(" " if index > first else "")
+        line.append_text(Text("BOS", "dim") if bos and index == 0 else token(tokens[index], style))
+    if last < len(tokens):
+        line.append(f" {MORE}", "dim")
+    return line
+
+
+STYLES = {
+    "": "",
+    "strong": "bold",
+    "marked": "bold underline",
+    "soft": "dim",
+    "adds": ADDS,
+    "takes": TAKES,
+    "special": "dim",
+}
+SHADES = " ░▒▓█"
+NEGATIVE = "-"
+STRIP = 48  # most columns of a strip of shades; of more values the largest of those that share one
+BAR, EIGHTHS = "█", " ▏▎▍▌▋▊▉"
+BARE = 12  # the fewest columns of bars and contexts
+
+
+def show(sheet: sheets.Sheet, out: Console | None = None) -> None:
+    """A sheet on standard output, an empty line after each block but the last's origin."""
+    out = out or console()
+    for index, part in enumerate(drawn(sheet, out)):
+        if index:
+            out.print()
+        out.print(part)
+
+
+def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
+    """What a sheet's title and blocks are in rich's words."""
+    if sheet.title:
+        yield user_text(sheet.title, "bold")
+    for block in sheet.blocks:
+        if isinstance(block, sheets.Facts):
+            paragraphs = labelled({name: content(value) for name, value in block.rows.items()})
+            yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
+        elif isinstance(block, sheets.Table):
+            if not block.folded:
+                yield table(block, out)
+        elif isinstance(block, sheets.Words):
+            yield line(block.line)
+        elif isinstance(block, sheets.Shaded):
+            yield shaded(block)
+        else:
+            yield provenance_line(block.fields, out.width)
+
+
+def line(parts: sheets.Line) -> Text:
+    """A line of spans; what would not show is written as an escape."""
+    text = Text()
+    for part in parts:
+        style = STYLES[part.style]
+        text.append_text(token(part.text, style, part.limit) if part.token else user_text(part.text, style))
+    return text
+
+
+def content(value: sheets.Content) -> RenderableType:
+    """What stands beside a name, or in a cell of text."""
+    if isinstance(value, str):
+        return user_text(value)
+    if isinstance(value, sheets.Span):
+        return line((value,))
+    if isinstance(value, sheets.Fitting):
+        found = [line(piece) for piece in value.pieces]
+        return WholeLines(found) if value.whole else OneLine(found)
+    if isinstance(value, sheets.Prompt):
+        return prompt_line(value.tokens, value.position, value.bos)
+    if value and isinstance(value[0], tuple):
+        return Text("\n").join(line(one) for one in value if isinstance(one, tuple))
+    return line(tuple(part for part in value if isinstance(part, sheets.Span)))
+
+
+class WholeLines(OneLine):
+    """Pieces on as many lines as they need, none of them broken."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        gap, rest = Text("  "), list(self.pieces)
+        while rest:
+            count = 1
+            while count < len(rest) and gap.join(rest[: count + 1]).cell_len <= options.max_width:
+                count += 1
+            yield gap.join(rest[:count])
+            rest = rest[count:]
+
+
+def table(block: sheets.Table, out: Console) -> Table:
+    """A table of typed columns."""
+    texts = [column_texts(block, index, out.width) for index in range(len(block.columns))]
+    for index, column in enumerate(block.columns):
+        if column.kind in ("bar", "context"):
+            room = out.width - taken(block, texts, index, column)
+            texts[index] = [None if row[index] is None else stretched(row[index], room, out) for row in block.rows]
+    if block.ruled:
+        shown = plain_table(*(column.name for column in block.columns))
+    else:
+        shown = Table.grid(padding=(0, 2, 0, 0))
+        for _ in block.columns:
+            shown.add_column(no_wrap=True)
+    for column, drawn in zip(block.columns, shown.columns, strict=True):
+        drawn.style = "dim" if column.soft else ""
+        drawn.justify, drawn.no_wrap = "left" if column.to_left or column.wraps else "right", not column.wraps
+        drawn.min_width = column.least or None
+    for index in range(len(block.rows)):
+        if index in block.sections:
+            shown.add_section()
+        style = "bold" if index in block.strong else "dim" if index in block.soft else None
+        shown.add_row(*("" if column[index] is None else column[index] for column in texts), style=style)
+    if block.title:
+        shown.title, shown.title_justify = user_text(block.title, "bold"), "left"
+        shown.title_style = ""
+        if block.note:
+            shown.title.append("\n").append_text(user_text(block.note, "dim"))
+    return captioned(shown, block.caption) if block.caption else shown
+
+
+def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, column: sheets.Column) -> int:
+    """The terminal's columns that all others of a table take."""
+    if column.spare is not None:
+        return column.spare
+    others = [place for place in range(len(texts)) if place != index]
+    widths = [
+        max([len(block.columns[place].name) if block.ruled else 0, *(cells(one) for one in texts[place])])
+        for place in others
+    ]
+    return sum(widths) + (len(texts) if block.ruled else 2 * len(others))
+
+
+def cells(value: RenderableType | None) -> int:
+    return cell_len(value) if isinstance(value, str) else value.cell_len if isinstance(value, Text) else 0
+
+
+def column_texts(block: sheets.Table, index: int, width: int) -> list[RenderableType | None]:
+    """A column's values as text; those whose size depends on the others' come later."""
+    column = block.columns[index]
+    values = [row[index] for row in block.rows]
+    if column.kind in ("bar", "context"):
+        return [None] * len(values)
+    places = column_places(column, values)
+    return [
+        None if value is None else content(value) if sheets.is_line(value) else cell(column, value, places)
+        for value in values
+    ]
+
+
+def column_places(column: sheets.Column, values: Iterable[Any]) -> int:
+    if column.kind != "number" or column.places is not None:
+        return column.places or 0
+    return decimals([value for value in values if isinstance(value, int | float)], column.digits)
+
+
+def cell(column: sheets.Column, value: Any, places: int) -> RenderableType:
+    """One value as its column reads it."""
+    if column.kind == "text":
+        return content(value)
+    if column.kind == "token":
+        return token(value, limit=int(column.limit or 40))
+    if column.kind == "neuron":
+        return f"{value[0]}.{value[1]}"
+    if column.kind == "count":
+        return f"{value:,}"
+    if column.kind == "heat":
+        return strip(value, column.limit or 1.0)
+    text = {
+        "number": lambda: number(value, places, column.sign),
+        "percent": lambda: percent(value),
+        "change": lambda: f"{100 * value:+.1f}%",
+        "probability": lambda: of_chance(value),
+        "small": lambda: f"{value:.1e}",
+    }[column.kind]()
+    return Text(text, ADDS if value >= 0 else TAKES) if column.colour else text
+
+
+def stretched(value: Any, room: int, out: Console) -> RenderableType:
+    """A bar or a text around a token, in the columns that are left; other text as it is."""
+    if isinstance(value, sheets.Context):
+        return in_context(value, room, marked=out.color_system is None or out.no_color)
+    if not isinstance(value, int | float):
+        return content(value)
+    eighths = round(value * max(room, BARE) * 8)
+    return BAR * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+def strip(values: Sequence[float], limit: float) -> Text:
+    """One character a value; of more than STRIP values the largest of those that share one."""
+    size = -(-len(values) // STRIP)
+    result = Text()
+    for begin in range(0, len(values), size):
+        value = max((float(one) for one in values[begin : begin + size]), key=abs)
+        level = min(round(abs(value) / limit * (len(SHADES) - 1)), len(SHADES) - 1) if value == value else 0
+        if value < 0 and level:
+            result.append(NEGATIVE, TAKES)
+        else:
+            result.append(SHADES[level] if level or value != value else "·", ADDS if level else "dim")
+    return result
+
+
+def shaded(block: sheets.Shaded) -> Text:
+    """Tokens after each other; those beyond half of the limit bold, those beyond a fifth underlined."""
+    text = Text()
+    for one, value in zip(block.tokens, block.values, strict=True):
+        share = abs(value) / (block.limit or 1.0)
+        style = "" if share < 0.2 else f"{'bold ' if share >= 0.5 else ''}underline {ADDS if value > 0 else TAKES}"
+        for run, mark in flowing(one):
+            text.append(run, f"dim {style}" if mark else style)
+    return text
+
+
+FIRES = "bold underline"
+
+
+def in_context(example: sheets.Context, width: int, marked: bool) -> Text:
+    """The token in the middle of ``width`` columns of its text; in guillemets where a style would not show."""
+    style = "" if marked else FIRES
+    middle = token(example.word, style) if example.blank else running(example.word, style)
+    middle.truncate(max(width // 3, 8), overflow="ellipsis")
+    if marked:
+        middle = Text("«").append_text(middle).append("»")
+    before = running(example.before + example.lead, "")
+    left = 2 * (width - cell_len(middle.plain)) // 5  # what comes first is often the beginning of a text
+    right = width - left - cell_len(middle.plain)
+    start = last_columns(before, left, example.cut_before)
+    return start.append_text(middle).append_text(first_columns(running(example.after, ""), right, example.cut_after))
+
+
+def running(text: str, style: str) -> Text:
+    """Text as it runs, its spaces as they are, with marks for what would not show."""
+    line = Text(no_wrap=True)
+    for run, mark in flowing(text):
+        line.append(run, f"dim {style}" if mark else style)
+    return line
+
+
+def last_columns(text: Text, width: int, cut: bool) -> Text:
+    """The end of a text in exactly ``width`` columns; an ellipsis where something is missing."""
+    whole = Text(MORE, "dim").append_text(text) if cut else text
+    missing = width - cell_len(whole.plain)
+    if missing >= 0:
+        return Text(" " * missing).append_text(whole)
+    start = len(text)
+    while start > 0 and cell_len(text.plain[start - 1 :]) <= width - 1:
+        start -= 1
+    kept = Text(MORE, "dim").append_text(text[start:])
+    return Text(" " * (width - cell_len(kept.plain))).append_text(kept)
+
+
+def first_columns(text: Text, width: int, cut: bool) -> Text:
+    """The beginning of a text in at most ``width`` columns; an ellipsis where something is missing."""
+    whole = text.copy().append(MORE, "dim") if cut else text
+    if cell_len(whole.plain) <= width:
+        return whole
+    end = len(set_cell_size(text.plain, max(width - 1, 0)).rstrip(" "))
+    return text[:end].append(MORE, "dim")
