@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -19,12 +18,6 @@ from ffnmem.meanings_plots import COLOURS as VERDICT_COLOURS
 from ffnmem.semantics.verdicts import VERDICTS
 from tests.calibration.made import LEVELS, made
 from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def names(ax: Axes) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -17,12 +15,6 @@ from ffnmem.evaluation import Decay, Scores, Sweep
 from ffnmem.evaluation_plots import plot_convergence, plot_decay, plot_scores, plot_sweep
 from tests.evaluation.test_scores import made_scores
 from tests.helpers import allclose, refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -18,12 +17,6 @@ from ffnmem.plots import ATTENTION
 from ffnmem.semantics.geometry import Geometry
 from tests.helpers import refuses
 from tests.semantics.gated import GATED, made
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module", params=["gpt2", *GATED])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +17,6 @@ from ffnmem.health import Dying, NeuronHealth, dying_relu, neuron_health
 from ffnmem.health_plots import plot_dying, plot_health
 from tests.health.made import TEXTS, pushed
 from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

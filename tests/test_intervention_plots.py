@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -14,12 +13,6 @@ import ffnmem as fm
 from ffnmem.intervention_plots import NAMED
 from ffnmem.plots import ADDS, TAKES
 from tests.helpers import PROMPT, allclose
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,12 +18,6 @@ from ffnmem.meanings_plots import LABEL, tokens_line
 from ffnmem.scanning import Store, open_store
 from ffnmem.semantics.meanings import Meanings
 from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

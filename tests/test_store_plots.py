@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +12,6 @@ from ffnmem.plots import ADDS, TAKES
 from ffnmem.reports.histogram import DRAWN, bins
 from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def bars(ax: Axes) -> list[Any]:

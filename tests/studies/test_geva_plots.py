@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,12 +27,6 @@ PLOTS = {
     plots.plot_cases: "refinement",
     plots.plot_updates: "updates",
 }
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")
