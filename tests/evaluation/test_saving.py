@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
-import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.saving import CASES, CHUNKS, MANIFEST, SUMMARY, Folder, kept
-from tests.evaluation.test_scores import made_scores
 from tests.helpers import refuses
 
 RUN = {"model": "tiny", "fingerprint": "abc", "metrics": ["ES"], "contexts": ["{}"]}
@@ -24,11 +21,6 @@ def opened(out: Path, run: Mapping[str, Any]) -> Folder:
     with kept(out, run) as folder:
         assert folder is not None
         return folder
-
-
-@pytest.fixture(scope="module")
-def scores(tiny: fm.Model) -> Scores:
-    return made_scores(tiny)
 
 
 def test_round_trip(scores: Scores, tmp_path: Path) -> None:

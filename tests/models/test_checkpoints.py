@@ -42,12 +42,6 @@ def put(folder: Path, **fields: Any) -> None:
 
 
 @pytest.fixture
-def folder(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A copy of ``tiny_folder`` to break."""
-    return Path(shutil.copytree(tiny_folder, tmp_path / "broken"))
-
-
-@pytest.fixture
 def atlas_folder(tmp_path: Path) -> Path:
     """A copy of the embedded model to break."""
     return Path(shutil.copytree(embedded_folder("atlas"), tmp_path / "atlas"))

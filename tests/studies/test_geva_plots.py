@@ -15,6 +15,7 @@ from ffnmem.scanning import Store
 from ffnmem.studies import geva2021
 from ffnmem.studies import geva_plots as plots
 from ffnmem.studies.study import Study
+from tests.helpers import draw_whole
 
 PLOTS = {
     plots.plot_changes: "changes",
@@ -47,7 +48,7 @@ def test_axes(draw: Any, found: Study) -> None:
         assert axes.get_xlabel() == "layer"
         assert axes.get_ylabel()
         assert [int(tick) for tick in axes.get_xticks()] == [0, 1]
-        axes.figure.draw_without_rendering()
+        draw_whole(axes)
 
 
 def heights(ax: Axes) -> list[float]:
