@@ -8,10 +8,10 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test check docs fuzz format bench notebooks reference atlas lock clean
+.PHONY: help demo test test-all check docs fuzz format bench notebooks reference atlas lock clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ffnmem needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
@@ -25,9 +25,15 @@ demo: $(READY) ## which memories made the model say that the Eiffel Tower is in 
 	$(BIN)/ffnmem paths "The Eiffel Tower is located in the city of" --target " Paris" --top 12 --plot $(OUT)/eiffel.png
 	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
 
+# A worker a core, each with one thread: more would wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+
 test: $(READY) ## the tests, on up to four cores
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --confcutdir=tests/hostile tests/hostile
+	$(PYTEST) -m "not exhaustive"
+
+test-all: $(READY) ## the same, one of every kind, with every type and shape in the package checked at run time
+	FFNMEM_CHECK_TYPES=1 $(PYTEST)
+	$(PYTEST) tests/hostile
 
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import transformers
 
 from .helpers import (
@@ -92,3 +93,22 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "Cohere 2": lambda: build("Cohere2", head_dim=8),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
+
+KINDS = (
+    "GPT-2",  # weights transposed, keys of all heads in one tensor
+    "GPT-Neo",
+    "Pythia",  # tensors stored under other names than they are loaded by
+    "OPT without biases",
+    "Bloom",
+    "Falcon 40B",
+    "MPT",
+    "Llama tied, with biases",
+    "Phi 3",  # gates and keys in one tensor
+    "Gemma 2",
+    "OLMo 2",
+    "Cohere",
+)
+"""One for every way in which tensors are named, joined, tied and left out."""
+
+EVERY = [name if name in KINDS else pytest.param(name, marks=pytest.mark.exhaustive) for name in DECODERS]
+"""All names, for a test that repeats itself on what is read alike: ``make test`` takes ``KINDS`` of them."""

@@ -1,4 +1,4 @@
-"""Before anything imports ffnmem: shapes are checked at run time, nothing asks a network, nothing opens a window."""
+"""Before anything imports ffnmem: nothing asks a network or opens a window, and types are checked where asked for."""
 
 # ruff: noqa: E402 (the order of the imports is what this module is for)
 from __future__ import annotations
@@ -8,12 +8,18 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
-from jaxtyping import install_import_hook
+CHECKS_TYPES = bool(os.environ.get("FFNMEM_CHECK_TYPES"))
+"""Whether every annotation of the package is checked at run time, shapes included (``make test-all``): that doubles
+what the suite takes. pytest's own ``--jaxtyping-packages`` does not reach the workers of pytest-xdist."""
 
-# Every annotation of the package holds, shapes included; an int may stand for a float, as it may for mypy.
-install_import_hook("ffnmem", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+if CHECKS_TYPES:
+    from jaxtyping import install_import_hook
 
-from collections.abc import Callable
+    # An int may stand for a float, as it may for mypy.
+    install_import_hook("ffnmem", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +31,23 @@ import ffnmem as fm
 from ffnmem.models.norms import widen
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
+from ffnmem.studies import writing
 from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
 from tests.scanning.texts import tiny_texts
 from tests.semantics.gated import GATED, made, scanned, turn
 
-collect_ignore = ["hostile"]  # which runs by itself, without these checks: see its conftest
+collect_ignore = ["hostile"] if CHECKS_TYPES else []  # which meets the package as users do
 torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def no_figure_left() -> Iterator[None]:
+    """A figure that a test leaves open would count for matplotlib's warning in another."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +111,12 @@ def meanings() -> Planted:
 def meanings_store(meanings: Planted, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A finished scan of it over its own text. Shared: copy its folder before breaking it."""
     return scan(meanings.model, meanings.texts, tmp_path_factory.mktemp("stores") / "meanings")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study's figures are not drawn, which takes five times as long as all the rest of a small one."""
+    monkeypatch.setattr(writing, "png", lambda figure: figure.name.encode())
 
 
 # Llama is gemma2 without norms behind and caps, and biases are absent there too: test_architectures.py has all of them.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,9 @@ from ffnmem.core.sheets import Sheet
 from ffnmem.errors import FfnmemWarning
 from ffnmem.models.turns import Turns
 from ffnmem.show.terminal import show
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -87,6 +90,19 @@ def warned(match: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return run
 
     return wrap
+
+
+def draw_whole(ax: Axes) -> None:
+    """Draw the figure that Axes are in: only then does matplotlib say what it cannot draw."""
+    assert ax.figure is not None
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+
+
+def legend_of(ax: Axes) -> list[str]:
+    """The texts of a legend, which must be there."""
+    legend = ax.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
 
 
 def build_tokenizer() -> Any:

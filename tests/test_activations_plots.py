@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 import torch
 from matplotlib.axes import Axes
 
@@ -15,12 +12,6 @@ from ffnmem.activations_plots import plot_activations
 from ffnmem.errors import InputError
 from ffnmem.ffn.activations import ACTIVATIONS, swish
 from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def drawn(ax: Axes) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -35,12 +34,6 @@ SOURCES: dict[str, Any] = {
     "StarCoder": {"model_type": "gpt_bigcode"},
     "one layer": {"model_type": "opt", "num_hidden_layers": 1},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(params=SOURCES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -18,25 +17,13 @@ from ffnmem.errors import InputError
 from ffnmem.meanings_plots import COLOURS as VERDICT_COLOURS
 from ffnmem.semantics.verdicts import VERDICTS
 from tests.calibration.made import LEVELS, made
-from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
+from tests.helpers import draw_whole, legend_of, refuses
 
 
 def names(ax: Axes) -> list[str]:
     """From the top down."""
     places = np.argsort(-np.array(ax.get_yticks()), kind="stable")
     return [ax.get_yticklabels()[place].get_text() for place in places]
-
-
-def legend(ax: Axes) -> list[str]:
-    found = ax.get_legend()
-    assert found is not None
-    return [text.get_text() for text in found.get_texts()]
 
 
 def dots(ax: Axes) -> tuple[list[float], list[tuple[float, float]]]:
@@ -53,7 +40,7 @@ def test_every_picture(what: str) -> None:
     ax = fm.plot_calibration(made(), what)
     assert ax.get_title(loc="left")
     assert ax.get_xlabel()
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)
     mine = plt.figure().add_subplot()
     assert fm.plot_calibration(made(), what, mine) is mine
 
@@ -71,7 +58,7 @@ def test_curves(score: str) -> None:
         assert list(line.get_xdata()) == list(LEVELS)
         assert list(line.get_ydata()) == rows[score].tolist()
     assert list(chance.get_ydata()) == [CHANCE[score]] * 2
-    assert legend(ax) == [*(name for name in by_measure if name in COLOURS), "the others"]
+    assert legend_of(ax) == [*(name for name in by_measure if name in COLOURS), "the others"]
     coloured = [rows for name, rows in by_measure.items() if name in COLOURS]
     assert len(ax.collections) == len(coloured)
     for band, rows in zip(ax.collections, coloured, strict=True):
@@ -145,7 +132,7 @@ def test_verdicts() -> None:
         assert [bar.get_height() for bar in patches] == pytest.approx((rows[name] / total).tolist())
         below += [bar.get_height() for bar in patches]
     assert below.tolist() == pytest.approx([1] * len(rows))
-    assert legend(ax) == list(STACK)[::-1]
+    assert legend_of(ax) == list(STACK)[::-1]
 
 
 def test_refusals() -> None:

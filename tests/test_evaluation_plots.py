@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import ffnmem as fm
 from ffnmem.errors import InputError
 from ffnmem.evaluation import Decay, Scores, Sweep
 from ffnmem.evaluation_plots import plot_convergence, plot_decay, plot_scores, plot_sweep
 from tests.evaluation.test_scores import made_scores
-from tests.helpers import allclose, refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
+from tests.helpers import allclose, draw_whole, legend_of, refuses
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +39,16 @@ def groups() -> pd.DataFrame:
     return frame.assign(low=frame["mean"] - 0.01, high=frame["mean"] + 0.01, n=5)
 
 
-def drawn(ax: Axes) -> None:
-    assert isinstance(ax.figure, Figure)
-    ax.figure.draw_without_rendering()
-
-
-def labels(ax: Axes) -> list[str]:
-    legend = ax.get_legend()
-    assert legend is not None
-    return [text.get_text() for text in legend.get_texts()]
-
-
 def test_scores(scores: Scores) -> None:
     """A dot of another editor, or of another metric than its label."""
     ax = plot_scores(scores)
-    assert labels(ax) == ["ES", "PS", "NS", "S"]
+    assert legend_of(ax) == ["ES", "PS", "NS", "S"]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["rome", "memit"]
     dots = next(line for line in ax.lines if len(line.get_xdata()) == 2)  # type: ignore[arg-type]
     expected = scores.summary.query("metric == 'ES'")["mean"]
     assert allclose(dots.get_xdata(), expected, 1e-12)
-    drawn(ax)
-    drawn(scores.plot(plt.subplots()[1]))
+    draw_whole(ax)
+    draw_whole(scores.plot(plt.subplots()[1]))
 
 
 def test_sweep(sweep: Sweep, groups: pd.DataFrame) -> None:
@@ -79,12 +58,12 @@ def test_sweep(sweep: Sweep, groups: pd.DataFrame) -> None:
     line = ax.lines[0]
     assert list(np.asarray(line.get_xdata())) == [0, 2]
     assert allclose(line.get_ydata(), sweep.frame.query("metric == 'ES'")["mean"], 1e-12)
-    drawn(ax)
+    draw_whole(ax)
     both = sweep.plot(groups)
-    assert labels(both)[-2:] == ["trace: state", "trace: FFN"]
+    assert legend_of(both)[-2:] == ["trace: state", "trace: FFN"]
     right = next(other for other in both.get_figure().axes if other is not both)  # type: ignore[union-attr]
     assert allclose(right.lines[0].get_ydata(), [0.0, 0.1, 0.2], 1e-12)
-    drawn(both)
+    draw_whole(both)
 
 
 def test_decay(decay: Decay) -> None:
@@ -92,9 +71,9 @@ def test_decay(decay: Decay) -> None:
     ax = plot_decay(decay, metrics=["ES", "NKL"])
     assert ax.get_xscale() == "log"
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "10"]
-    assert labels(ax) == ["ES", "NKL"]
-    drawn(ax)
-    drawn(decay.plot())
+    assert legend_of(ax) == ["ES", "NKL"]
+    draw_whole(ax)
+    draw_whole(decay.plot())
 
 
 def test_refuses(scores: Scores, sweep: Sweep, groups: pd.DataFrame) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -16,14 +15,8 @@ from ffnmem.errors import InputError
 from ffnmem.geometry_plots import COLOURS, DRAWS, PAIRS
 from ffnmem.plots import ATTENTION
 from ffnmem.semantics.geometry import Geometry
-from tests.helpers import refuses
+from tests.helpers import draw_whole, refuses
 from tests.semantics.gated import GATED, made
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module", params=["gpt2", *GATED])
@@ -44,7 +37,7 @@ def test_every_picture(found: Geometry, what: str) -> None:
     assert found.provenance.model in ax.get_title(loc="left")
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1"]
     assert ax.get_ylabel()
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)
     mine = plt.figure().add_subplot()
     assert fm.plot_geometry(found, what, mine) is mine
 

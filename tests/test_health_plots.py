@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ffnmem.errors import InputError
 from ffnmem.health import Dying, NeuronHealth, dying_relu, neuron_health
 from ffnmem.health_plots import plot_dying, plot_health
 from tests.health.made import TEXTS, pushed
-from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
+from tests.helpers import draw_whole, legend_of, refuses
 
 
 @pytest.fixture(scope="module")
@@ -36,26 +28,15 @@ def dying() -> Dying:
     return dying_relu(steps=20)
 
 
-def drawn(ax: Axes) -> None:
-    assert isinstance(ax.figure, Figure)
-    ax.figure.draw_without_rendering()
-
-
-def labels(ax: Axes) -> list[str]:
-    legend = ax.get_legend()
-    assert legend is not None
-    return [text.get_text() for text in legend.get_texts()]
-
-
 def test_shares_are_the_tables(health: NeuronHealth) -> None:
     """A bar of another flag than its label."""
     ax = plot_health(health)
-    assert labels(ax) == ["dead", "stuck", "saturated"]
-    for bars, flag in zip(ax.containers, labels(ax), strict=True):
+    assert legend_of(ax) == ["dead", "stuck", "saturated"]
+    for bars, flag in zip(ax.containers, legend_of(ax), strict=True):
         assert [bar.get_height() for bar in bars] == pytest.approx(health.layers[flag].tolist())
     assert f"{health.positions} positions" in ax.get_title(loc="left")
     assert not ax.texts
-    drawn(ax)
+    draw_whole(ax)
 
 
 def test_nothing_wrong_is_said(health: NeuronHealth) -> None:
@@ -63,20 +44,20 @@ def test_nothing_wrong_is_said(health: NeuronHealth) -> None:
     layers = health.layers.assign(dead=0.0, stuck=0.0, saturated=0.0)
     ax = plot_health(replace(health, layers=layers))
     assert [text.get_text() for text in ax.texts] == ["no neuron is dead, stuck or saturated"]
-    drawn(ax)
+    draw_whole(ax)
 
 
 def test_flow_is_ranked(health: NeuronHealth) -> None:
     """Curves of other layers, or ones that draw neurons without gradient as if they had some."""
     ax = plot_health(health, "flow")
-    assert labels(ax) == ["layer 0", "layer 1"]
+    assert legend_of(ax) == ["layer 0", "layer 1"]
     for layer, line in enumerate(ax.get_lines()):
         values = health.neurons[health.neurons["layer"] == layer]["flow_pre"].to_numpy()
         y = np.asarray(line.get_ydata(), dtype=float)
         assert np.isnan(y).sum() == (values == 0).sum()
         assert y[~np.isnan(y)].tolist() == sorted(values[values > 0], reverse=True)
     assert ax.get_yscale() == "log"
-    drawn(ax)
+    draw_whole(ax)
 
 
 def test_many_layers_have_a_colour_bar(health: NeuronHealth) -> None:
@@ -87,20 +68,20 @@ def test_many_layers_have_a_colour_bar(health: NeuronHealth) -> None:
     assert ax.get_legend() is None
     assert isinstance(ax.figure, Figure)
     assert len(ax.figure.axes) == 2
-    drawn(ax)
+    draw_whole(ax)
 
 
 def test_dying_is_the_table(dying: Dying) -> None:
     """A line of another activation than its label."""
     for what in ("pushed_dead", "dead", "loss"):
         ax = plot_dying(dying, what)
-        assert labels(ax) == ["ReLU", "GELU", "SiLU"]
+        assert legend_of(ax) == ["ReLU", "GELU", "SiLU"]
         for name, line in zip(dying.activations, ax.get_lines(), strict=True):
             rows = dying.frame[dying.frame["activation"] == name]
             assert list(line.get_xdata()) == rows["step"].tolist()  # type: ignore[arg-type]
             assert list(line.get_ydata()) == rows[what].tolist()  # type: ignore[arg-type]
         assert len({line.get_linestyle() for line in ax.get_lines()}) == 3  # colour is not the only mark
-        drawn(ax)
+        draw_whole(ax)
 
 
 def test_they_draw_on_given_axes(health: NeuronHealth, dying: Dying) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -13,13 +12,7 @@ from matplotlib.colors import to_hex
 import ffnmem as fm
 from ffnmem.intervention_plots import NAMED
 from ffnmem.plots import ADDS, TAKES
-from tests.helpers import PROMPT, allclose
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
+from tests.helpers import PROMPT, allclose, draw_whole
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +38,7 @@ def test_points_are_the_effects(found: fm.Ablation) -> None:
     shown = [text.get_text() for text in ax.texts]
     assert set(shown) <= names
     assert shown[0] == f"{rows['layer'][0]}.{rows['neuron'][0]}"
-    assert ax.figure is not None
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)
 
 
 def test_names_do_not_cover_each_other(found: fm.Ablation) -> None:
@@ -62,5 +54,4 @@ def test_draws_on_given_axes_and_takes_any_token(found: fm.Ablation) -> None:
     assert fm.plot_ablation(replace(found, target="$x_", foil=" $"), ax) is ax
     assert plt.get_fignums() == before
     assert "'$x_' minus ' $'" in ax.get_title(loc="left")
-    assert ax.figure is not None
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)

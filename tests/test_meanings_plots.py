@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,13 +17,7 @@ from ffnmem.errors import InputError
 from ffnmem.meanings_plots import LABEL, tokens_line
 from ffnmem.scanning import Store, open_store
 from ffnmem.semantics.meanings import Meanings
-from tests.helpers import refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
+from tests.helpers import draw_whole, refuses
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +48,7 @@ def test_heat_map_is_the_similarity(found: Meanings) -> None:
     assert low == -high
     assert f"Neuron 1.5 of {found.store.model}" in ax.get_title(loc="left")
     assert found.verdict in ax.get_title(loc="left")
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)
     mine = plt.figure().add_subplot()
     assert fm.plot_meanings(found, mine) is mine
 
@@ -70,7 +63,7 @@ def test_lines_and_labels_stand_at_the_meanings(found: Meanings) -> None:
         "30%  ·token1 $x$",
         "20%  ·token2 $x$",
     ]
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)
 
 
 def test_labels_do_not_overlap(found: Meanings) -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,6 @@ from ffnmem.plots import ADDS, ATTENTION, FFN, TAKES
 
 PROMPT = "The Eiffel Tower is located in the city of"
 OF_ATTRIBUTIONS = [fm.plot_layers, fm.plot_neurons, fm.plot_components]
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

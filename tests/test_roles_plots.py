@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -16,12 +14,6 @@ from ffnmem.roles_plots import COLOURS, plot_percentiles, plot_roles
 from ffnmem.scanning import Store
 from ffnmem.semantics.role_rules import ROLES
 from ffnmem.semantics.roles import role_counts
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

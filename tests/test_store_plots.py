@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +12,7 @@ from ffnmem.plots import ADDS, TAKES
 from ffnmem.reports.histogram import DRAWN, bins
 from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
+from tests.helpers import draw_whole
 
 
 def bars(ax: Axes) -> list[Any]:
@@ -39,7 +33,7 @@ def test_histogram_is_a_density(tiny_store: Store) -> None:
     assert ax.get_yscale() == "log"
     assert all(bar.get_height() > 0 for bar in bars(ax))
     assert f"{neuron.stats['firing_rate']:.1%} of {neuron.stats['count']:,} tokens" in ax.get_title(loc="left")
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    draw_whole(ax)
 
 
 def test_histogram_says_dead_and_rare(tiny_store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -16,12 +15,6 @@ from ffnmem.errors import InputError
 from ffnmem.tracing import Trace, Traces, trace_fact
 from ffnmem.tracing_plots import GROUP_COLOURS, plot_trace, plot_traces
 from tests.helpers import PROMPT, allclose, refuses
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

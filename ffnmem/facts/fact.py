@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..arguments import public
-from ..errors import InputError, check_choice, quoted
+from ..errors import InputError, check_choice, check_text, quoted
 from .spelling import filled, only_place
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
@@ -34,8 +34,8 @@ def check_unicode(record: Probe | Fact) -> None:
     """Raise InputError for a text that is half a character: no tokenizer takes it, and no file holds it as UTF-8."""
     for name, value in vars(record).items():
         for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise InputError(f"{name} {quoted(text)} has half a character (a lone surrogate)")
+            if isinstance(text, str):
+                check_text(name, text)
 
 
 @public

@@ -17,6 +17,7 @@ from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.writing import CORPUS, STATE
 from tests.cli.running import data, mistake, process, run, table
 from tests.scanning.corpora import digests, texts
+from tests.scanning.test_workers import in_this_process
 
 
 @pytest.fixture
@@ -92,7 +93,9 @@ def test_mistakes_with_files(corpus: Path, tiny_folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)], ids=["Ctrl-C", "SIGTERM of workers"]
 )
-def test_that_a_stopped_scan_goes_on(number: signal.Signals, workers: int, tiny_folder: Path, tmp_path: Path) -> None:
+def test_that_a_stopped_scan_goes_on(
+    number: signal.Signals, workers: int, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Work would be lost, or workers live on as orphans that end in tracebacks."""
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(texts(6000)), "utf-8")
@@ -109,6 +112,7 @@ def test_that_a_stopped_scan_goes_on(number: signal.Signals, workers: int, tiny_
     assert not out
     assert not FOLDER.is_finished(tmp_path / "out")
     mistake("merge", tmp_path / "out", "--out", tmp_path / "x", named=("unfinished scan",))
+    monkeypatch.setattr("ffnmem.scanning.workers.run_locally", in_this_process)  # starting them again takes seconds
     run(*arguments)
     assert (tmp_path / "out" / STATE).exists()
     assert fm.open_store(tmp_path / "out").complete

@@ -26,6 +26,7 @@ def test_names_and_defaults_are_the_librarys() -> None:
     assert K == EXAMPLES
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
     arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--out", tmp_path, *FEW)
     for width in (80, 120):
@@ -37,6 +38,7 @@ def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None
     assert (tmp_path / "index.html").is_file()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
     found = fm.study("geva2021", tiny, tiny_store, tmp_path / "b", seed=4, keys=3, prefixes=2, updates=2, n_sequences=8)
     arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
@@ -52,6 +54,7 @@ def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Sto
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text)), found.to_frame(), check_dtype=False)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_from_a_corpus(tiny_folder: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(tiny_texts()[:12]), "utf-8")

@@ -27,11 +27,6 @@ def edits_of(model: fm.Model) -> list[Edit]:
     return [made(model, (1,)), made(model, (0, 1), rank=2, seed=1), made(model, (0,), seed=2)]
 
 
-def exact(pair: Pair) -> float:
-    """GPT-Neo takes its attention scores in float32 whatever its dtype; OPT, as the bridge runs it, its softmax."""
-    return pair.exact()
-
-
 @pytest.mark.parametrize("rows", [ROWS, [2, 2, 2], [-1, -1, -1]])
 def test_each_row_has_its_own(pair64: Pair, rows: list[int]) -> None:
     """Another row's edit, another layer's factors, padded ranks that are not zero, a row that should have none."""
@@ -43,7 +38,7 @@ def test_each_row_has_its_own(pair64: Pair, rows: list[int]) -> None:
     with torch.no_grad():
         found = replay.finish([-1] * 3, replay.stream[0], last=2, change=change)
         if rows[0] == -1:
-            assert allclose(found, replay.stream[model.n_layers][:, -2:], exact(pair64))
+            assert allclose(found, replay.stream[model.n_layers][:, -2:], pair64.exact())
     for i, row in enumerate(rows):
         if row == -1:
             expected = fm.capture(model, torch.tensor([PROMPTS[i]]))
@@ -51,7 +46,7 @@ def test_each_row_has_its_own(pair64: Pair, rows: list[int]) -> None:
             with edits[row].applied(model):
                 expected = fm.capture(model, torch.tensor([PROMPTS[i]]))
         assert expected.residual is not None
-        assert allclose(found[i], expected.residual.final_in[0, -2:], exact(pair64))
+        assert allclose(found[i], expected.residual.final_in[0, -2:], pair64.exact())
 
 
 def test_questions_have_their_own(pair64: Pair) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.editing.moments import SecondMoment
+from ffnmem.evaluation.scores import Scores
 from tests.evaluation.made import tiny_moment
+from tests.evaluation.test_scores import made_scores
 from tests.helpers import build_gpt2
 
 
@@ -21,3 +23,9 @@ def tiny64(tokenizer: Any) -> fm.Model:
 @pytest.fixture(scope="package")
 def moment(tiny64: fm.Model) -> SecondMoment:
     return tiny_moment(tiny64)
+
+
+@pytest.fixture(scope="package")
+def scores(tiny: fm.Model) -> Scores:
+    """Made-up numbers of two editors."""
+    return made_scores(tiny)

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
-import ffnmem as fm
 from ffnmem.errors import FileError
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.case_folder import CHUNKS, MANIFEST, CaseFolder
 from ffnmem.evaluation.scores import CASES, SUMMARY
-from tests.evaluation.test_scores import made_scores
 from tests.helpers import refuses
 
 RUN = {"model": "tiny", "fingerprint": "abc", "metrics": ["ES"], "contexts": ["{}"]}
@@ -25,11 +22,6 @@ def opened(out: Path, run: Mapping[str, Any]) -> CaseFolder:
     with CaseFolder.kept(out, run) as folder:
         assert folder is not None
         return folder
-
-
-@pytest.fixture(scope="module")
-def scores(tiny: fm.Model) -> Scores:
-    return made_scores(tiny)
 
 
 def test_round_trip(scores: Scores, tmp_path: Path) -> None:

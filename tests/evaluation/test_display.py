@@ -5,17 +5,9 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-import pytest
 
-import ffnmem as fm
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.display import curve_html, figure, summary_html
-from tests.evaluation.test_scores import made_scores
-
-
-@pytest.fixture(scope="module")
-def scores(tiny: fm.Model) -> Scores:
-    return made_scores(tiny)
 
 
 def test_line(scores: Scores) -> None:

@@ -31,11 +31,6 @@ def made_scores(model: fm.Model) -> Scores:
     return Scores(pd.DataFrame(rows), {"metrics": ["ES"]}, model.provenance(), draws=50, seed=1)
 
 
-@pytest.fixture(scope="module")
-def scores(tiny: fm.Model) -> Scores:
-    return made_scores(tiny)
-
-
 def test_summary(scores: Scores) -> None:
     """A mean over editors, or over facts that failed."""
     assert scores.editors == ("rome", "memit")

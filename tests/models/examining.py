@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,24 @@ class Examined:
     def hugging_face(self, network: Any, tokens: Tensor) -> Tensor:
         with torch.no_grad():
             return network(input_ids=tokens).logits.double()
+
+    # What several parts use is made by whichever comes first: a worker may begin in the middle.
+
+    @cached_property
+    def store(self) -> fm.Store:
+        return fm.scan(self.model, SOME, self.folder / "store", k=3, sample=6, draws=2, frequent=4)
+
+    @cached_property
+    def rome(self) -> fm.Edit:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FfnmemWarning)  # a random model is moved by large edits alone
+            options: dict[str, Any] = {"contexts": ("{}",), "settings": DESCENT, "force": True}
+            return fm.rome(self.model, FACT, layer=0, moment=self.moment, **options)
+
+    @cached_property
+    def edited(self) -> fm.Capture:
+        with self.rome.applied(self.model):
+            return fm.capture(self.model, FACT.text, logits=True)
 
     # -- one method a part; each raises AssertionError where something is off -------------------------------------
 
@@ -103,7 +122,6 @@ class Examined:
 
     def scan(self) -> None:
         """A neuron's mean and largest coefficient are those of captures of the same texts."""
-        self.store = fm.scan(self.model, SOME, self.folder / "store", k=3, sample=6, draws=2, frequent=4)
         stats = self.store.stats().set_index(["layer", "neuron"])
         for layer, neuron in ((0, 3), (1, 40)):
             seen = []
@@ -143,21 +161,16 @@ class Examined:
         """The edit brings v* and so the target, and reverting gives every bit of every parameter back."""
         model = self.model
         before = {name: p.detach().clone() for name, p in model.bridge.original_model.named_parameters()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FfnmemWarning)  # a random model is moved by large edits alone
-            options: dict[str, Any] = {"contexts": ("{}",), "settings": DESCENT, "force": True}
-            self.rome = fm.rome(model, FACT, layer=0, moment=self.moment, **options)
-        with self.rome.applied(model):
-            self.edited = fm.capture(model, FACT.text, logits=True)
+        edited = self.edited
         clean = fm.capture(model, FACT.text, logits=True)
-        chances = [c.logits[0, -1].log_softmax(-1) for c in (clean, self.edited)]
+        chances = [c.logits[0, -1].log_softmax(-1) for c in (clean, edited)]
         rome, paris = (model.token_id(f" {word}") for word in ("Rome", "Paris"))
         assert chances[1][rome] > chances[0][rome]
         assert chances[1][rome] > chances[1][paris]
         (change,) = self.rome.changes
-        at = self.edited.token_strings().index(" Tower")
+        at = edited.token_strings().index(" Tower")
         written, key = (c[0][0, at] for c in (clean.ffn_out, clean.coefficients))
-        assert allclose(self.edited.ffn_out[0][0, at], written + (key @ change.left.T) @ change.right, 1e-10)
+        assert allclose(edited.ffn_out[0][0, at], written + (key @ change.left.T) @ change.right, 1e-10)
         for name, p in model.bridge.original_model.named_parameters():
             assert torch.equal(p, before[name]), name
 
@@ -181,4 +194,4 @@ PARTS: dict[str, Callable[[Examined], None]] = {
     "edit": Examined.edit,
     "export": Examined.export,
 }
-"""In the order in which they run; later ones use what earlier ones made."""
+"""In the order of the manual's table."""

@@ -13,7 +13,7 @@ from ffnmem.errors import UnsupportedModelError
 from ffnmem.models import layout
 from ffnmem.models.architectures import DESCRIBED, Refusal, derived, setting
 from ffnmem.models.norms import RMS
-from tests.architectures import DECODERS
+from tests.architectures import DECODERS, EVERY
 from tests.helpers import PROMPT, allclose, build, refuses
 from tests.models.examining import PARTS, Examined
 
@@ -65,7 +65,7 @@ def test_what_is_put_together_otherwise_is_refused(name: str, what: str, tokeniz
         fm.load(DECODERS[name](), tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", EVERY)
 def test_half_precision_works_or_is_refused(name: str, tokenizer: Any) -> None:
     """A model that loads would fail at its first capture, deep inside a library."""
     hf = DECODERS[name]()

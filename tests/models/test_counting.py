@@ -13,13 +13,13 @@ import ffnmem as fm
 from ffnmem.errors import ModelError, UnsupportedModelError
 from ffnmem.ffn import ledger
 from ffnmem.models.counting import build_empty, by_name, count, count_loaded, count_module, is_copy
-from tests.architectures import DECODERS
+from tests.architectures import DECODERS, EVERY
 from tests.helpers import refuses
 
 CONTEXT = 8
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", EVERY)
 def test_every_parameter_once(decoder: str, tokenizer: Any) -> None:
     """A parameter would be missed or counted twice: by the bridge's copies, by a tied matrix, or in the wrong line."""
     hf = DECODERS[decoder]()

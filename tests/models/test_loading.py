@@ -21,12 +21,6 @@ from tests.helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_op
 TOKENS = torch.tensor([[0, 5, 6, 7]])
 
 
-@pytest.fixture
-def folder(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A copy of ``tiny_folder`` to break."""
-    return Path(shutil.copytree(tiny_folder, tmp_path / "broken"))
-
-
 # -- what works -------------------------------------------------------------------------------------------------------
 
 

@@ -31,11 +31,6 @@ def replay_of(pair: Pair, start: int = -1) -> Replay:
     return Replay(PlainLayers(pair.model), *padded(), start=start)
 
 
-def exact(pair: Pair) -> float:
-    """GPT-Neo takes its attention scores in float32 whatever its dtype; OPT, as the bridge runs it, its softmax."""
-    return pair.exact()
-
-
 def alone(model: fm.Model, prompt: list[int], layer: int, part: str, delta: Tensor) -> Tensor:
     """What goes into the final norm of one prompt when a part of a layer writes ``delta`` more at its end."""
     found: list[Tensor] = []
@@ -67,8 +62,8 @@ def test_padding_changes_nothing(pair64: Pair, start: int) -> None:
         capture = fm.capture(pair64.model, torch.tensor([prompt]))
         assert capture.residual is not None
         final = replay.stream[pair64.model.n_layers][row, -len(prompt) :]
-        assert allclose(final, capture.residual.final_in[0], exact(pair64))
-        assert allclose(replay.coefficients[1][row, -len(prompt) :], capture.coefficients[1][0], exact(pair64))
+        assert allclose(final, capture.residual.final_in[0], pair64.exact())
+        assert allclose(replay.coefficients[1][row, -len(prompt) :], capture.coefficients[1][0], pair64.exact())
     assert (0 in replay.stream) is (start == -1)
 
 
@@ -85,7 +80,7 @@ def test_rows_restart_from_their_own_prompts(pair64: Pair) -> None:
         found = replay.finish(starts, outputs, rows, last=last)
     for i, (row, layer) in enumerate(zip(rows.tolist(), starts, strict=True)):
         expected = alone(pair64.model, PROMPTS[row], layer, "layer", deltas[i])
-        assert allclose(found[i], expected[-last:], exact(pair64))
+        assert allclose(found[i], expected[-last:], pair64.exact())
 
 
 @pytest.mark.parametrize("part", ["ffn", "attention"])
@@ -107,7 +102,7 @@ def test_a_change_of_a_part(pair64: Pair, part: str, layer: int) -> None:
         found = replay.finish([-1] * 3, replay.stream[0], change=change)
     for row, prompt in enumerate(PROMPTS):
         expected = alone(pair64.model, prompt, layer, part, delta.unsqueeze(0))
-        assert allclose(found[row, -1], expected[-1], exact(pair64))
+        assert allclose(found[row, -1], expected[-1], pair64.exact())
 
 
 def test_other_embeddings(tiny: fm.Model) -> None:

@@ -30,11 +30,6 @@ def tiny64(tiny_hf: Any, tokenizer: Any) -> fm.Model:
     return fm.load(tiny_hf, tokenizer=tokenizer, dtype="float64")
 
 
-def exact(pair: Pair) -> float:
-    """GPT-Neo takes its attention scores in float32 whatever its dtype; OPT, as the bridge runs it, its softmax."""
-    return pair.exact()
-
-
 def by_itself(model: fm.Model, tokens: tuple[int, ...]) -> Tensor:
     """The log-probabilities after each token, of one whole pass."""
     capture = fm.capture(model, torch.tensor([tokens]), logits=True)
@@ -64,7 +59,7 @@ def test_answers_are_those_of_whole_passes(pair64: Pair) -> None:
     """A pad that is seen, or an answer that is read one position off, would change every score."""
     found, again = answer(PlainLayers(pair64.model), QUESTIONS, next_token=True)
     assert found is again
-    assert same(found, whole_passes(pair64.model), exact(pair64))
+    assert same(found, whole_passes(pair64.model), pair64.exact())
     assert found[1].mean_log(0) == pytest.approx(float(found[1].log_probabilities[0].mean()))
 
 
@@ -100,8 +95,8 @@ def test_a_change_is_that_of_an_intervention(pair64: Pair) -> None:
     layers = PlainLayers(pair64.model)
     for start in (0, LAYER, -1):
         clean, changed = answer(layers, QUESTIONS, without_neuron(model), start=start, next_token=True, batch_tokens=20)
-        assert same(clean, before, exact(pair64))
-        assert same(changed, after, exact(pair64))
+        assert same(clean, before, pair64.exact())
+        assert same(changed, after, pair64.exact())
     assert not torch.allclose(clean[0].log_probabilities[0], changed[0].log_probabilities[0])
 
 

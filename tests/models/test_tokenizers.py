@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ import ffnmem as fm
 from ffnmem.errors import InputError, ModelNotFoundError
 from ffnmem.models.tokenizers import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
 from tests.helpers import refuses
-
-
-@pytest.fixture
-def folder(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A copy of ``tiny_folder`` to break."""
-    return Path(shutil.copytree(tiny_folder, tmp_path / "broken"))
 
 
 def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +15,7 @@ from ffnmem.scanning import Store
 from ffnmem.studies import geva2021
 from ffnmem.studies import geva_plots as plots
 from ffnmem.studies.study import Study
+from tests.helpers import draw_whole
 
 PLOTS = {
     plots.plot_changes: "changes",
@@ -29,12 +28,6 @@ PLOTS = {
     plots.plot_cases: "refinement",
     plots.plot_updates: "updates",
 }
-
-
-@pytest.fixture(autouse=True)
-def no_figure_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +48,7 @@ def test_axes(draw: Any, found: Study) -> None:
         assert axes.get_xlabel() == "layer"
         assert axes.get_ylabel()
         assert [int(tick) for tick in axes.get_xticks()] == [0, 1]
-        axes.figure.draw_without_rendering()
+        draw_whole(axes)
 
 
 def heights(ax: Axes) -> list[float]:

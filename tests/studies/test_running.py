@@ -40,6 +40,7 @@ def test_from_text_and_again(tiny: fm.Model, tmp_path: Path) -> None:
     assert found.name == "geva2021"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_from_a_store(tiny: fm.Model, tiny_store: Store, tmp_path: Path) -> None:
     """Nothing is scanned, and the store is not touched."""
     before = digests(tiny_store.folder)
@@ -99,6 +100,7 @@ def test_a_folder_with_something_else_is_refused(tiny: fm.Model, tiny_store: Sto
     assert (notes / "summary.csv").read_text("utf-8") == "mine"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_a_stopped_run_left_is_finished(tiny: fm.Model, tmp_path: Path) -> None:
     """Stopped during the scan: only a store. Stopped while writing: no page. The same call completes both."""
     corpus = tmp_path / "corpus.txt"
