@@ -48,7 +48,6 @@ def packed_corpus(
     A folder that holds a scan keeps its text: raises FileError for another one.
     """
     ready = source if isinstance(source, Packed | Corpus) else open_corpus(source, text=text, documents=documents)
-    progress = None if report is None else lambda done, total: report("pack", done, total)
     state = folder.parent / STATE
     if isinstance(ready, Packed):
         open_packed(ready.folder, tokenizer_hash(model))  # refuses another tokenizer's
@@ -59,12 +58,12 @@ def packed_corpus(
         link_pack(ready.folder, folder)
         return open_packed(folder)
     if not state.exists():
-        return pack(ready, model, folder, progress=progress)
+        return pack(ready, model, folder, progress=report)
     kept = reusable(folder, ready, tokenizer_hash(model), ready.stamp())
     if kept is not None:
         return kept
     with workspace(folder.parent / "again") as (_, room):
-        again = pack(ready, model, room / CORPUS, progress=progress)
+        again = pack(ready, model, room / CORPUS, progress=report)
         check_text(state, again)
         if not intact(folder, again.hash):
             link_pack(again.folder, folder)
