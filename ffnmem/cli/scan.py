@@ -128,7 +128,7 @@ def scan(
             shard=shard,
             text=column,
             documents=documents,
-            report=progress.report,
+            progress=progress.report,
         )
     show(store, as_json)
 

@@ -22,11 +22,12 @@ from ..corpus import open_packed, tokenizer_hash
 from ..errors import FfnmemError, FileError, InputError, WorkerError
 from ..folders import remove_files
 from ..models.loading import load
+from ..progress import Progress
 from .jobs import start
-from .passes import Report, Scanner
+from .passes import Scanner
 from .reduction import available_cores
 from .settings import ScanSettings
-from .state_file import Progress, StateFile
+from .state_file import ScanProgress, StateFile
 from .writing import CORPUS, SHARDS, STATE
 
 ENGINES = ("local", "ray")
@@ -53,7 +54,7 @@ class ShardTask:
         return Path(self.folder) / SHARDS / f"{index}-of-{count}"
 
 
-def run_shard(task: ShardTask, report: Report | None = None) -> str:
+def run_shard(task: ShardTask, report: Progress | None = None) -> str:
     """Scan a shard, from its checkpoint if it has one; returns the path of its state."""
     torch.set_num_threads(task.threads)
     settings = ScanSettings.from_dict(task.settings)
@@ -98,8 +99,7 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
         )
         for index in range(count)
     ]
-    total = job.sequences.packed.n_tokens + job.sequences.n_sequences * job.sequences.lead
-    progress = Together(job.report, count, total)
+    progress = Together(job.report, count, job.sequences.packed.n_tokens)
     if engine == "ray":
         from .ray_engine import run_on_ray
 
@@ -107,7 +107,7 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
     else:
         run_locally(tasks, progress)
         state = reduce(lambda a, b: a.merged(b), (StateFile(task.path / STATE).state() for task in tasks))
-    job.state, job.progress = state, Progress()
+    job.state, job.progress = state, ScanProgress()
     job.checkpoint()
     remove_shards(folder)
 
@@ -131,7 +131,7 @@ def check_shards(folder: Path, count: int) -> None:
 class Together:
     """The progress of all shards as one."""
 
-    def __init__(self, report: Report | None, count: int, total: int) -> None:
+    def __init__(self, report: Progress | None, count: int, total: int) -> None:
         self.report, self.done, self.total = report, [0] * count, total
 
     def __call__(self, index: int, done: int) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..models import Model
-from ..scanning.passes import Report
+from ..progress import Progress
 from ..scanning.reduction import Workers
 from ..scanning.store import Store
 from .kernels import count_active
@@ -103,7 +103,7 @@ def count_firings(
     n_sequences: int | None = SEQUENCES,
     seed: int = 0,
     memory: int = MEMORY,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> FiringCounts:
     """Count firings by position and by token in a sample of a store's text.
 

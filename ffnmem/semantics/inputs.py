@@ -21,8 +21,8 @@ from ..corpus.batching import PAD, grouped
 from ..errors import InputError
 from ..models import Model
 from ..models.bare_body import BareBody
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from ..scanning.state import place_of, position_of, sequence_of
 
 BATCH_TOKENS = 2048
@@ -44,7 +44,7 @@ class Inputs:
         store: Store,
         model: Model,
         places: Mapping[int, Int64[np.ndarray, " n"]],
-        progress: Report | None = None,
+        progress: Progress | None = None,
     ) -> None:
         store.check_model(model)
         self.d_model = model.d_model
@@ -86,7 +86,7 @@ class Inputs:
             )
         return np.asarray(self.rows[layer][at]) if len(kept) else np.empty((0, self.d_model), np.float32)
 
-    def read(self, store: Store, model: Model, progress: Report | None) -> int:
+    def read(self, store: Store, model: Model, progress: Progress | None) -> int:
         """Fill the rows; returns how many tokens were run."""
         if not self.places:
             return 0

@@ -21,7 +21,7 @@ from ..corpus.batching import PAD, Batch, grouped
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..models.bare_body import BareBody, check_same
-from ..scanning.passes import Report
+from ..progress import Progress
 from ..scanning.store import Store
 
 TOGETHER = 1024  # sequences sorted by length into batches at once
@@ -143,7 +143,7 @@ def choose(store: Store, n_sequences: int | None = SEQUENCES, seed: int = 0) -> 
     return Reading(store, np.sort(chosen).astype(np.int64), seed)
 
 
-def read(model: Model, reading: Reading, accumulators: Sequence[Accumulator], progress: Report | None = None) -> None:
+def read(model: Model, reading: Reading, accumulators: Sequence[Accumulator], progress: Progress | None = None) -> None:
     """Run the model's layers over the chosen sequences once.
 
     Args:

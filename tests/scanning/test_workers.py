@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
+from ffnmem.corpus.excerpts import Page
 from ffnmem.errors import FileError, InputError, WorkerError
 from ffnmem.scanning import workers
 from ffnmem.scanning.state_file import StateFile
@@ -52,7 +53,7 @@ def test_that_two_workers_one_of_them_killed_give_the_bytes_of_one_process(
     killer = threading.Thread(target=kill_one)
     killer.start()
     told: list[tuple[str, int, int]] = []
-    store = fm.scan(named, CORPUS, tmp_path / "out", workers=2, report=lambda *news: told.append(news), **SMALL)
+    store = fm.scan(named, CORPUS, tmp_path / "out", workers=2, progress=lambda *news: told.append(news), **SMALL)
     killer.join()
     assert killed
     assert digests(store.folder) == digests(whole.folder)
@@ -118,18 +119,18 @@ def test_that_shards_and_workers_and_begun_scans_exclude_each_other(
         fm.scan(named, CORPUS[:50], tmp_path / "a", workers=2, shard=(0, 2), **SMALL)
     from ffnmem.scanning import passes
 
-    run: Callable[..., None] = passes.Scanner.run
+    end: Callable[..., None] = passes.Scanner.end
     calls: list[int] = []
 
-    def twice(self: passes.Scanner, *arguments: object) -> None:
+    def twice(self: passes.Scanner, page: Page) -> None:
         if calls:
             raise KeyboardInterrupt
         calls.append(1)
-        run(self, *arguments)
-        self.progress = self.progress.with_(batch=1)
+        end(self, page)
+        assert self.progress.batch == 1
         self.checkpoint()
 
-    monkeypatch.setattr(passes.Scanner, "run", twice)
+    monkeypatch.setattr(passes.Scanner, "end", twice)
     with pytest.raises(KeyboardInterrupt):
         fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, **SMALL)
     with refuses(FileError, OSError, "begun by one process"):
