@@ -134,7 +134,7 @@ def reading_settings(store: Store, firing: FiringCounts) -> dict[str, Any]:
     return {
         "prepend_bos": store.settings.prepend_bos,
         "context": store.settings.context,
-        "sequences_read": len(firing.reading),
+        "sequences_read": len(firing.text),
         "sequences": store.sequences.n_sequences,
         "tokens_read": firing.n_tokens,
         "types_looked_at": len(firing.types),
