@@ -9,6 +9,7 @@ from typing import Any
 from ..arguments import public
 from ..corpus.excerpts import BATCH_TOKENS, check_shard
 from ..corpus.passes import CHECKPOINT_SECONDS
+from ..corpus.shards import ENGINES
 from ..errors import check_choice, check_count
 from ..models import Model
 from ..models.turns import in_turn
@@ -17,7 +18,7 @@ from .finishing import fast_tokenizer, finish
 from .jobs import most_frequent, packed_corpus, prepared, start
 from .settings import make_settings
 from .store import Store, open_store
-from .workers import ENGINES, check_shards, scan_with_workers
+from .workers import check_shards, scan_with_workers
 from .writing import CORPUS
 
 FREQUENT = 128  # tokens whose mean coefficients are kept
