@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.corpus.passes import BareBody
+from ffnmem.models.bare_body import BareBody
 from ffnmem.scanning import passes
 from ffnmem.scanning.sampling import choose
 from ffnmem.scanning.state import NOWHERE

@@ -13,13 +13,14 @@ from ffnmem.corpus import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.errors import InputError
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.bins import BINS, bin_of
+from ffnmem.scanning.bins import BINS
 from ffnmem.scanning.reduction import Planner, Reducer, Workers, available_cores, common, runs
 from ffnmem.scanning.sampling import Sample, choose
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import ScanState, place_of
 from tests.corpus.packs import packed
 from tests.helpers import allclose, refuses
+from tests.scanning.binning import bin_of
 from tests.scanning.states import difference, settings
 
 WIDTH, BOS, SPECIAL = 6, 99, np.array([45, 99])
