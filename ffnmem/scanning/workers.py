@@ -18,6 +18,7 @@ from ..corpus import open_packed, tokenizer_hash
 from ..corpus.shards import Together, run_shards
 from ..errors import FileError, InputError
 from ..folders import remove_files
+from ..models.bare_body import check_same
 from ..models.loading import load
 from ..progress import Progress
 from .jobs import start
@@ -86,6 +87,7 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
         return  # only what follows the pass is left to do
     if len(job.state.done) or job.progress.batch:
         raise FileError(f"{folder} holds a scan that was begun by one process: finish it without workers, or remove it")
+    check_same(job.model)  # workers load it by its name, and would not see hooks that change it here
     count = min(workers, len(job.sequences.units))
     check_shards(folder, count)
     tasks = [
