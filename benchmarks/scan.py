@@ -24,6 +24,7 @@ from common import gpt2_small, machine, seconds, toy_tokenizer
 
 import ffnmem as fm
 from ffnmem.corpus import Batch, Sequences, pack
+from ffnmem.corpus.excerpts import Page
 from ffnmem.models.bare_body import BareBody
 from ffnmem.scanning.reduction import Planner, Reducer, Workers
 from ffnmem.scanning.sampling import choose
@@ -59,11 +60,11 @@ class OurPass:
         )
         sample = choose(sequences, 0, 8, 64)
         self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
-        self.body = BareBody(model)
-        self.reducer = Reducer(self.state, Planner(self.state, sample, model.special_token_ids), Workers())
+        self.body, self.special = BareBody(model), np.array(settings.special)
+        self.reducer = Reducer(self.state, Planner(self.state, sample), Workers())
 
     def __call__(self, batch: Batch) -> None:
-        plan = self.reducer.begin(batch)
+        plan = self.reducer.begin(Page(batch, 1, self.special))
         self.body.run(torch.from_numpy(batch.tokens), lambda layer, pre, m: self.reducer.layer(plan, layer, pre, m))
 
 
@@ -138,7 +139,7 @@ def half(model: fm.Model, plain: Any, folder: Path, count: int) -> dict[str, Any
             sample=8,
             draws=8,
             context=WINDOW + 1,
-            report=lambda phase, _done, total: again.append(total) if phase == "rescore" else None,
+            progress=lambda phase, _done, total: again.append(total) if phase == "rescore" else None,
         )
 
     body, scan = seconds(bare), seconds(ours)

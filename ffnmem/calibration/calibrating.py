@@ -17,8 +17,8 @@ from ..arguments import public
 from ..errors import InputError, check_choice, check_count, check_seed, quoted
 from ..planted import Planted, plant
 from ..planted.planting import defaults
+from ..progress import Progress
 from ..scanning import Store, scan
-from ..scanning.passes import Report
 from ..semantics.polysemanticity import DRAWS, begin, polysemanticity
 from ..semantics.roles import roles
 from ..semantics.verdicts import RULE, Rule
@@ -46,7 +46,7 @@ class Steps:
     """Counts models done, for a progress bar."""
 
     total: int
-    progress: Report | None
+    progress: Progress | None
     done: int = field(default=0)
 
     def step(self) -> None:
@@ -63,7 +63,7 @@ def calibrate(
     superposition: Sequence[float] = SUPERPOSITION,
     rule: Rule = RULE,
     draws: int = DRAWS,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     **parameters: Any,
 ) -> Calibration:
     """Build planted models, run the toolkit's measures on them, and compare what they say with what was planted.

@@ -92,7 +92,7 @@ def dying_relu(
             activations=activations or ACTIVATIONS,
             optimiser=optimiser,
             rate=rate,
-            progress=partial(bars.report, "dying"),
+            progress=bars.report,
         )
     if form == "csv":
         print_csv(list(found.frame.columns), found.frame.to_dict("records"))

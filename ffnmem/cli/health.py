@@ -126,7 +126,7 @@ def health(
             seed=seed,
             text=column,
             documents=documents,
-            progress=partial(bars.report, "health"),
+            progress=bars.report,
         )
     if form == "csv":
         print_csv(list(found.neurons.columns), found.neurons.to_dict("records"))

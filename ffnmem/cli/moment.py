@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -81,7 +80,7 @@ def moment(
             shard=shard,
             text=column,
             documents=documents,
-            progress=partial(bars.report, "moment"),
+            progress=bars.report,
         )
     frame = found.to_frame()
     if form == "csv":

@@ -71,7 +71,7 @@ def pack(source: str, out: str, column: str, documents: str | None, model: str, 
     with Console(stderr=True).status(user_text(f"reading {source}", "dim")) as status:
         began = last = time.monotonic()
 
-        def show(n_documents: int, n_tokens: int) -> None:
+        def show(_phase: str, n_documents: int, n_tokens: int) -> None:
             nonlocal last
             now = time.monotonic()
             if now - last >= EVERY:

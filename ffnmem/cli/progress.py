@@ -9,8 +9,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-UNITS = {"pack": "documents", "scan": "tokens", "rescore": "sequences", "project": "neurons", "read": "neurons"}
-UNITS |= {"weights": "neurons", "text": "sequences", "prefixes": "keys", "positions": "positions"}
+UNITS = {"pack": "documents", "scan": "tokens", "rescore": "tokens", "project": "neurons", "read": "neurons"}
+UNITS |= {"weights": "neurons", "text": "tokens", "prefixes": "keys", "positions": "positions"}
 UNITS |= {"ablate": "neurons", "calibrate": "models"}
 UNITS |= {"inputs": "tokens", "meanings": "neurons"}
 UNITS |= {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..scanning import Store
 
 SCAN_DTYPES = ("float32", "bfloat16")
-ENGINES = ("local", "ray")  # as in ffnmem.scanning.workers, which is too slow to import for a manual
+ENGINES = ("local", "ray")  # as in ffnmem.corpus.shards, which is too slow to import for a manual
 
 column_option = click.option(
     "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
@@ -128,7 +128,7 @@ def scan(
             shard=shard,
             text=column,
             documents=documents,
-            report=progress.report,
+            progress=progress.report,
         )
     show(store, as_json)
 

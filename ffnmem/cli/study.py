@@ -113,7 +113,7 @@ def study(
             out,
             seed=seed,
             scan_options=None if store is not None else scan_options(k, choice.prepend_bos),
-            report=progress.report,
+            progress=progress.report,
             **settings,
         )
     show(found, Path(out), form)

@@ -1,6 +1,6 @@
 """Corpora: text from anywhere as documents, tokenised once into files, cut into the sequences that a scan reads."""
 
-from .batching import Batch, Plan
+from .batching import Batch
 from .packed import Packed, open_packed
 from .packing import pack
 from .problems import Document, Problem
@@ -13,7 +13,6 @@ __all__ = [
     "Corpus",
     "Document",
     "Packed",
-    "Plan",
     "Problem",
     "Sequences",
     "Unit",

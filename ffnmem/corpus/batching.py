@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
 PADDING = 0.05  # the share of pads below which the batches of a unit stay
 PAD = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PlannedBatch:
     """One batch before its tokens are read.
 
     Attributes:
@@ -25,11 +26,6 @@ class Plan:
     sequences: Int64[np.ndarray, " rows"]
     starts: Int64[np.ndarray, " rows"]
     lengths: Int64[np.ndarray, " rows"]
-
-    @property
-    def cells(self) -> int:
-        """Rows × longest: what a model computes, pads included."""
-        return len(self.lengths) * int(self.lengths[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +41,37 @@ class Batch:
     tokens: Int64[np.ndarray, "rows pos"]
     sequences: Int64[np.ndarray, " rows"]
     lengths: Int64[np.ndarray, " rows"]
+
+    def of_rows(self, rows: Bool[np.ndarray, " rows"]) -> Batch:
+        """Some of the rows, at least one, padded no further than they need."""
+        lengths = self.lengths[rows]
+        return Batch(self.tokens[rows][:, : int(lengths.max())], self.sequences[rows], lengths)
+
+
+def batches_of(
+    read: Callable[[int], Int64[np.ndarray, " pos"]],
+    numbers: Int64[np.ndarray, " n"],
+    limit: int,
+    lengths: Int64[np.ndarray, " n"] | None = None,
+) -> Iterator[Batch]:
+    """Single sequences as batches of like length, see :func:`grouped`.
+
+    Args:
+        read: gives the tokens of a sequence by its number. numbers: which.
+        limit: rows × longest of a batch, at most.
+        lengths: the tokens to take of the beginning of each; default all. Then a sequence is read when its batch comes.
+    """
+    if not len(numbers):
+        return
+    rows = [read(int(number)) for number in numbers] if lengths is None else None
+    sizes = np.array([len(row) for row in rows], np.int64) if rows is not None else lengths
+    assert sizes is not None
+    for chosen in grouped(sizes, limit):
+        tokens = np.full((len(chosen), int(sizes[chosen[0]])), PAD, np.int64)
+        for place, index in enumerate(chosen):
+            row = read(int(numbers[index])) if rows is None else rows[index]
+            tokens[place, : sizes[index]] = row[: sizes[index]]
+        yield Batch(tokens, numbers[chosen], sizes[chosen])
 
 
 def grouped(lengths: Int64[np.ndarray, " n"], limit: int) -> list[Int64[np.ndarray, " rows"]]:

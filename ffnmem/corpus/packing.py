@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,14 +16,12 @@ from ..arguments import public
 from ..errors import FileError, InputTypeError, quoted
 from ..files import workspace, writing
 from ..folders import claimed
+from ..progress import Progress
 from .chunked import ChunkedWriter
 from .packed import COUNTS, DOCUMENTS, FOLDER, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
 from .problems import Document, Problem, Problems
 from .sources import Corpus, open_corpus
 from .tokenizing import Encoded, Encoder, tokenizer_hash
-
-Progress = Callable[[int, int], None]
-"""Told now and then how many documents and tokens are done."""
 
 FILES = (TOKENS, DOCUMENTS, COUNTS, MANIFEST)
 """All that a pack consists of, what vouches for the rest last."""
@@ -54,7 +52,7 @@ def pack(
         source: a :class:`Corpus`, or anything that :func:`open_corpus` takes. A packed corpus is opened where it lies.
         model: a :class:`ffnmem.Model`, or a Hugging Face tokenizer.
         folder: new, empty, or of a packed corpus; made if it is not there, and its parent must be.
-        progress: called with the numbers of documents and tokens so far.
+        progress: called as ("pack", documents, tokens) with what is done so far: the end is not known.
 
     Returns:
         the packed corpus, see :func:`open_packed`.
@@ -136,7 +134,7 @@ def write_pack(
         tokens = ChunkedWriter(files[TOKENS], encoder.dtype)
         documents = ChunkedWriter(files[DOCUMENTS], np.dtype("<i8"))
         counts = np.zeros(encoder.size, dtype=np.int64)
-        reading = Reading(corpus, encoder)
+        reading = DocumentsRead(corpus, encoder)
         total = n_documents = 0
         documents.write(np.zeros(1, dtype=np.int64))
         for part in encoder.encode(reading.texts()):
@@ -147,7 +145,7 @@ def write_pack(
             total += len(part.tokens)
             n_documents += len(part.ends)
             if progress is not None:
-                progress(n_documents, total)
+                progress("pack", n_documents, total)
         if not total:
             found = ", ".join(f"{p.kind} {p.count} (first {p.first})" for p in corpus.problems)
             raise FileError(f"{corpus.name} holds no text" + (f": {found}" if found else ""))
@@ -171,7 +169,7 @@ def write_pack(
             put_in_place(room, folder)
 
 
-class Reading:
+class DocumentsRead:
     """The documents of a corpus on their way to the tokenizer: hashed, and looked at for what only shows here."""
 
     def __init__(self, corpus: Corpus, encoder: Encoder) -> None:

@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Int64
 
 from ..errors import check_count, check_index
-from .batching import PAD, Batch, Plan, grouped
+from .batching import PAD, Batch, PlannedBatch, grouped
 from .packed import Packed
 
 UNIT = 1024  # sequences, at least, in every unit but the last
@@ -92,7 +92,7 @@ class Sequences:
 
     # -- batches -------------------------------------------------------------------------------------------------
 
-    def plan(self, unit: Unit, batch_tokens: int) -> list[Plan]:
+    def plan(self, unit: Unit, batch_tokens: int) -> list[PlannedBatch]:
         """The unit's sequences in batches of like length, longest first, no token read.
 
         Rows × longest stays within ``batch_tokens`` wherever a batch has more than one row, and less than 5% of what
@@ -102,11 +102,9 @@ class Sequences:
         limit = check_count("batch_tokens", batch_tokens)
         starts, lengths = self._windows(unit)
         lengths += self.lead
-        return [Plan(rows + unit.first_sequence, starts[rows], lengths[rows]) for rows in grouped(lengths, limit)]
-
-    def n_batches(self, unit: Unit, batch_tokens: int) -> int:
-        """How many batches the unit makes."""
-        return len(self.plan(unit, batch_tokens))
+        return [
+            PlannedBatch(rows + unit.first_sequence, starts[rows], lengths[rows]) for rows in grouped(lengths, limit)
+        ]
 
     def batches(self, unit: Unit, batch_tokens: int) -> list[Batch]:
         """The unit's sequences as batches, see :meth:`plan`. Raises FileError where the tokens are damaged."""
@@ -123,16 +121,7 @@ class Sequences:
         """The tokens of every sequence of a unit, BOS included, in the order of their numbers."""
         return self._windows(unit)[1] + self.lead
 
-    def padding(self, batch_tokens: int) -> float:
-        """The share of pads in all that batches of the whole corpus hold."""
-        plans = (plan for unit in self.units for plan in self.plan(unit, batch_tokens))
-        cells = text = 0
-        for plan in plans:
-            cells += plan.cells
-            text += int(plan.lengths.sum())
-        return 1 - text / cells
-
-    def _batch(self, plan: Plan, text: np.ndarray, first: int) -> Batch:
+    def _batch(self, plan: PlannedBatch, text: np.ndarray, first: int) -> Batch:
         """The planned rows cut from the unit's ``text``, which begins at token ``first``."""
         places = np.arange(int(plan.lengths[0]) - self.lead)
         inside = places < rearrange(plan.lengths - self.lead, "rows -> rows 1")
@@ -183,10 +172,6 @@ class Sequences:
             text = positions[rows] >= self.lead
             found[rows[text]] = self.packed.read(first, end)[places[text]]
         return found
-
-    def document_of(self, sequence: SupportsIndex) -> int:
-        """The document that a sequence was cut from."""
-        return self.locate(sequence)[0]
 
     def _span(self, unit: Unit) -> tuple[int, int]:
         first = int(self.packed.offsets(unit.first_document, unit.first_document + 1)[0])

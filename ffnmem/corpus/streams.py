@@ -1,4 +1,7 @@
-"""Bytes of a corpus file: plain, gzip or zstd, read from front to back and never whole."""
+"""Bytes of a corpus file: plain, gzip or zstd, read from front to back and never whole.
+
+Not by fsspec: its zstd stream (2026.9) gives a file that was cut off as a whole one, without a word.
+"""
 
 from __future__ import annotations
 

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
 from ..arguments import public
-from ..corpus import Batch, Packed, Sequences, Unit, open_corpus, open_packed, pack, tokenizer_hash
+from ..corpus import Packed, open_corpus, pack
+from ..corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings, check_shard
 from ..corpus.packing import FILES
-from ..errors import FfnmemError, FileError, InputError, check_number
+from ..corpus.passes import CHECKPOINT_SECONDS, Accumulator, Checkpoint, Forward, read
+from ..errors import FfnmemError, FileError, InputError, check_count, check_number, quoted
 from ..files import check_destination
 from ..folders import LOCK, Kind, claimed, locked, remove_files
 from ..models import Model
-from ..models.bare_body import BareBody, check_same
 from ..models.turns import in_turn
-from ..scanning.passes import CHECKPOINT_SECONDS
-from ..scanning.settings import BATCH_TOKENS
-from .moments import Part, SecondMoment
-from .moments_file import read, save, write
-from .moments_merging import fewest
-from .moments_settings import Settings, content
+from ..progress import Progress
+from .moments import Part, SecondMoment, fewest, read_moment, write_moment
 from .triangles import TriangleSums
-
-Progress = Callable[[int, int], None]
-"""Told how many tokens are done, and of how many, after every batch."""
 
 STATE, CORPUS, MANIFEST = "state.safetensors", "corpus", "manifest.json"
 PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=(CORPUS,))
@@ -79,7 +69,7 @@ def second_moment(
             :meth:`SecondMoment.merge`.
         text, documents: how to read the corpus, see :func:`ffnmem.open_corpus`.
         checkpoint_seconds: between checkpoints.
-        progress: told of tokens done, and of how many.
+        progress: called as ("moment", done, total) in tokens of text.
 
     Raises:
         InputError: settings that cannot be, a corpus without text. FileError: a file that holds something else, a
@@ -87,24 +77,46 @@ def second_moment(
 
     Source: Meng et al. 2022 (2202.05262), section 3.1: 100,000 samples of Wikipedia for GPT-2 XL.
     """
-    settings = Settings.checked(model, layers, tokens, context, prepend_bos, batch_tokens, shard)
+    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
+    chosen, shard = checked_layers(model, layers), check_shard(shard)
+    limit = None if tokens is None else check_count("tokens", tokens)
     if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     target = None if out is None else check_destination(out)
     finished = None if target is None or not target.exists() else SecondMoment.load(target)
     with workplace(target) as folder:
-        packed = packed_corpus(model, corpus, folder / CORPUS, text, documents)
-        job = Pass(model, packed, settings)
-        if target is None:
-            job.run(None, checkpoint_seconds, progress)
-            return job.moment()
-        if finished is not None:
-            job.check_same_as(finished, target)
+        packed = pack(open_corpus(corpus, text=text, documents=documents), model, folder / CORPUS)
+        excerpt = Stretch(settings.sequences(packed), settings, shard, limit)
+        of_shard = "" if shard[1] == 1 else f" in shard {shard[0]} of {shard[1]}"
+        if not excerpt.pieces:
+            raise InputError(f"{packed.source} has no text to read{of_shard}")
+        sums = MomentSums(model, packed, settings, chosen)
+        sums.ranges = fewest([(piece.unit.first_sequence, piece.end) for piece in excerpt.pieces])
+        if finished is not None and target is not None:
+            sums.check_same_as(finished, target)
         else:
-            job.run(folder / STATE, checkpoint_seconds, progress)
-            save(job.moment(), target)
+            state = folder / STATE
+            forward = Forward(model, [sums], until=chosen[-1])
+            checkpoint = None
+            if target is not None:
+                checkpoint = Checkpoint(sums.resumed(state), lambda pages: sums.keep(state, pages), checkpoint_seconds)
+            read(excerpt, forward, "moment", progress, checkpoint)
+            moment = sums.moment(of_shard)
+            if target is None:
+                return moment
+            moment.save(target)
     remove_partial(folder)
     return SecondMoment.load(target)
+
+
+def checked_layers(model: Model, layers: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
+    """Layers by their numbers, ascending, each once; None for all. Raises InputError, OutOfRangeError."""
+    if not isinstance(layers, Sequence | range | None) or isinstance(layers, str):
+        raise InputError(f"layers must be a list of layers, such as [0, 5], not {quoted(layers)}")
+    chosen = range(model.n_layers) if layers is None else sorted({model.layer(layer) for layer in layers})
+    if not chosen:
+        raise InputError("layers is empty: give at least one")
+    return tuple(chosen)
 
 
 @contextmanager
@@ -130,59 +142,72 @@ def remove_partial(folder: Path) -> None:
     remove_files(folder, (STATE, LOCK, MANIFEST))
 
 
-def packed_corpus(model: Model, source: Any, folder: Path, text: str = "text", documents: str | None = None) -> Packed:
-    """The corpus as tokens: packed into the folder, or where it lies if it is packed already."""
-    ready = open_corpus(source, text=text, documents=documents)
-    return open_packed(ready.folder, tokenizer_hash(model)) if isinstance(ready, Packed) else pack(ready, model, folder)
+class MomentSums(Accumulator):
+    """Σ m mᵀ of some layers over the content of pages, and checkpoints of it.
 
+    Args:
+        model, packed, settings: whose coefficients, over which text, read how.
+        layers: ascending.
+        exact: all products in float64.
 
-@dataclass(frozen=True)
-class Piece:
-    """A unit of the corpus, up to the sequence ``end``."""
+    Attributes:
+        sums: by layer. count: content tokens in them. ranges: the numbers of the sequences that they are to hold.
+    """
 
-    unit: Unit
-    end: int
-    tokens: int
-
-
-class Pass:
-    """The pass over a corpus, from its last checkpoint or from the beginning; ``exact``: all products in float64."""
-
-    def __init__(self, model: Model, packed: Packed, settings: Settings, exact: bool = False) -> None:
-        check_same(model)
-        self.model, self.packed, self.settings = model, packed, settings
-        self.sequences = Sequences(packed, settings.context, settings.bos)
-        self.pieces = pieces(self.sequences, settings)
-        if not self.pieces:
-            raise InputError(f"{packed.source} has no text to read" + settings.shard_text)
-        self.widths = tuple(model.ffn[layer].d_mlp for layer in settings.layers)
+    def __init__(
+        self, model: Model, packed: Packed, settings: TextSettings, layers: tuple[int, ...], exact: bool = False
+    ) -> None:
+        self.model, self.packed, self.settings, self.layers = model, packed, settings, layers
+        self.widths = tuple(model.ffn[layer].d_mlp for layer in layers)
         self.sums = {
-            layer: TriangleSums(width, model.device, exact)
-            for layer, width in zip(settings.layers, self.widths, strict=True)
+            layer: TriangleSums(width, model.device, exact) for layer, width in zip(layers, self.widths, strict=True)
         }
         self.count = 0
-        self.part = Part(packed.hash, packed.source, fewest([(p.unit.first_sequence, p.end) for p in self.pieces]))
+        self.ranges: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def products(self) -> str:
-        """The type in which outer products are computed, before they are added up in float64."""
-        exact = self.model.dtype == torch.float64 or any(sums.exact for sums in self.sums.values())
-        return "float64" if exact else "float32"
+    # -- a page ----------------------------------------------------------------------------------------------------
 
-    def moment(self) -> SecondMoment:
-        """What is summed so far."""
+    def begin(self, page: Page) -> None:
+        self.places = torch.from_numpy(page.places).to(self.model.device)
+
+    def add(
+        self,
+        page: Page,
+        layer: int,
+        pre: Float[Tensor, "cells d_mlp"],
+        coefficients: Float[Tensor, "cells d_mlp"],
+        linear: Float[Tensor, "cells d_mlp"] | None,
+    ) -> None:
+        if layer in self.sums:
+            self.sums[layer].add(coefficients[self.places])
+
+    def end(self, page: Page) -> None:
+        """Raises InputError where coefficients are not finite: one NaN would make the whole matrix NaN."""
+        self.count += len(self.places)
+        for layer, sums in self.sums.items():
+            if not sums.is_finite():
+                raise InputError(
+                    f"coefficients of layer {layer} of {self.model.name} are not finite, or too large to be squared"
+                )
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def moment(self, of_shard: str = "") -> SecondMoment:
+        """What is summed so far. Raises InputError where that is nothing."""
         if not self.count:
-            raise InputError(f"{self.packed.source} has no text but special tokens" + self.settings.shard_text)
+            raise InputError(f"{self.packed.source} has no text but special tokens{of_shard}")
+        # The type of outer products before they are added up in float64.
+        exact = self.model.dtype == torch.float64 or any(sums.exact for sums in self.sums.values())
         return SecondMoment(
             model=self.model.name,
             fingerprint=self.model.fingerprint,
             tokenizer_hash=self.packed.tokenizer_hash,
-            layers=self.settings.layers,
+            layers=self.layers,
             widths=self.widths,
             count=self.count,
             context=self.settings.context,
             prepend_bos=self.settings.prepend_bos,
-            parts=(self.part,),
+            parts=(Part(self.packed.hash, self.packed.source, self.ranges),),
             provenance=self.model.provenance(
                 self.settings.prepend_bos,
                 corpus=self.packed.source,
@@ -190,47 +215,27 @@ class Pass:
                 context=self.settings.context,
                 tokens=self.count,
                 batch_tokens=self.settings.batch_tokens,
-                products=self.products,
+                products="float64" if exact else "float32",
             ).as_dict(),
             sums={layer: sums.packed() for layer, sums in self.sums.items()},
         )
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    def run(self, state: Path | None, every: float, progress: Progress | None) -> None:
-        """Read what was not read yet; with ``state``, leave checkpoints there."""
-        skip = 0 if state is None or not state.exists() else self.resume(state)
-        reader = Reader(self.model, self.sums, self.settings)
-        saved, done, total = time.monotonic(), 0, sum(piece.tokens for piece in self.pieces)
-        for number, batch in enumerate(self.batches()):
-            done += int((batch.lengths - self.sequences.lead).sum())
-            if number < skip:
-                continue
-            self.count += reader.read(batch)
-            if progress is not None:
-                progress(done, total)
-            if state is not None and time.monotonic() - saved > every:
-                self.checkpoint(state, number + 1)
-                saved = time.monotonic()
-
-    def batches(self) -> Iterator[Batch]:
-        for piece in self.pieces:
-            for batch in self.sequences.iter_batches(piece.unit, self.settings.batch_tokens):
-                rows = batch.sequences < piece.end
-                if rows.all():
-                    yield batch
-                elif rows.any():
-                    longest = int(batch.lengths[rows].max())
-                    yield Batch(batch.tokens[rows][:, :longest], batch.sequences[rows], batch.lengths[rows])
-
-    def checkpoint(self, state: Path, batches: int) -> None:
+    def keep(self, state: Path, pages: int) -> None:
+        """Write a checkpoint, unless there is nothing in it yet."""
         if self.count:
-            progress = {"batches": batches, "batch_tokens": self.settings.batch_tokens}
-            write(state, self.moment(), "float64", {"progress": progress})
+            progress = {"batches": pages, "batch_tokens": self.settings.batch_tokens}
+            write_moment(state, self.moment(), "float64", {"progress": progress})
 
-    def resume(self, state: Path) -> int:
-        """Take the sums of a checkpoint; returns the batches that they hold. Raises FileError for another pass's."""
-        found, header = read(state)
+    def resumed(self, state: Path) -> int:
+        """Take the sums of a checkpoint, if there is one; returns the pages that they hold.
+
+        Raises FileError for another pass's.
+        """
+        if not state.exists():
+            return 0
+        found, header = read_moment(state)
         self.check_same_as(found, state)
         progress = header.get("progress", {})
         if progress.get("batch_tokens") != self.settings.batch_tokens:
@@ -248,11 +253,11 @@ class Pass:
         wanted = {
             "model": self.model.fingerprint,
             "tokenizer": self.packed.tokenizer_hash,
-            "layers": self.settings.layers,
+            "layers": self.layers,
             "context": self.settings.context,
             "prepend_bos": self.settings.prepend_bos,
             "corpus": self.packed.hash,
-            "sequences": (self.part.ranges,),
+            "sequences": (self.ranges,),
         }
         held = (
             *(found.fingerprint, found.tokenizer_hash, found.layers, found.context, found.prepend_bos),
@@ -268,53 +273,3 @@ class Pass:
             raise FileError(
                 f"{path} holds another second moment ({'; '.join(differ)}): name another file, or remove it"
             )
-
-
-def pieces(sequences: Sequences, settings: Settings) -> list[Piece]:
-    """The units of the shard, the last of them up to the sequence that brings the text to the tokens asked for."""
-    found: list[Piece] = []
-    left = settings.tokens
-    index, count = settings.shard
-    for number in range(index, len(sequences.units), count):
-        unit = sequences.units[number]
-        text = np.cumsum(sequences.lengths(unit) - sequences.lead)
-        if left is None or left > text[-1]:
-            found.append(Piece(unit, unit.first_sequence + unit.n_sequences, int(text[-1])))
-            left = None if left is None else left - int(text[-1])
-            continue
-        if left > 0:
-            last = int(np.searchsorted(text, left))
-            found.append(Piece(unit, unit.first_sequence + last + 1, int(text[last])))
-        break
-    return found
-
-
-class Reader:
-    """Batches through the bare body into the sums."""
-
-    def __init__(self, model: Model, sums: dict[int, TriangleSums], settings: Settings) -> None:
-        self.model, self.sums, self.settings = model, sums, settings
-        self.body = BareBody(model)
-
-    def read(self, batch: Batch) -> int:
-        """Add one batch; returns its content tokens. Raises InputError where coefficients are not finite."""
-        mask = content(batch, self.settings)
-        count = int(mask.sum())
-        if not count:
-            return 0
-        device = self.model.device
-        places = torch.from_numpy(np.flatnonzero(rearrange(mask, "rows pos -> (rows pos)"))).to(device)
-
-        def add(layer: int, _pre: Float[Tensor, "tokens d_mlp"], m: Float[Tensor, "tokens d_mlp"]) -> None:
-            if layer in self.sums:
-                self.sums[layer].add(m[places])
-
-        self.body.run(torch.from_numpy(batch.tokens).to(device), add, until=max(self.sums))
-        for layer, sums in self.sums.items():
-            if not sums.is_finite():
-                first, last = int(batch.sequences.min()), int(batch.sequences.max())
-                raise InputError(
-                    f"coefficients of layer {layer} of {self.model.name} are not finite, or too large to be squared, "
-                    f"somewhere in sequences {first} to {last}"
-                )
-        return count

@@ -10,20 +10,18 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..arguments import public
-from ..corpus import Batch
-from ..corpus.batching import PAD, grouped
+from ..corpus import open_corpus, pack
+from ..corpus.excerpts import BATCH_TOKENS, Drawn, TextSettings
+from ..corpus.passes import Forward, read
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
 from ..models.turns import in_turn
-from ..scanning.settings import BATCH_TOKENS
-from .accumulating import CORPUS, Pass, Reader, packed_corpus
-from .moments import RIDGE, Part, SecondMoment
-from .moments_merging import fewest
-from .moments_settings import Settings
+from .accumulating import CORPUS, MomentSums
+from .moments import RIDGE, SecondMoment, fewest
 
 Quality = Callable[[SecondMoment], float]
 """Told the second moment of each row; returns a number, e.g. the share of edits that succeed with it."""
@@ -72,19 +70,19 @@ def convergence(
     Raises: InputError: no keys, a key that is zero, counts above what the text holds. Otherwise as
         :func:`second_moment`.
     """
-    settings = Settings.checked(model, [layer], None, context, prepend_bos, batch_tokens, (0, 1))
+    index = model.layer(layer)
+    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     check_seed(seed)
-    (index,) = settings.layers
     if keys.ndim != 2 or not len(keys) or not bool((keys != 0).any(dim=1).all()):
         raise InputError("keys must be at least one row of coefficients, none of them zero")
     rows: list[dict[str, float]] = []
     directions = []
     with TemporaryDirectory(prefix="ffnmem-") as folder:
-        packed = packed_corpus(model, corpus, Path(folder) / CORPUS, text, documents)
+        packed = pack(open_corpus(corpus, text=text, documents=documents), model, Path(folder) / CORPUS)
         # Below d_mlp tokens C is singular, and float32's rounding would decide whether it can be solved.
-        job = Pass(model, packed, settings, exact=True)
-        wanted = checked_counts(counts, job.widths[0], packed.n_tokens)
-        for moment in nested(job, wanted, seed):
+        sums = MomentSums(model, packed, settings, (index,), exact=True)
+        wanted = checked_counts(counts, sums.widths[0], packed.n_tokens)
+        for moment in nested(sums, wanted, seed):
             directions.append(unit(moment.solve(index, keys, ridge)))
             row = {"tokens": moment.count, "condition": moment.condition(index)}
             rows.append(row if quality is None else {**row, "quality": float(quality(moment))})
@@ -114,31 +112,18 @@ def checked_counts(counts: Sequence[int] | None, width: int, available: int) -> 
     return found
 
 
-def nested(job: Pass, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
+def nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
     """The second moment after each count of tokens, sequences taken in a random order."""
-    reader = Reader(job.model, job.sums, job.settings)
-    order = np.random.default_rng(seed).permutation(job.sequences.n_sequences)
+    sequences = sums.settings.sequences(sums.packed)
+    forward = Forward(sums.model, [sums], until=sums.layers[-1])
+    order = np.random.default_rng(seed).permutation(len(sequences))
     taken = seen = 0
     for count in counts:
-        rows = []
+        first = taken
         while seen < count:
-            rows.append(job.sequences.sequence_tokens(int(order[taken])))
-            seen += len(rows[-1]) - job.sequences.lead
+            seen += sequences.locate(int(order[taken]))[2]
             taken += 1
-        for batch in batches_of(rows, order[taken - len(rows) : taken], job.settings.batch_tokens):
-            job.count += reader.read(batch)
-        numbers = [(int(n), int(n) + 1) for n in order[:taken]]
-        job.part = Part(job.packed.hash, job.packed.source, fewest(numbers))
-        yield job.moment()
-
-
-def batches_of(rows: Sequence[np.ndarray], numbers: Int64[np.ndarray, " n"], limit: int) -> Iterator[Batch]:
-    """Sequences of any lengths as batches, see :func:`ffnmem.corpus.batching.grouped`."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    if not len(rows):
-        return
-    for chosen in grouped(lengths, limit):
-        tokens = np.full((len(chosen), int(lengths[chosen[0]])), PAD, np.int64)
-        for place, index in enumerate(chosen):
-            tokens[place, : lengths[index]] = rows[index]
-        yield Batch(tokens, numbers[chosen], lengths[chosen])
+        some = order[first:taken]
+        read(Drawn(sequences, sums.settings, some, together=max(1, len(some))), forward, "convergence")
+        sums.ranges = fewest([(int(n), int(n) + 1) for n in order[:taken]])
+        yield sums.moment()

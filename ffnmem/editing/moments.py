@@ -1,29 +1,88 @@
-"""``SecondMoment``: C = E[m mᵀ] of every layer's coefficients, and what edits ask of it."""
+"""``SecondMoment``: C = E[m mᵀ] of every layer's coefficients, what edits ask of it, and its file.
+
+The file is one safetensors file: a packed triangle a layer, each with a checksum, and a header that says all the rest.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from .._version import __version__
 from ..arguments import public
-from ..errors import InputError, ModelError, OutOfRangeError, check_number, listed, quoted
+from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..errors import FileError, InputError, ModelError, OutOfRangeError, check_choice, check_number, listed, quoted
+from ..files import check_destination, readable, replacing, user_path
 from ..models import Model
 from ..resources import EMBEDDED, embedded_folder
-from .triangles import diagonal, square
+from ..schemas import (
+    anything,
+    ascending,
+    fields,
+    flag,
+    items,
+    maybe,
+    number,
+    row,
+    rule,
+    table,
+    text,
+    together,
+    whole,
+    word,
+)
+from .triangles import diagonal, length_of, square
 
 RIDGE = 1e-6  # of the mean diagonal
 NULL = 2e-2  # AlphaEdit's threshold
 KEPT = 8  # square matrices kept, 8·d_mlp² bytes each: 75 MB for GPT-2 small
 SHIPPED = "second_moments.safetensors"
 MAKE = "make one with second_moment(model, corpus, out), or ffnmem moment, and pass it"
+
+SCHEMA = 1
+KIND = "ffnmem second moment"
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+FORM = Form(
+    KIND,
+    SCHEMA,
+    together(
+        fields(
+            {
+                "model": text(),
+                "fingerprint": word,
+                "tokenizer_hash": word,
+                "layers": ascending(whole()),
+                "widths": items(whole(1, 1 << 24), least=1),
+                "count": whole(1),
+                "context": whole(1),
+                "prepend_bos": flag,
+                "parts": items(row(word, text(), items(row(whole(), whole(1)))), least=1),
+                "provenance": table(text(), anything),
+            },
+            {
+                "conditions": table(text(r"\d{1,9}", "the number of a layer"), maybe(number(0))),
+                "progress": fields({"batches": whole(), "batch_tokens": whole(1)}),
+            },
+        ),
+        rule(lambda header: len(header["widths"]) == len(header["layers"]), "a header with a width for each layer"),
+        rule(
+            # Of a merge, the first part's; of a checkpoint, what is counted so far.
+            lambda header: header["provenance"].get("tokens", header["count"]) == header["count"],
+            "a header whose count is that of its provenance",
+        ),
+    ),
+    "second moment: make one with second_moment",
+)
+FIELDS = ("model", "fingerprint", "tokenizer_hash", "layers", "widths", "count", "context", "prepend_bos")
 
 
 @dataclass(frozen=True)
@@ -251,9 +310,25 @@ class SecondMoment:
 
         Raises: InputError: none given, other weights, layers or settings, or text that two of them hold.
         """
-        from .moments_merging import merge
-
-        return merge(moments)
+        if not moments:
+            raise InputError("no second moments to merge: give at least one")
+        ordered = sorted(moments, key=lambda m: [(part.corpus_hash, part.ranges) for part in m.parts])
+        first = ordered[0]
+        for place, other in enumerate(ordered[1:], start=1):
+            check_mergeable(first, other)
+            for part in other.parts:
+                if any(part.overlaps(seen) for earlier in ordered[:place] for seen in earlier.parts):
+                    raise InputError(f"two second moments hold the same text of {part.source}: it would count twice")
+        count = sum(moment.count for moment in ordered)
+        return replace(
+            first,
+            count=count,
+            parts=joined(part for moment in ordered for part in moment.parts),
+            provenance={**first.provenance, "tokens": count},
+            sums={layer: sum_of([moment.sums[layer] for moment in ordered]) for layer in first.layers},
+            _conditions={},
+            _kept={},
+        )
 
     def save(self, path: str | Path, dtype: str = "float64") -> Path:
         """Write a safetensors file, whole or not at all: packed triangles, and a header that says all the rest.
@@ -263,16 +338,22 @@ class SecondMoment:
 
         Raises: FileError: a file that cannot be written. InputError: another dtype.
         """
-        from .moments_file import save
-
-        return save(self, path, dtype)
+        check_choice("dtype", dtype, DTYPES)
+        target = check_destination(path)
+        conditions = {str(layer): self.condition(layer) for layer in self.layers}
+        finite = {layer: found if found < math.inf else None for layer, found in conditions.items()}
+        write_moment(target, self, dtype, {"conditions": finite})
+        return target
 
     @staticmethod
     def load(path: str | Path) -> SecondMoment:
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
-        from .moments_file import load
-
-        return load(path)
+        moment, header = read_moment(user_path(path))
+        if "progress" in header:
+            raise FileError(
+                f"{path} is the checkpoint of a second moment that is not finished: run the same call again"
+            )
+        return moment
 
 
 def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -> SecondMoment:
@@ -304,3 +385,110 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
 def shipped(name: str) -> SecondMoment:
     """The second moment that ships with an embedded model; raises FileError."""
     return SecondMoment.load(embedded_folder(name) / SHIPPED)
+
+
+# -- joining ---------------------------------------------------------------------------------------------------------
+
+
+def check_mergeable(first: SecondMoment, other: SecondMoment) -> None:
+    """Raise InputError unless both are of the same weights, layers and settings."""
+    names = ("fingerprint", "tokenizer_hash", "layers", "widths", "context", "prepend_bos")
+    differ = [
+        f"{name} {getattr(first, name)} and {getattr(other, name)}"
+        for name in names
+        if getattr(first, name) != getattr(other, name)
+    ]
+    if differ:
+        raise InputError(f"second moments that cannot be merged: {'; '.join(differ)}")
+
+
+def sum_of(triangles: Sequence[Float[Tensor, " triangle"]]) -> Float64[Tensor, " triangle"]:
+    total = triangles[0].to(torch.float64, copy=True)
+    for triangle in triangles[1:]:
+        total += triangle
+    return total
+
+
+def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """One part a corpus, its ranges ascending and as few as can be."""
+    by_corpus: dict[str, Part] = {}
+    for part in parts:
+        seen = by_corpus.get(part.corpus_hash)
+        ranges = part.ranges if seen is None else (*seen.ranges, *part.ranges)
+        by_corpus[part.corpus_hash] = replace(part if seen is None else seen, ranges=fewest(ranges))
+    return tuple(by_corpus[key] for key in sorted(by_corpus))
+
+
+def fewest(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Disjoint ranges in order, those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if found and found[-1][1] == first:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((first, end))
+    return tuple(found)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any]) -> None:
+    """The file, with more in its header. Raises FileError."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    arrays = {str(layer): moment.sums[layer].to(DTYPES[dtype]).numpy() for layer in moment.layers}
+    header = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "ffnmem": __version__,
+        **{name: getattr(moment, name) for name in FIELDS},
+        "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
+        "provenance": dict(moment.provenance),
+        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
+        **more,
+    }
+    with replacing(path) as temporary:
+        try:
+            save_file(arrays, temporary, header_entry(header, sort_keys=True))
+        except SafetensorError as error:
+            raise FileError(f"cannot write {path}: {error}") from None
+        readable(temporary)
+
+
+def read_moment(path: Path) -> tuple[SecondMoment, dict[str, Any]]:
+    """A second moment and the header of its file. Raises FileError."""
+    sums = FileSums(path)
+    header = dict(sums.file.header)
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
+    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
+    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
+    moment = SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
+    return moment, header
+
+
+class FileSums(Mapping[int, Tensor]):
+    """The triangles of a file, each read and checked when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = HeadedTensors(path, FORM, f"there is no second moment at {path}: make one with second_moment")
+        layers, widths = self.file.header["layers"], self.file.header["widths"]
+        self.widths: dict[int, int] = dict(zip(layers, widths, strict=True))
+        kind = next(iter(self.file.shapes.values()), ("float64",))[0]
+        dtype = kind if kind in DTYPES else "float64"
+        self.file.check_shapes({str(layer): (dtype, (length_of(width),)) for layer, width in self.widths.items()})
+
+    def __getitem__(self, layer: int) -> Tensor:
+        if layer not in self.widths:
+            raise KeyError(layer)
+        array = self.file.array(str(layer))
+        if not np.isfinite(array).all():
+            raise FileError(f"{self.file.path} is damaged: layer {layer} holds NaN or infinite values")
+        return torch.from_numpy(array)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.widths)
+
+    def __len__(self) -> int:
+        return len(self.widths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ..arguments import public
 from ..attribution import plain_records
 from ..errors import InputError, check_choice, check_count, check_number, check_seed, quoted
 from ..ffn.activations import Activation, activation
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,9 +27,6 @@ ACTIVATIONS = ("relu", "gelu", "silu")
 OPTIMISERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 RATES = {"adam": 1e-3, "sgd": 0.1}
 ROWS = 11  # steps looked at, the first and the last among them
-
-Progress = Callable[[int, int], None]
-"""Told how many steps are done, of all activations together, and of how many."""
 
 
 @public
@@ -133,7 +131,7 @@ def dying_relu(
         activations: names that :func:`ffnmem.ffn.activation` takes.
         optimiser: ``"adam"`` (torch's settings) or ``"sgd"`` (without momentum).
         rate: its learning rate; default 0.001 for Adam and 0.1 for SGD.
-        progress: told of steps done, and of how many.
+        progress: called as ("dying", done, total) in steps of all activations together.
 
     Returns: A :class:`Dying`.
 
@@ -165,7 +163,7 @@ def dying_relu(
             if step in looked:
                 rows.append({"activation": name, "step": step, **run.row(pre, loss, name, step)})
                 if progress is not None:
-                    progress(place * steps + step, len(chosen) * steps)
+                    progress("dying", place * steps + step, len(chosen) * steps)
             if step < steps:
                 trainer.step()
     settings = {"seed": seed, "steps": steps, "share": share, "pushed": pushed, "depth": depth, "optimiser": optimiser}

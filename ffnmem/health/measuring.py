@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,23 +12,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..arguments import public
-from ..corpus import Sequences
-from ..editing.accumulating import CORPUS, packed_corpus
-from ..editing.moments_settings import Settings
-from ..errors import InputError, check_seed
+from ..corpus import open_corpus, pack
+from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page, TextSettings, draw_tokens
+from ..corpus.passes import read
+from ..errors import InputError, check_count, check_seed
 from ..ffn.activations import activation
 from ..models import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
-from ..scanning.settings import BATCH_TOKENS
-from ..semantics.reading import Page
+from ..progress import Progress
 from .backward import Passes, answering, scored_places
 from .health import NeuronHealth, layer_rows
-from .sampling import pages, sample
 from .sums import SATURATED, TOLERANCE, LayerSums
-
-Progress = Callable[[int, int], None]
-"""Told how many tokens are done, and of how many, after every batch."""
 
 TOKENS = 20_000
 
@@ -66,7 +60,7 @@ def neuron_health(
         flow: also run the way back; without it, the ``flow_`` columns are not there.
         seed: of the draw of sequences.
         text, documents: how to read the corpus, see :func:`ffnmem.open_corpus`.
-        progress: told of tokens done, and of how many.
+        progress: called as ("health", done, total) in tokens of text.
 
     Returns:
         A :class:`NeuronHealth`. The columns of its ``neurons``, pre being what the activation takes (k·x + b, of gated
@@ -94,19 +88,15 @@ def neuron_health(
     Source: dead as in Voita et al. 2023 (2309.04827), §4; dying ReLUs: Maas et al. 2013, §2, and Lu et al. 2019
         (1903.06733); saturation as one regime: Glorot and Bengio 2010, §3; thresholds are ours.
     """
-    settings = Settings.checked(model, None, tokens, context, prepend_bos, batch_tokens, (0, 1))
+    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
+    wanted = None if tokens is None else check_count("tokens", tokens)
     check_seed(seed)
     with TemporaryDirectory(prefix="ffnmem-") as folder:
-        packed = packed_corpus(model, texts, Path(folder) / CORPUS, text, documents)
-        sequences = Sequences(packed, settings.context, settings.bos)
-        numbers = sample(sequences, settings.tokens, seed)
-        total = sum(sequences.locate(int(number))[2] for number in numbers) if progress is not None else 0
+        packed = pack(open_corpus(texts, text=text, documents=documents), model, Path(folder) / "corpus")
+        sequences = settings.sequences(packed)
+        sample = Drawn(sequences, settings, draw_tokens(sequences, wanted, seed))
         measure = Measure(model, flow)
-        for page in pages(sequences, numbers, settings.batch_tokens, settings.special):
-            measure.add(page)
-            if progress is not None:
-                measure.read += int((page.batch.lengths - sequences.lead).sum())
-                progress(measure.read, total)
+        read(sample, measure.add, "health", progress)
         if not measure.positions:
             raise InputError(f"{packed.source} has no text but special tokens")
         neurons = measure.frame()
@@ -123,7 +113,7 @@ def neuron_health(
                 corpus_hash=packed.hash,
                 context=settings.context,
                 tokens=measure.positions,
-                sequences=f"{len(numbers)} of {len(sequences)}",
+                sequences=f"{len(sample)} of {len(sequences)}",
                 seed=seed,
                 batch_tokens=settings.batch_tokens,
                 tolerance=TOLERANCE,
@@ -141,7 +131,7 @@ class Measure:
             LayerSums(activation(ffn.activation), ffn.d_mlp, ffn.gates is not None, model.device) for ffn in model.ffn
         ]
         self.passes = Passes(model)
-        self.positions = self.scored = self.read = 0
+        self.positions = self.scored = 0
         self.loss = 0.0
 
     def add(self, page: Page) -> None:
@@ -171,16 +161,12 @@ class Measure:
         else:
             self.passes.run(tokens, on_layer)
         self.positions += len(places)
-        self.check_finite(page)
+        self.check_finite()
 
-    def check_finite(self, page: Page) -> None:
+    def check_finite(self) -> None:
         for layer, sums in enumerate(self.sums):
             if not sums.finite:
-                first, last = int(page.batch.sequences.min()), int(page.batch.sequences.max())
-                raise InputError(
-                    f"coefficients or gradients of layer {layer} of {self.model.name} are not finite, somewhere in "
-                    f"sequences {first} to {last}"
-                )
+                raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")
 
     def frame(self) -> pd.DataFrame:
         frames = [sums.frame(layer, self.flow) for layer, sums in enumerate(self.sums)]

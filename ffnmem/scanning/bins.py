@@ -7,7 +7,7 @@ Magnitudes below 1.25·2⁻⁸ share the innermost bin of their sign, those from
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float64, Int64
 
 PER_DOUBLING = 4
 LEAST = -8  # 2⁻⁸: smaller magnitudes share the innermost bin with the first above
@@ -26,13 +26,6 @@ def edges() -> Float64[np.ndarray, " edges"]:
     positive = 2.0 ** (LEAST + steps // PER_DOUBLING) * (1 + (steps % PER_DOUBLING) / PER_DOUBLING)
     inner = np.concatenate([positive, [np.inf]])
     return np.concatenate([-inner[::-1], [0.0], inner])
-
-
-def bin_of(values: Float32[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
-    """The bin of each value, as the scan's kernel takes it."""
-    bits = np.ascontiguousarray(values).view(np.int32).astype(np.int64)
-    magnitude = np.clip(((bits & 0x7FFFFFFF) >> 21) - OFFSET, 0, SIDE - 1)
-    return np.where(bits < 0, SIDE - 1 - magnitude, SIDE + magnitude)
 
 
 def quantile(histogram: Int64[np.ndarray, " bins"], share: float) -> float:

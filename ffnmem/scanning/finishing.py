@@ -6,6 +6,7 @@ The two keys of gated neurons are kept in tokens beside their values; a classic 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,24 @@ from ..corpus import Packed, Sequences
 from ..errors import InputError
 from ..files import write_whole
 from ..models import Model
+from ..progress import Progress
 from ..vocabulary import project
 from ..vocabulary.vectors import SIDES
 from .manifest import write_manifest
-from .passes import Report, Scanner
+from .passes import Scanner
 from .state import ScanState
-from .state_file import Identity, Progress, StateFile, save_state
+from .state_file import Identity, ScanProgress, StateFile, save_state
 from .workers import remove_shards
 from .writing import STATE, TOKENIZER, VALUES, write_tables
 
 PROMOTED = 10  # tokens a side kept of each value
 
 
-def finish(job: Scanner, packed: Packed, folder: Path, report: Report | None) -> None:
+def finish(job: Scanner, packed: Packed, folder: Path, progress: Progress | None) -> None:
     """Write the tables and, last, the manifest."""
-    progress = None if report is None else lambda done, total: report("project", done, total)
+    told = None if progress is None else partial(progress, "project")
     sides = SIDES if job.model.gated else ("value",)
-    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=progress)
+    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=told)
     backend = fast_tokenizer(job.model)
     # What calls on it change in passing is left out, so that the same scan writes the same bytes.
     content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
@@ -70,7 +72,7 @@ def write_store(
     folder: Path, state: ScanState, identity: Identity, sequences: Sequences, facts: dict[str, Any]
 ) -> None:
     """The state as finished, the tables and the manifest."""
-    save_state(folder / STATE, state, identity, Progress(complete=True))
+    save_state(folder / STATE, state, identity, ScanProgress(complete=True))
     write_tables(folder, state, sequences)
     content = {
         **facts,

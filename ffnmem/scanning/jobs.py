@@ -12,17 +12,17 @@ import numpy as np
 from .._version import __version__
 from ..corpus import Corpus, Packed, Sequences, open_corpus, open_packed, pack, tokenizer_hash
 from ..corpus.packing import link_pack, reusable
-from ..errors import FileError, InputError, check_count, check_whole
+from ..errors import FileError, InputError
 from ..files import workspace
 from ..folders import claimed, locked
 from ..models import Model
-from ..models.bare_body import check_same
+from ..progress import Progress
 from .manifest import FOLDER, is_vouched_for
-from .passes import Report, Scanner
+from .passes import Scanner
 from .sampling import choose
 from .settings import ScanSettings
 from .state import ScanState
-from .state_file import Identity, Progress, StateFile
+from .state_file import Identity, ScanProgress, StateFile
 from .writing import CORPUS, STATE
 
 
@@ -33,22 +33,14 @@ def prepared(out: str | Path) -> Iterator[Path]:
         yield folder
 
 
-def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
-    index, count = check_whole("shard", shard[0]), check_count("number of shards", shard[1])
-    if not 0 <= index < count:
-        raise InputError(f"shard {index} of {count} is none: shards are 0 to {count - 1}")
-    return index, count
-
-
 def packed_corpus(
-    model: Model, source: Any, folder: Path, *, text: str, documents: str | None, report: Report | None
+    model: Model, source: Any, folder: Path, *, text: str, documents: str | None, progress: Progress | None
 ) -> Packed:
     """The corpus, packed into the store's folder, or linked there if it is packed already.
 
     A folder that holds a scan keeps its text: raises FileError for another one.
     """
     ready = source if isinstance(source, Packed | Corpus) else open_corpus(source, text=text, documents=documents)
-    progress = None if report is None else lambda done, total: report("pack", done, total)
     state = folder.parent / STATE
     if isinstance(ready, Packed):
         open_packed(ready.folder, tokenizer_hash(model))  # refuses another tokenizer's
@@ -103,7 +95,6 @@ def most_frequent(packed: Packed, model: Model, count: int) -> tuple[int, ...]:
 
 def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, shard: tuple[int, int]) -> Scanner | None:
     """The scan from its last checkpoint or from the beginning; None if the folder holds its finished store."""
-    check_same(model)
     sequences = Sequences(packed, settings.context, settings.bos)
     if sequences.n_sequences == 0:
         raise InputError(f"{packed.source} has no text to scan")
@@ -112,7 +103,7 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
     )
     drawn = choose(sequences, settings.seed, settings.sample, settings.draws)
     path = folder / STATE
-    progress = Progress(shard=shard)
+    progress = ScanProgress(shard=shard)
     if path.exists():
         state, progress = resumed(path, identity, settings, shard)
         mine = set(range(shard[0], len(sequences.units), shard[1]))
@@ -132,7 +123,7 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
 
 def resumed(
     path: Path, identity: Identity, settings: ScanSettings, shard: tuple[int, int]
-) -> tuple[ScanState, Progress]:
+) -> tuple[ScanState, ScanProgress]:
     """The state of a checkpoint; raises FileError if it is of another scan."""
     file = StateFile(path)
     differ = identity.differences(file.identity) + settings.differences(file.settings)

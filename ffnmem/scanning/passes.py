@@ -1,8 +1,7 @@
-"""The pass itself: batches through the bare body into the state, with checkpoints from which it goes on."""
+"""A scan under way: pages into the state, and after a half-precision pass the candidates again in float32."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,26 +10,21 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from ..corpus import Batch, Sequences
-from ..errors import InputError
+from ..corpus import Sequences
+from ..corpus.excerpts import Drawn, Page, Stretch
+from ..corpus.passes import CHECKPOINT_SECONDS, Accumulator, Checkpoint, Forward, read
 from ..models import Model
-from ..models.bare_body import BareBody
+from ..progress import Progress
 from . import kernels
 from .cases import CASES
-from .reduction import BatchPlan, Planner, Reducer, Workers, as_float32, gated_batch, observe_sample
+from .reduction import Planner, Reducer, Workers, as_float32, gated_batch, observe_sample
 from .sampling import Sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
-from .state_file import Identity, Progress, save_state
-
-CHECKPOINT_SECONDS = 60.0
-Report = Callable[[str, int, int], None]
-"""Called as (phase, done, total): tokens in the phase "scan", sequences in the phase "rescore"."""
-Receive = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor | None], None]
-"""Called with a layer, its pre-activations, its coefficients, and the linear parts of a gated one."""
+from .state_file import Identity, ScanProgress, save_state
 
 
 @dataclass(eq=False)
-class Scanner:
+class Scanner(Accumulator):
     """A scan under way.
 
     Attributes:
@@ -46,66 +40,53 @@ class Scanner:
     sample: Sample
     state: ScanState
     identity: Identity
-    progress: Progress
+    progress: ScanProgress
     path: Path
-    report: Report | None = None
+    report: Progress | None = None
     every: float = CHECKPOINT_SECONDS
 
     def checkpoint(self) -> None:
         save_state(self.path, self.state, self.identity, self.progress)
-        self.saved = time.monotonic()
-
-    def my_units(self) -> list[int]:
-        index, count = self.progress.shard
-        return list(range(index, len(self.sequences.units), count))
-
-    def planner(self) -> Planner:
-        return Planner(self.state, self.sample, frozenset(self.state.settings.special))
 
     # -- the pass ------------------------------------------------------------------------------------------------
 
     def scan(self) -> None:
         """Scan the shard's units that are not done yet."""
-        self.saved = time.monotonic()
-        done = set(self.state.done.tolist())
-        units = [unit for unit in self.my_units() if unit not in done]
-        if not units:
-            return
-        sizes = {unit: int(self.sequences.lengths(self.sequences.units[unit]).sum()) for unit in self.my_units()}
-        total, count = sum(sizes.values()), sum(sizes[unit] for unit in done if unit in sizes)
         settings = self.state.settings
-        body = BareBody(self.model, getattr(torch, settings.dtype))
+        text = Stretch(self.sequences, settings.text, self.progress.shard, done=set(self.state.done.tolist()))
+        if not text.pieces:
+            return
+        forward = Forward(self.model, [self], getattr(torch, settings.dtype))
         workers = Workers()
-        reducer = Reducer(self.state, self.planner(), workers)
+        self.reducer = Reducer(self.state, Planner(self.state, self.sample), workers)
         try:
-            for unit in units:
-                skip = self.progress.batch
-                for number, batch in enumerate(
-                    self.sequences.iter_batches(self.sequences.units[unit], settings.batch_tokens)
-                ):
-                    count += int(batch.lengths.sum())
-                    if number < skip:
-                        continue
-                    self.run(body, reducer, batch)
-                    self.progress = self.progress.with_(batch=number + 1)
-                    if self.report is not None:
-                        self.report("scan", count, total)
-                    if time.monotonic() - self.saved > self.every:
-                        self.checkpoint()
-                self.state.done = np.sort(np.append(self.state.done, unit))
-                self.progress = self.progress.with_(batch=0)
+            going_on = Checkpoint(self.progress.batch, lambda _pages: self.checkpoint(), self.every)
+            read(text, forward, "scan", self.report, going_on)
         finally:
             workers.close()
+        self.state.done = np.union1d(self.state.done, [piece.unit.index for piece in text.pieces])
+        self.progress = self.progress.with_(batch=0)
         self.checkpoint()
 
-    def run(self, body: BareBody, reducer: Reducer, batch: Batch) -> None:
-        plan = reducer.begin(batch)
-        tokens = torch.from_numpy(batch.tokens).to(self.model.device)
-        try:
-            run_layers(body, tokens, lambda *found: reducer.layer(plan, *found))
-        except InputError as error:
-            first, last = int(batch.sequences.min()), int(batch.sequences.max())
-            raise InputError(f"{error}, somewhere in sequences {first} to {last}") from None
+    def begin(self, page: Page) -> None:
+        self.unit = int(np.searchsorted(self.sequences.units.sequences, page.batch.sequences[0], side="right")) - 1
+        self.plan = self.reducer.begin(page)
+
+    def add(
+        self,
+        page: Page,
+        layer: int,
+        pre: torch.Tensor,
+        coefficients: torch.Tensor,
+        linear: torch.Tensor | None,
+    ) -> None:
+        self.reducer.layer(self.plan, layer, pre, coefficients, linear)
+
+    def end(self, page: Page) -> None:
+        """Note how far the pass is, as a checkpoint tells it."""
+        if page.ends:
+            self.state.done = np.union1d(self.state.done, [self.unit])
+        self.progress = self.progress.with_(batch=0 if page.ends else self.progress.batch + 1)
 
     # -- after a half-precision pass -------------------------------------------------------------------------------
 
@@ -115,22 +96,14 @@ class Scanner:
         if not self.state.settings.rescored:
             return
         wanted = Wanted(self.state, self.sample, self.my_sequences())
-        numbers = wanted.sequences
-        body = BareBody(self.model, torch.float32)
-        planner = self.planner()
-        self.saved = time.monotonic()
-        for index in range(self.progress.rescored, len(numbers)):
-            number = int(numbers[index])
-            ids = self.sequences.sequence_tokens(number)
-            batch = Batch(rearrange(ids, "pos -> 1 pos"), np.array([number]), np.array([len(ids)]))
-            plan = planner.plan(batch)
-            tokens = torch.from_numpy(batch.tokens).to(self.model.device)
-            run_layers(body, tokens, lambda *found, plan=plan, number=number: wanted.keep(plan, number, *found))
-            self.progress = self.progress.with_(rescored=index + 1)
-            if self.report is not None:
-                self.report("rescore", index + 1, len(numbers))
-            if time.monotonic() - self.saved > self.every:
-                self.checkpoint()
+        again = Drawn(self.sequences, self.state.settings.text, wanted.sequences, together=1)
+        forward = Forward(self.model, [wanted], torch.float32)
+
+        def save(pages: int) -> None:
+            self.progress = self.progress.with_(rescored=pages)
+            self.checkpoint()
+
+        read(again, forward, "rescore", self.report, Checkpoint(self.progress.rescored, save, self.every))
 
     def my_sequences(self) -> Callable[[int], bool]:
         """Whether a sequence of the corpus was scanned here."""
@@ -139,21 +112,11 @@ class Scanner:
         return lambda number: bool(np.isin(np.searchsorted(starts, number, side="right") - 1, done))
 
 
-def run_layers(body: BareBody, tokens: torch.Tensor, receive: Receive) -> None:
-    """One pass, each layer told at once with its linear parts."""
-    linear: dict[int, torch.Tensor] = {}
-    body.run(
-        tokens,
-        lambda layer, pre, m: receive(layer, pre, m, linear.pop(layer, None)),
-        on_linear=lambda layer, part: linear.__setitem__(layer, part),
-    )
-
-
-class Wanted:
+class Wanted(Accumulator):
     """Which sequences must run again, and which neurons' extremes each of them is for."""
 
     def __init__(self, state: ScanState, sample: Sample, mine: Callable[[int], bool]) -> None:
-        self.state = state
+        self.state, self.planner = state, Planner(state, sample)
         extra = [int(n) for n in np.union1d(sample.sequences, sample.draws) if mine(int(n))]
         sides = [(index, side) for index, layer in enumerate(state.layers) for side in layer.sides]
         found = [self.places(layer, side) for layer, side in sides]
@@ -166,16 +129,19 @@ class Wanted:
     def places(self, layer: int, side: str) -> np.ndarray:
         return rearrange(self.state.layers[layer].ranking(side).at, "d_mlp kept -> (d_mlp kept)")
 
-    def keep(
+    def begin(self, page: Page) -> None:
+        self.plan = self.planner.plan(page)
+
+    def add(
         self,
-        plan: BatchPlan,
-        number: int,
+        page: Page,
         layer: int,
         pre: torch.Tensor,
         coefficients: torch.Tensor,
         linear: torch.Tensor | None,
     ) -> None:
         """Note the float32 extremes of one sequence for the neurons that hold it as a candidate."""
+        plan, number = self.plan, int(page.batch.sequences[0])
         state = self.state.layers[layer]
         m = as_float32(coefficients)
         pos, width = m.shape

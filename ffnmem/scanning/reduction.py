@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Float32, Int32, Int64
 from torch import Tensor
 
 from ..corpus import Batch
+from ..corpus.excerpts import Page
 from . import exact_sums, kernels
 from .gate_reduction import DENSE, GatedBatch
 from .sampling import Sample
@@ -50,30 +51,23 @@ class BatchPlan:
 class Planner:
     """Makes the plan of each batch of a scan."""
 
-    def __init__(self, state: ScanState, sample: Sample, special: frozenset[int]) -> None:
+    def __init__(self, state: ScanState, sample: Sample) -> None:
         settings = state.settings
-        self.special = np.array(sorted(special), np.int64)
-        self.lead = int(settings.prepend_bos)
         order = np.argsort(np.array(settings.frequent, np.int64), kind="stable")
         self.frequent, self.frequent_index = np.array(settings.frequent, np.int64)[order], order
         self.sample = sample
         self.buckets = np.array([p.bit_length() for p in range(settings.context)], np.int64)
 
-    def plan(self, batch: Batch) -> BatchPlan:
-        pos = batch.tokens.shape[1]
-        places = np.arange(pos)
-        content = (places >= self.lead) & (places < rearrange(batch.lengths, "rows -> rows 1"))
-        content &= ~np.isin(batch.tokens, self.special)
-        mask = rearrange(content, "rows pos -> (rows pos)")
-        tokens = np.flatnonzero(mask)
-        bucket = self.buckets[tokens % pos]
+    def plan(self, page: Page) -> BatchPlan:
+        pos = page.batch.tokens.shape[1]
+        tokens, bucket = page.places, self.buckets[page.positions]
         return BatchPlan(
-            batch=batch,
-            mask=mask,
+            batch=page.batch,
+            mask=page.mask,
             segments=runs(tokens, (tokens // pos) * 64 + bucket, bucket),
-            chosen=self.among_frequent(rearrange(batch.tokens, "rows pos -> (rows pos)")[tokens], tokens),
-            sampled=common(batch.sequences, self.sample.sequences),
-            drawn=self.positions(batch, content),
+            chosen=self.among_frequent(page.tokens, tokens),
+            sampled=common(page.batch.sequences, self.sample.sequences),
+            drawn=self.positions(page.batch, rearrange(page.mask, "(rows pos) -> rows pos", pos=pos)),
         )
 
     def among_frequent(self, ids: Int64[np.ndarray, " n"], tokens: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "m 2"]:
@@ -116,10 +110,10 @@ class Reducer:
     def __init__(self, state: ScanState, planner: Planner, workers: Workers) -> None:
         self.state, self.planner, self.workers = state, planner, workers
 
-    def begin(self, batch: Batch) -> BatchPlan:
-        """Count a batch; its layers follow by :meth:`layer`."""
-        plan, state = self.planner.plan(batch), self.state
-        state.n_sequences += len(batch.sequences)
+    def begin(self, page: Page) -> BatchPlan:
+        """Count a page; its layers follow by :meth:`layer`."""
+        plan, state = self.planner.plan(page), self.state
+        state.n_sequences += len(page.batch.sequences)
         state.tokens += int(plan.mask.sum())
         np.add.at(state.bucket_counts, plan.segments[:, 2], plan.segments[:, 1] - plan.segments[:, 0])
         np.add.at(state.token_counts, plan.chosen[:, 1], 1)

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
+from ..corpus.excerpts import BATCH_TOKENS, check_shard
+from ..corpus.passes import CHECKPOINT_SECONDS
+from ..corpus.shards import ENGINES
 from ..errors import check_choice, check_count
 from ..models import Model
 from ..models.turns import in_turn
+from ..progress import Progress
 from .finishing import fast_tokenizer, finish
-from .jobs import check_shard, most_frequent, packed_corpus, prepared, start
-from .passes import CHECKPOINT_SECONDS, Report
-from .settings import BATCH_TOKENS, make_settings
+from .jobs import most_frequent, packed_corpus, prepared, start
+from .settings import make_settings
 from .store import Store, open_store
-from .workers import ENGINES, check_shards, scan_with_workers
+from .workers import check_shards, scan_with_workers
 from .writing import CORPUS
 
 FREQUENT = 128  # tokens whose mean coefficients are kept
@@ -43,7 +46,7 @@ def scan(
     text: str = "text",
     documents: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    report: Report | None = None,
+    progress: Progress | None = None,
 ) -> Store:
     """Read a corpus once and keep, for every neuron, what fires it, how often and how strongly, and what it writes.
 
@@ -71,7 +74,7 @@ def scan(
             (``pip install 'ffnmem[ray]'``).
         text, documents: how to read the source, see :func:`ffnmem.open_corpus`.
         checkpoint_seconds: between checkpoints.
-        report: called as (phase, done, total) with the phases "pack", "scan", "rescore", "project".
+        progress: called as (phase, done, total) with the phases "pack", "scan", "rescore", "project".
 
     Raises:
         InputError: settings that cannot be. FileError: a folder that holds another scan or something else, a damaged
@@ -98,16 +101,16 @@ def scan(
     )
     fast_tokenizer(model)  # refused now rather than after hours
     with prepared(out) as folder:
-        packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, report=report)
+        packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, progress=progress)
         settings = replace(settings, frequent=most_frequent(packed, model, frequent))
         job = start(model, packed, settings, folder, shard)
         if job is not None:
-            job.report, job.every = report, checkpoint_seconds
+            job.report, job.every = progress, checkpoint_seconds
             if workers == 1 and engine == "local":
                 check_shards(folder, 0)
                 job.scan()
             else:
                 scan_with_workers(job, folder, workers, engine)
             job.rescore()
-            finish(job, packed, folder, report)
+            finish(job, packed, folder, progress)
     return open_store(folder, model=model)

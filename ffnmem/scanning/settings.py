@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass
 from dataclasses import fields as names
 from typing import Any
 
-from ..errors import SEEDS, InputError, check_choice, check_count, check_seed
+from ..corpus.excerpts import TextSettings
+from ..errors import SEEDS, check_choice, check_count, check_seed
 from ..models import Model
 from ..schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
 
 DTYPES = ("float32", "bfloat16")
-CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
 MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
-BATCH_TOKENS = 2048  # what two cores run fastest; larger for a GPU
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,11 @@ class ScanSettings:
     frequent: tuple[int, ...]
     bos: int | None = None
     special: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> TextSettings:
+        """How the text is cut and run in the pass."""
+        return TextSettings(self.context, self.bos, self.special, self.batch_tokens)
 
     @property
     def n_buckets(self) -> int:
@@ -115,26 +119,21 @@ def make_settings(
     frequent: tuple[int, ...],
 ) -> ScanSettings:
     """Checked settings; raises InputError."""
-    bos = model.prepend_bos if prepend_bos is None else prepend_bos
-    if bos and model.bos_token_id is None:
-        raise InputError(f"{model.name}'s tokenizer has no beginning-of-sequence token: use prepend_bos=False")
-    length = min(CONTEXT, model.n_ctx) if context is None else check_count("context", context, least=2)
-    if length > model.n_ctx:
-        raise InputError(f"context {length} is too long: {model.name} reads at most {model.n_ctx} tokens")
+    text = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     check_choice("dtype", dtype, DTYPES)
     check_seed(seed)
     k = check_count("k", k, most=MOST)
     return ScanSettings(
-        context=length,
-        prepend_bos=bos,
+        context=text.context,
+        prepend_bos=text.prepend_bos,
         dtype=dtype,
-        batch_tokens=check_count("batch_tokens", batch_tokens),
+        batch_tokens=text.batch_tokens,
         seed=int(seed),
         k=k,
         candidates=k if dtype == "float32" else 2 * k,
         sample=check_count("sample", sample),
         draws=check_count("draws", draws),
         frequent=frequent,
-        bos=model.bos_token_id if bos else None,
-        special=tuple(sorted(model.special_token_ids)),
+        bos=text.bos,
+        special=text.special,
     )

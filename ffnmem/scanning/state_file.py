@@ -75,7 +75,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ScanProgress:
     """How far a scan is: whole units are in ``ScanState.done``; ``batch`` counts batches done of the unit after them.
 
     ``rescored`` counts winners' sequences that were run again. ``shard`` is (index, count).
@@ -86,11 +86,11 @@ class Progress:
     rescored: int = 0
     complete: bool = False
 
-    def with_(self, **changes: Any) -> Progress:
+    def with_(self, **changes: Any) -> ScanProgress:
         return replace(self, **changes)
 
 
-def save_state(path: Path, state: ScanState, identity: Identity, progress: Progress) -> None:
+def save_state(path: Path, state: ScanState, identity: Identity, progress: ScanProgress) -> None:
     """Write a state, whole or not at all. Raises FileError."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -106,7 +106,7 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: Progr
         "schema": 2 if state.gated else 1,
         "settings": state.settings.as_dict(),
         "identity": {f.name: getattr(identity, f.name) for f in fields(Identity)},
-        "progress": {f.name: getattr(progress, f.name) for f in fields(Progress)},
+        "progress": {f.name: getattr(progress, f.name) for f in fields(ScanProgress)},
         "tokens": state.tokens,
         "n_sequences": state.n_sequences,
         "n_layers": len(state.layers),
@@ -129,7 +129,7 @@ class StateFile(HeadedTensors):
         self.settings = ScanSettings.from_dict(header["settings"])
         self.identity = Identity(**{f.name: header["identity"][f.name] for f in fields(Identity)})
         progress = header["progress"]
-        self.progress = Progress(
+        self.progress = ScanProgress(
             tuple(progress["shard"]), progress["batch"], progress["rescored"], progress["complete"]
         )
         self.n_layers = int(header["n_layers"])

@@ -19,8 +19,8 @@ from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
 from ..errors import FileError, InputError
 from ..files import write_whole
 from ..models import Model
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from ..scanning.state import place_of
 from ..schemas import fields, items, number
 from .inputs import Inputs
@@ -110,7 +110,7 @@ def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
 
 
 def read_backgrounds(
-    store: Store, model: Model, seed: int = 0, progress: Report | None = None
+    store: Store, model: Model, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Background, ...]:
     """One a layer: from the file beside the store if it was made from the same weights and seed, else read anew.
 

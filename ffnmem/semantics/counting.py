@@ -15,19 +15,21 @@ from jaxtyping import Bool, Float, Float64, Int32, Int64
 from scipy import special, stats
 from torch import Tensor
 
+from ..corpus.excerpts import Drawn, Page
+from ..corpus.passes import Accumulator, Forward, read
 from ..errors import InputError
 from ..models import Model
-from ..scanning.passes import Report
+from ..progress import Progress
 from ..scanning.reduction import Workers
 from ..scanning.store import Store
 from .kernels import count_active
-from .reading import SEQUENCES, Page, Reading, choose, read
+from .reading import SEQUENCES, sample_of
 
 MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not looked at
 SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
 
 
-class ActiveCounts:
+class ActiveCounts(Accumulator):
     """How often each neuron fired in each group of tokens.
 
     Args:
@@ -44,11 +46,18 @@ class ActiveCounts:
         self.workers = Workers()
 
     def add(
-        self, page: Page, layer: int, pre: Float[Tensor, "cells d_mlp"], coefficients: Float[Tensor, "cells d_mlp"]
+        self,
+        page: Page,
+        layer: int,
+        pre: Float[Tensor, "cells d_mlp"],
+        coefficients: Float[Tensor, "cells d_mlp"],
+        linear: Float[Tensor, "cells d_mlp"] | None,
     ) -> None:
-        """Count one layer of a page."""
+        """Count one layer of a page. Raises InputError for what is no number: NaN never fires."""
         if layer not in self.counts:
             return
+        if not bool(pre.sum().isfinite()) and not bool(pre.isfinite().all()):
+            raise InputError(f"layer {layer} holds NaN or infinite pre-activations")
         group = self.groups(page)
         inside = group >= 0
         if layer == self.first:
@@ -67,14 +76,14 @@ class FiringCounts:
     """How often neurons fired, from one reading of text. Made by :func:`count_firings`.
 
     Attributes:
-        reading: which sequences.
+        text: which sequences.
         positions: content tokens at each position. at_position: by layer, those at which each neuron fired.
         types: ids of the tokens looked at, most frequent first. type_counts: how often each occurs.
         at_type: by layer, how often each neuron fired at each of these.
         least_count: every content token at least that frequent in the reading is among ``types``.
     """
 
-    reading: Reading
+    text: Drawn
     positions: Int64[np.ndarray, " context"]
     at_position: dict[int, Int32[np.ndarray, "context d_mlp"]]
     types: Int64[np.ndarray, " types"]
@@ -103,7 +112,7 @@ def count_firings(
     n_sequences: int | None = SEQUENCES,
     seed: int = 0,
     memory: int = MEMORY,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> FiringCounts:
     """Count firings by position and by token in a sample of a store's text.
 
@@ -114,16 +123,16 @@ def count_firings(
         model: of the store. layers: which; default all.
         n_sequences: how many sequences to read; None for all. seed: of their choice.
         memory: bytes for the counts by token.
-        progress: told ("text", sequences done, in all).
+        progress: called as ("text", done, total) in tokens.
 
     Raises:
         InputError: another model than the store's; a sample without content.
     """
     store.check_model(model)
-    reading = choose(store, n_sequences, seed)
+    text = sample_of(store, n_sequences, seed)
     wanted = list(range(model.n_layers)) if layers is None else sorted(layers)
     sizes = {layer: model.ffn[layer].d_mlp for layer in wanted}
-    counts = reading.token_counts
+    counts = text.token_counts
     if not counts.any():
         raise InputError("the sequences to read hold no content but special tokens: read more of them")
     types, least = frequent(counts, max(1, memory // (4 * sum(sizes.values()))))
@@ -132,11 +141,11 @@ def count_firings(
     by_position = ActiveCounts(lambda page: page.positions, store.settings.context, sizes)
     by_type = ActiveCounts(lambda page: slots[page.tokens], len(types), sizes)
     try:
-        read(model, reading, (by_position, by_type), progress)
+        read(text, Forward(model, (by_position, by_type)), "text", progress)
     finally:
         by_position.close()
         by_type.close()
-    return FiringCounts(reading, by_position.seen, by_position.counts, types, counts[types], by_type.counts, least)
+    return FiringCounts(text, by_position.seen, by_position.counts, types, counts[types], by_type.counts, least)
 
 
 def frequent(counts: Int64[np.ndarray, " vocab"], room: int) -> tuple[Int64[np.ndarray, " types"], int]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from ..scanning.passes import Report
+from ..progress import Progress
 from .folding import SIDES, cosines
 from .interference import BLOCK
 
@@ -119,7 +119,7 @@ def find_duplicates(
     layers: Sequence[int],
     threshold: float,
     limit: int,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     block: int = BLOCK,
     sides: Sequence[str] = SIDES,
 ) -> Duplicates:

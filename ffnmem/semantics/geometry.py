@@ -17,8 +17,8 @@ from ..captures import choose_layers
 from ..errors import InputError, check_count, check_seed, quoted
 from ..models import Model
 from ..models.turns import in_turn
+from ..progress import Progress
 from ..provenance import Provenance
-from ..scanning.passes import Report
 from ..token_text import printable
 from . import capacity, interference
 from .alignment import NO_ALIGNMENT, SPREAD, Alignment, alignment, mismatched
@@ -104,7 +104,7 @@ def geometry(
     threshold: float | None = THRESHOLD,
     limit: int = LIMIT,
     seed: int = 0,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Geometry:
     """How keys and values share their space: overlap, effective rank, capacity, input–output cosine, duplicates.
 

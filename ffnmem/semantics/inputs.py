@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
@@ -17,15 +18,14 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from ..corpus.batching import PAD, grouped
+from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page
+from ..corpus.passes import read
 from ..errors import InputError
 from ..models import Model
 from ..models.bare_body import BareBody
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from ..scanning.state import place_of, position_of, sequence_of
-
-BATCH_TOKENS = 2048
 
 
 class Inputs:
@@ -34,7 +34,7 @@ class Inputs:
     Args:
         store: whose text to read. model: the one that was scanned, see :meth:`Store.check_model`.
         places: by layer, as an index; sequence and position in one integer (``scanning.state.place_of``), in any order.
-        progress: called as ("read", done, total) in tokens.
+        progress: called as ("read", done, total) in tokens of text.
 
     Raises: InputError if the store is of another model.
     """
@@ -44,7 +44,7 @@ class Inputs:
         store: Store,
         model: Model,
         places: Mapping[int, Int64[np.ndarray, " n"]],
-        progress: Report | None = None,
+        progress: Progress | None = None,
     ) -> None:
         store.check_model(model)
         self.d_model = model.d_model
@@ -86,7 +86,7 @@ class Inputs:
             )
         return np.asarray(self.rows[layer][at]) if len(kept) else np.empty((0, self.d_model), np.float32)
 
-    def read(self, store: Store, model: Model, progress: Report | None) -> int:
+    def read(self, store: Store, model: Model, progress: Progress | None) -> int:
         """Fill the rows; returns how many tokens were run."""
         if not self.places:
             return 0
@@ -94,20 +94,16 @@ class Inputs:
         sequences, first = np.unique(sequence_of(everywhere), return_index=True)
         last = position_of(everywhere[np.append(first[1:], len(everywhere)) - 1])
         lengths = last + 1
-        body, total, done = BareBody(model), int(lengths.sum()), 0
-        for rows in grouped(lengths, BATCH_TOKENS):
-            tokens = np.full((len(rows), int(lengths[rows].max())), PAD, np.int64)
-            for i, row in enumerate(rows):
-                tokens[i, : lengths[row]] = store.sequences.sequence_tokens(int(sequences[row]))[: lengths[row]]
-            body.run(
-                torch.from_numpy(tokens).to(model.device),
-                on_input=partial(self.keep, sequences[rows]),
-                until=max(self.places),
-            )
-            done += int(lengths[rows].sum())
-            if progress is not None:
-                progress("read", done, total)
-        return total
+        body, until = BareBody(model), max(self.places)
+
+        def take(page: Page) -> None:
+            tokens = torch.from_numpy(page.batch.tokens).to(model.device)
+            body.run(tokens, on_input=partial(self.keep, page.batch.sequences), until=until)
+
+        settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
+        beginnings = Drawn(store.sequences, settings, sequences, lengths, together=len(sequences))
+        read(beginnings, take, "read", progress)
+        return int(lengths.sum())
 
     def keep(self, sequences: Int64[np.ndarray, " rows"], layer: int, x: Tensor) -> None:
         """Keep what is wanted of one layer of a batch."""

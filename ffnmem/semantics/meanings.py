@@ -14,9 +14,9 @@ from ..errors import check_choice, check_count, check_seed
 from ..models import Model, load
 from ..models.turns import in_turn
 from ..neuron_names import NeuronName
+from ..progress import Progress
 from ..scanning import Store
 from ..scanning.contexts import Window
-from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
 from ..token_text import printable, visible
 from .alike import compare
@@ -143,7 +143,7 @@ def meanings(
     seed: int | None = None,
     draws: int | None = None,
     rule: Rule | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Meanings:
     """What one neuron fires at, meaning by meaning.
 
@@ -207,7 +207,7 @@ def kept(
     sign: str,
     model: Model | None,
     wanted: dict[str, Any],
-    progress: Report | None,
+    progress: Progress | None,
 ) -> Found | None:
     """From the table beside the store, if there is one of the settings wanted."""
     row = read_one(store, *index, sign, wanted)
@@ -235,7 +235,7 @@ def measured(
     seed: int,
     draws: int,
     rule: Rule,
-    progress: Report | None,
+    progress: Progress | None,
 ) -> Found:
     """From the text, which the model reads again at the neuron's examples; a dead neuron needs no model."""
     layer, neuron = index

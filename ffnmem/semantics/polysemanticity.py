@@ -14,8 +14,8 @@ from ..arguments import public
 from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model, load
 from ..models.turns import in_turn
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from ..scanning.state import position_of, sequence_of
 from ..scanning.writing import STATS
 from .alike import compare
@@ -63,7 +63,7 @@ def polysemanticity(
     draws: int = DRAWS,
     budget: int | None = BUDGET,
     rule: Rule = RULE,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Measure, for every neuron, whether its examples are of one meaning or of several.
 
@@ -159,7 +159,7 @@ def chosen_layers(store: Store, layers: SupportsIndex | Iterable[SupportsIndex] 
 
 
 def begin(
-    store: Store, model: Model | None, sign: str, seed: int, draws: int, rule: Rule, progress: Report | None
+    store: Store, model: Model | None, sign: str, seed: int, draws: int, rule: Rule, progress: Progress | None
 ) -> Survey:
     """Load what is missing and read the backgrounds."""
     model = load(store.model) if model is None else model
@@ -170,7 +170,7 @@ def begin(
 
 
 def measured(
-    survey: Survey, found: Sequence[Firing], progress: Report | None
+    survey: Survey, found: Sequence[Firing], progress: Progress | None
 ) -> tuple[list[pd.DataFrame], list[Int64[np.ndarray, "n most"]]]:
     """The rows of each layer, and the meaning of each example."""
     places = {f.layer: np.concatenate([f.places[f.places >= 0], survey.sample.places]) for f in found}

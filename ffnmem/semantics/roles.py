@@ -13,7 +13,7 @@ from ..arguments import public
 from ..errors import InputError, check_count, quoted
 from ..models import Model
 from ..models.turns import in_turn
-from ..scanning.passes import Report
+from ..progress import Progress
 from ..scanning.store import Store
 from .counting import FiringCounts, count_firings, position_information, token_detection
 from .folding import centred_values, gate_key_cosines, io_cosines
@@ -45,7 +45,7 @@ def roles(
     min_count: int = 10,
     n_sequences: int | None = SEQUENCES,
     seed: int = 0,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """What part each neuron plays: one row a neuron, with every role that applies and the numbers that decide.
 
@@ -134,7 +134,7 @@ def reading_settings(store: Store, firing: FiringCounts) -> dict[str, Any]:
     return {
         "prepend_bos": store.settings.prepend_bos,
         "context": store.settings.context,
-        "sequences_read": len(firing.reading),
+        "sequences_read": len(firing.text),
         "sequences": store.sequences.n_sequences,
         "tokens_read": firing.n_tokens,
         "types_looked_at": len(firing.types),
@@ -149,7 +149,7 @@ def weight_statistics(
     thresholds: Thresholds,
     store: Store | None = None,
     seed: int = 0,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """What weights say: one row a neuron; with a store the cosine with its log-unigram direction too.
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..models import Model
 from ..models.final_norm import at_least_float32
+from ..progress import Progress
 from ..scanning import Store
 from ..scanning.contexts import Window
-from ..scanning.passes import Report
 from ..vocabulary import BLOCK, value_vectors
 from ..vocabulary.vectors import side_tokens
 from .intervals import share_interval
@@ -87,7 +87,9 @@ class Agreement:
     values: Predictions
 
 
-def agreements(model: Model, store: Store, *, basis: str, seed: int, progress: Report | None = None) -> list[Agreement]:
+def agreements(
+    model: Model, store: Store, *, basis: str, seed: int, progress: Progress | None = None
+) -> list[Agreement]:
     """Keys' triggers and values' predictions of all layers.
 
     The trigger of a key is its best prefix that a token follows, as in the paper, where every prefix has a next token.

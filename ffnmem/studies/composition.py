@@ -13,8 +13,8 @@ from torch import Tensor
 from ..models import Model
 from ..models.final_norm import at_least_float32
 from ..models.writes import passed_on
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from .agreement import quantiles, unigram
 from .intervals import mean_interval, share_interval
 from .positions import Layer, Lens, Positions
@@ -67,7 +67,7 @@ def read_positions(
     lead: int,
     updates: int,
     basis: str = "folded",
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Readings:
     """Run the prefixes and read every layer at their last tokens.
 

@@ -10,8 +10,8 @@ import pandas as pd
 from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model
 from ..models.turns import in_turn
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from ..vocabulary import BASES
 from .agreement import CONFIDENT, Agreement, agreement_table, agreements, confident_table
 from .composition import FREQUENT, SHORT, composition_table, read_positions, refinement_table, update_table
@@ -60,7 +60,7 @@ def study(
     model: Model,
     store: Store,
     *,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     seed: int = 0,
     keys: int = 64,
     prefixes: int = 25,

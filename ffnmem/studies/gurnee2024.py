@@ -14,8 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from ..models import Model
 from ..models.turns import in_turn
 from ..plots import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
+from ..progress import Progress
 from ..roles_plots import plot_percentiles, plot_roles
-from ..scanning.passes import Report
 from ..scanning.store import Store
 from ..semantics.reading import SEQUENCES
 from ..semantics.roles import APPLIES, known_roles, role_counts, roles, strongest
@@ -46,7 +46,7 @@ def study(
     model: Model,
     store: Store,
     *,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     seed: int = 0,
     n_sequences: int | None = SEQUENCES,
     basis: str = "folded",

@@ -13,8 +13,8 @@ from ..errors import FileError, InputError, quoted
 from ..folders import claimed
 from ..models import Model
 from ..models.turns import in_turn
+from ..progress import Progress
 from ..scanning import Store, scan
-from ..scanning.passes import Report
 from .study import Study, check_settings, study_module
 from .writing import ABOUT, FOLDER, STORE, write_study
 
@@ -31,7 +31,7 @@ def study(
     *,
     seed: int = 0,
     scan_options: Mapping[str, Any] | None = None,
-    report: Report | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> Study:
     """Run the protocol of a paper on a model, and write its tables, figures and settings.
@@ -47,7 +47,7 @@ def study(
             is of a run that was stopped: the same call finishes it.
         seed: of every random choice, the scan's too.
         scan_options: of :func:`ffnmem.scan`, such as ``{"k": 50, "context": 64}``; by default k is 25.
-        report: called as (phase, done, total) by scan and study.
+        progress: called as (phase, done, total) by scan and study.
         settings: of that study; its function in ``ffnmem.studies`` documents them.
 
     Returns:
@@ -73,8 +73,8 @@ def study(
             store = corpus
         else:
             options = {"k": EXAMPLES, "seed": seed, **(scan_options or {})}
-            store = scan(model, corpus, folder / STORE, report=report, **options)
-        found = module.study(model, store, progress=report, seed=seed, **settings)
+            store = scan(model, corpus, folder / STORE, progress=progress, **options)
+        found = module.study(model, store, progress=progress, seed=seed, **settings)
         assert isinstance(found, Study)
         write_study(found, folder)
     return found

@@ -19,7 +19,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..errors import InputError, check_choice, listed, quoted
-from ..scanning.passes import Report
+from ..progress import Progress
 from ..token_text import printable
 
 STUDIES = {"geva2021": "geva2021", "gurnee2024": "gurnee2024", "voita2023": "voita2023"}
@@ -139,7 +139,7 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
         raise InputError(f"study {quoted(name)} has no setting {listed([repr(u) for u in unknown])}: {offer}")
 
 
-def told(progress: Report | None, phase: str, done: int, total: int) -> None:
+def told(progress: Progress | None, phase: str, done: int, total: int) -> None:
     """Tell a study's progress, if anybody listens."""
     if progress is not None:
         progress(phase, done, total)

@@ -14,8 +14,8 @@ from torch import Tensor
 from ..models import Model
 from ..models.bare_body import BareBody
 from ..models.final_norm import at_least_float32
+from ..progress import Progress
 from ..scanning import Store
-from ..scanning.passes import Report
 from .intervals import mean_interval
 from .prefixes import KEYS, REMOVE, batches, triggers
 from .study import told
@@ -39,7 +39,7 @@ class Trial:
 
 
 def removal_trials(
-    model: Model, store: Store, *, keys: int, prefixes: int, seed: int, progress: Report | None = None
+    model: Model, store: Store, *, keys: int, prefixes: int, seed: int, progress: Progress | None = None
 ) -> list[Trial]:
     """The relative change of coefficients of random keys at their trigger prefixes, by layer.
 

@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int64
 
 from ..models import Model
 from ..models.turns import in_turn
-from ..scanning.passes import Report
+from ..progress import Progress
 from ..scanning.store import Store
 from ..semantics.counting import (
     Detection,
@@ -56,7 +56,7 @@ def study(
     model: Model,
     store: Store,
     *,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     seed: int = 0,
     n_sequences: int | None = SEQUENCES,
     types: int = 5,

@@ -223,11 +223,11 @@ def test_a_long_document_is_one(tiny: fm.Model, tmp_path: Path, monkeypatch: pyt
 
 
 def test_progress(tiny: fm.Model, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[str, int, int]] = []
     found = pack([f"text {i}" for i in range(2500)], tiny, tmp_path / "pack", progress=lambda *n: told.append(n))
     assert told == sorted(told)
     assert len(told) == 3
-    assert told[-1] == (found.n_documents, found.n_tokens)
+    assert told[-1] == ("pack", found.n_documents, found.n_tokens)
 
 
 def test_memory_is_flat(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ def test_laws(
     seen: list[int] = []
     for unit in found.units:
         batches = found.batches(unit, limit)
-        assert len(batches) == found.n_batches(unit, limit)
         numbers = [int(n) for batch in batches for n in batch.sequences]
         assert sorted(numbers) == list(range(unit.first_sequence, unit.first_sequence + unit.n_sequences))
         seen += numbers
@@ -55,7 +54,7 @@ def test_laws(
                 assert row[length:] == [0] * (len(row) - length)
     assert sorted(seen) == list(range(len(wanted)))
     assert [found.sequence_tokens(i).tolist() for i in range(len(wanted))] == wanted
-    assert 0 <= found.padding(limit) < 0.05
+    assert 0 <= padding(found, limit) < 0.05
 
 
 def check_units(found: Sequences, corpus: Packed, least: int) -> None:
@@ -85,7 +84,6 @@ def test_locate(tmp_path: Path) -> None:
     places = [(0, 0, 4), (0, 4, 1), (2, 5, 1), (3, 6, 4), (3, 10, 4), (3, 14, 4), (4, 18, 4)]
     assert [found.locate(i) for i in range(len(found))] == places
     assert found.locate(-1) == places[-1]
-    assert [found.document_of(np.int64(i)) for i in range(len(found))] == [place[0] for place in places]
     with refuses(OutOfRangeError, IndexError, "sequence 7", "0 to 6"):
         found.locate(7)
 
@@ -106,19 +104,22 @@ def test_documents_without_tokens_at_the_end(tmp_path: Path) -> None:
     assert [(u.n_sequences, u.last_document) for u in found.units] == [(1024, 1028)]
 
 
+def padding(found: Sequences, limit: int) -> float:
+    """The share of pads in all that batches of the whole corpus hold."""
+    batches = [batch for unit in found.units for batch in found.iter_batches(unit, limit)]
+    return 1 - sum(int(batch.lengths.sum()) for batch in batches) / sum(batch.tokens.size for batch in batches)
+
+
 @pytest.mark.parametrize("limit", [2048, 8192])
 def test_padding_of_the_bundled_corpus(atlas: fm.Model, tmp_path: Path, limit: int) -> None:
     found = Sequences(pack("atlas", atlas, tmp_path / "pack"), atlas.n_ctx, atlas.bos_token_id)
     assert len(found) > 4000
-    assert found.padding(limit) < 0.05
+    assert padding(found, limit) < 0.05
 
 
 def test_padding_of_log_normal_lengths(tmp_path: Path) -> None:
     found = Sequences(packed(log_normal(3000, 4.5, 1.0), tmp_path / "pack"), 512, 0)
-    assert found.padding(8192) < 0.05
-    plans = [plan for unit in found.units for plan in found.plan(unit, 8192)]
-    text = sum(int(plan.lengths.sum()) for plan in plans)
-    assert found.padding(8192) == pytest.approx(1 - text / sum(plan.cells for plan in plans))
+    assert padding(found, 8192) < 0.05
 
 
 def test_random_access_is_quick(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ffnmem.editing.accumulating import PARTIAL, STATE, second_moment
 from ffnmem.editing.moments import SecondMoment
 from ffnmem.errors import FileError, InputError, UnsupportedModelError
 from ffnmem.folders import locked
+from ffnmem.progress import Progress
 from tests.helpers import Pair, allclose, refuses
 from tests.scanning.texts import tiny_texts
 
@@ -97,10 +98,10 @@ class Killed(Exception):
     """Ends a pass as a kill would, but for what a checkpoint left."""
 
 
-def killer(after: int) -> Callable[[int, int], None]:
+def killer(after: int) -> Progress:
     calls = []
 
-    def progress(done: int, total: int) -> None:
+    def progress(phase: str, done: int, total: int) -> None:
         calls.append(done)
         if len(calls) == after:
             raise Killed
@@ -112,7 +113,7 @@ def killer(after: int) -> Callable[[int, int], None]:
 def test_killed_and_resumed_writes_the_same_bytes(tiny: fm.Model, tmp_path: Path, after: int) -> None:
     """Hours of work would be lost, or text be counted twice or not at all, without a sign."""
 
-    def run(name: str, progress: Callable[[int, int], None] | None = None) -> SecondMoment:
+    def run(name: str, progress: Progress | None = None) -> SecondMoment:
         return second_moment(
             tiny, tiny_texts(), tmp_path / name, batch_tokens=64, checkpoint_seconds=0.0, progress=progress
         )
@@ -123,7 +124,7 @@ def test_killed_and_resumed_writes_the_same_bytes(tiny: fm.Model, tmp_path: Path
     assert not (tmp_path / "killed").exists()
     assert (tmp_path / "killed.partial" / STATE).exists()
     heard: list[tuple[int, int]] = []
-    run("killed", lambda done, total: heard.append((done, total)))
+    run("killed", lambda phase, done, total: heard.append((done, total)))
     assert heard[0][0] > 64  # it went on
     assert heard[-1][0] == heard[-1][1]
     assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -135,7 +136,7 @@ def test_finished_is_opened_without_a_pass(tiny: fm.Model, tmp_path: Path) -> No
     out = tmp_path / "c.safetensors"
     first = second_moment(tiny, tiny_texts(), out)
     heard: list[int] = []
-    again = second_moment(tiny, tiny_texts(), out, progress=lambda done, total: heard.append(done))
+    again = second_moment(tiny, tiny_texts(), out, progress=lambda phase, done, total: heard.append(done))
     assert not heard
     assert torch.equal(first.matrix(0), again.matrix(0))
     assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]

@@ -9,9 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from ffnmem.editing import moments_file
-from ffnmem.editing.moments import Part, SecondMoment
-from ffnmem.editing.moments_file import read, write
+from ffnmem.editing.moments import FIELDS, Part, SecondMoment, read_moment, write_moment
 from ffnmem.errors import FileError, InputError
 from tests.editing.made import made, rows_of
 from tests.helpers import allclose, refuses
@@ -34,7 +32,7 @@ def test_round_trip(tmp_path: Path, moment: SecondMoment) -> None:
     """A saved second moment would come back with other numbers, or with less to tell what it is of."""
     path = moment.save(tmp_path / "c.safetensors")
     found = SecondMoment.load(path)
-    for name in (*moments_file.FIELDS, "parts"):
+    for name in (*FIELDS, "parts"):
         assert getattr(found, name) == getattr(moment, name), name
     assert dict(found.provenance) == dict(moment.provenance)
     assert list(found.sums) == [2, 5]
@@ -117,13 +115,13 @@ def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
         SecondMoment.load(path)
     with refuses(FileError, OSError, "missing", "second_moment"):
         SecondMoment.load(tmp_path / "missing")
-    write(path, moment, "float64", {"kind": "ffnmem scan state"})
+    write_moment(path, moment, "float64", {"kind": "ffnmem scan state"})
     with refuses(FileError, OSError, "ffnmem scan state"):
         SecondMoment.load(path)
-    write(path, moment, "float64", {"schema": 99})
+    write_moment(path, moment, "float64", {"schema": 99})
     with refuses(FileError, OSError, "99", "newer"):
         SecondMoment.load(path)
-    write(path, moment, "float64", {"layers": [2]})
+    write_moment(path, moment, "float64", {"layers": [2]})
     with refuses(FileError, OSError, "header"):
         SecondMoment.load(path)
 
@@ -131,7 +129,7 @@ def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
 def test_a_checkpoint_is_no_result(tmp_path: Path, moment: SecondMoment) -> None:
     """Half a pass would be taken for a whole one."""
     path = tmp_path / "state"
-    write(path, moment, "float64", {"progress": PROGRESS})
+    write_moment(path, moment, "float64", {"progress": PROGRESS})
     with refuses(FileError, OSError, "not finished"):
         SecondMoment.load(path)
-    assert read(path)[1]["progress"] == PROGRESS
+    assert read_moment(path)[1]["progress"] == PROGRESS

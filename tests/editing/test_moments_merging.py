@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ffnmem.editing.moments import Part, SecondMoment
-from ffnmem.editing.moments_merging import fewest, joined, merge
+from ffnmem.editing.moments import Part, SecondMoment, fewest, joined
 from ffnmem.errors import InputError
 from tests.editing.made import made, rows_of
 from tests.helpers import allclose, refuses
@@ -24,7 +23,7 @@ def three() -> list[SecondMoment]:
 
 def test_merged_is_all_of_it(three: list[SecondMoment]) -> None:
     """Shards would be averaged without their sizes."""
-    whole = merge(three)
+    whole = SecondMoment.merge(three)
     assert whole.count == 90
     assert allclose(whole.matrix(0), M.T @ M / 90, 1e-13)
     assert whole.parts == (Part("c", "text.txt", ((0, 90),)),)
@@ -34,7 +33,7 @@ def test_merged_is_all_of_it(three: list[SecondMoment]) -> None:
 
 def test_order_does_not_matter(three: list[SecondMoment]) -> None:
     """Two people who merge the same shards would get different edits."""
-    first = merge(three)
+    first = SecondMoment.merge(three)
     for order in itertools.permutations(three):
         found = SecondMoment.merge(order)
         assert torch.equal(found.matrix(0), first.matrix(0))
@@ -44,15 +43,18 @@ def test_order_does_not_matter(three: list[SecondMoment]) -> None:
 def test_nesting_changes_rounding_only(three: list[SecondMoment]) -> None:
     """Merging in steps would be something else than merging at once."""
     a, b, c = three
-    left, right = merge([merge([a, b]), c]), merge([a, merge([b, c])])
+    left, right = (
+        SecondMoment.merge([SecondMoment.merge([a, b]), c]),
+        SecondMoment.merge([a, SecondMoment.merge([b, c])]),
+    )
     assert allclose(left.matrix(0), right.matrix(0), 1e-14)
-    assert left.parts == right.parts == merge(three).parts
+    assert left.parts == right.parts == SecondMoment.merge(three).parts
     assert left.count == right.count
 
 
 def test_one_alone_is_itself(three: list[SecondMoment]) -> None:
     """A merge of one would change it, or share its kept factors."""
-    alone = merge(three[:1])
+    alone = SecondMoment.merge(three[:1])
     assert torch.equal(alone.matrix(0), three[0].matrix(0))
     three[0].factor(0)
     assert not alone._kept
@@ -61,18 +63,18 @@ def test_one_alone_is_itself(three: list[SecondMoment]) -> None:
 def test_sums_are_copied(three: list[SecondMoment]) -> None:
     """Merging would add into the first one's own sums."""
     before = three[0].matrix(0)
-    merge(three)
+    SecondMoment.merge(three)
     assert torch.equal(three[0].matrix(0), before)
 
 
 def test_different_corpora(three: list[SecondMoment]) -> None:
     """More text from elsewhere could not be added."""
     other = made(M[:20], parts=(Part("a", "more.txt", ((0, 20),)),))
-    both = merge([three[0], other])
+    both = SecondMoment.merge([three[0], other])
     assert both.corpus_hash == "a+c"
     assert both.count == 40
     with refuses(InputError, ValueError, "more.txt", "twice"):
-        merge([both, other])
+        SecondMoment.merge([both, other])
 
 
 @pytest.mark.parametrize(
@@ -87,15 +89,15 @@ def test_different_corpora(three: list[SecondMoment]) -> None:
 def test_others_are_refused(three: list[SecondMoment], changes: dict[str, Any], named: str) -> None:
     """Another model's numbers, or text that was cut otherwise, would be mixed in."""
     with refuses(InputError, ValueError, named):
-        merge([three[0], made(M[20:70], first=20, **changes)])
+        SecondMoment.merge([three[0], made(M[20:70], first=20, **changes)])
 
 
 def test_overlaps_are_refused(three: list[SecondMoment]) -> None:
     """Text would count twice."""
     with refuses(InputError, ValueError, "text.txt", "twice"):
-        merge([*three, made(M[60:80], first=60)])
+        SecondMoment.merge([*three, made(M[60:80], first=60)])
     with refuses(InputError, ValueError, "at least one"):
-        merge([])
+        SecondMoment.merge([])
 
 
 def test_ranges_are_joined() -> None:

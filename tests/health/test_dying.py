@@ -126,10 +126,10 @@ def test_summary_and_line(dying: Dying) -> None:
 
 def test_settings_and_progress() -> None:
     """Plain gradient descent moves weights by the rate times the gradient."""
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[str, int, int]] = []
     found = dying_relu(steps=1, optimiser="sgd", rate=0.25, activations=("gelu",), progress=lambda *s: seen.append(s))
     assert found.settings["rate"] == 0.25
-    assert seen == [(0, 1), (1, 1)]
+    assert seen == [("dying", 0, 1), ("dying", 1, 1)]
     run = Run(activation("gelu"), 0, 32, 0.5)
     run.differentiate()
     with torch.no_grad():

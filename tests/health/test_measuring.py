@@ -129,15 +129,15 @@ def test_without_flow(tiny: fm.Model) -> None:
 
 def test_provenance_and_progress(tiny: fm.Model) -> None:
     """A result would not say of which text it is, or a bar not end."""
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[str, int, int]] = []
     found = neuron_health(tiny, tiny_texts(), tokens=80, progress=lambda *step: seen.append(step), batch_tokens=40)
     settings = found.provenance.as_dict()
     assert settings["tokens"] == found.positions
     assert settings["corpus_hash"]
     assert settings["seed"] == 0
     assert found.provenance.prepend_bos is tiny.prepend_bos
-    assert seen[-1][0] == seen[-1][1] == found.positions
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert seen[-1] == ("health", found.positions, found.positions)
+    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
 
 
 def test_special_tokens_are_not_predicted(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:

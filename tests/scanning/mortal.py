@@ -11,19 +11,19 @@ import sys
 from pathlib import Path
 
 import ffnmem as fm
-from ffnmem.scanning import ray_engine
+from ffnmem.corpus import shards
 from ffnmem.scanning.workers import ShardTask
 from tests.scanning.corpora import SMALL
 
 MARK = "FFNMEM_TEST_MARK"
 
 
-class Mortal(ray_engine.ShardActor):
+class Mortal(shards.ShardActor):
     """Dies when it first hears of progress in shard 1."""
 
-    def run(self, task: ShardTask) -> tuple[str, tuple[str, str] | None]:
+    def run(self, work: shards.Work, task: ShardTask) -> tuple[str, tuple[str, str] | None]:
         self.index = task.shard[0]
-        return super().run(task)
+        return super().run(work, task)
 
     def note(self, phase: str, done: int, total: int) -> None:
         super().note(phase, done, total)
@@ -35,6 +35,6 @@ class Mortal(ray_engine.ShardActor):
 
 if __name__ == "__main__":
     name, source, out, os.environ[MARK] = sys.argv[1:]
-    ray_engine.ShardActor = Mortal  # type: ignore[misc]
+    shards.ShardActor = Mortal  # type: ignore[misc]
     texts = json.loads(Path(source).read_text("utf-8"))
     fm.scan(fm.load(name), texts, out, engine="ray", workers=2, **SMALL)

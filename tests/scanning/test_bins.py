@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.scanning.bins import BINS, PER_DOUBLING, SIDE, bin_of, edges, quantile
+from ffnmem.scanning.bins import BINS, PER_DOUBLING, SIDE, edges, quantile
+from tests.scanning.binning import bin_of
 
 floats = st.floats(width=32, allow_nan=False)
 EDGES = edges()

@@ -10,8 +10,9 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.corpus import sequences
+from ffnmem.corpus.excerpts import Page
+from ffnmem.corpus.passes import Forward
 from ffnmem.errors import InputError
-from ffnmem.scanning import passes
 from ffnmem.scanning.cases import CASES, COLUMNS, case_index, case_names, with_parts
 from ffnmem.scanning.statistics import GATE_STATS, STATS
 from tests.helpers import allclose, refuses
@@ -149,14 +150,14 @@ def test_an_interrupted_scan_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
     corpus = texts(24)
     whole = fm.scan(model, corpus, tmp_path / "whole", **options)
-    run, calls = passes.run_layers, iter(range(10**6))
+    run, calls = Forward.__call__, iter(range(10**6))
 
-    def stopping(*given: object) -> None:
+    def stopping(self: Forward, page: Page) -> None:
         if next(calls) % 9 == 8:
             raise KeyboardInterrupt
-        run(*given)  # type: ignore[arg-type]
+        run(self, page)
 
-    monkeypatch.setattr(passes, "run_layers", stopping)
+    monkeypatch.setattr(Forward, "__call__", stopping)
     for _ in range(100):
         try:
             again = fm.scan(model, corpus, tmp_path / "again", checkpoint_seconds=0.0, **options)

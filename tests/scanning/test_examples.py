@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ffnmem.errors import InputError
 from ffnmem.scanning.examples import BANDS, COLUMNS, banded, check_bands, drawn, example_frame, spread
 from ffnmem.scanning.layer_view import LayerView
-from ffnmem.scanning.state_file import Identity, Progress, StateFile, save_state
+from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
 from tests.helpers import refuses
 from tests.scanning.states import settings, shards
 
@@ -35,7 +35,7 @@ def made(folder: Path, values: np.ndarray, seen: int) -> LayerView:
         setattr(layer, f"sample_{side}_at", at)
     state.draw_positions[:] = [4, -1, 9]
     layer.draw[:] = np.arange(15, dtype=np.float32).reshape(3, 5)
-    save_state(folder / "state", state, IDENTITY, Progress())
+    save_state(folder / "state", state, IDENTITY, ScanProgress())
     return LayerView(StateFile(folder / "state"), 0)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ffnmem.corpus import Sequences
+from ffnmem.corpus.excerpts import Page
 from ffnmem.errors import InputError
 from ffnmem.scanning.cases import CASES
 from ffnmem.scanning.reduction import Planner, Reducer, Workers
@@ -17,7 +18,7 @@ from tests.corpus.packs import packed
 from tests.helpers import refuses
 from tests.scanning.states import difference, settings
 
-WIDTH, BOS, SPECIAL = 40, 99, frozenset({99, 45})
+WIDTH, BOS, SPECIAL = 40, 99, np.array([45, 99])
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]
 CHOSEN = settings(context=9, k=4, candidates=4, sample=5, draws=4, frequent=(44, 7, 21))
 HALF = settings(context=9, dtype="bfloat16", k=2, candidates=4, sample=5, draws=4, frequent=())
@@ -42,10 +43,10 @@ def activations(sequence: int, length: int) -> np.ndarray:
 def reduced(sequences: Sequences, sample: Sample, batch_tokens: int, workers: int, chosen: ScanSettings) -> ScanState:
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws, gated=True)
     pool = Workers(workers)
-    reducer = Reducer(state, Planner(state, sample, SPECIAL), pool)
+    reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
         for batch in sequences.iter_batches(unit, batch_tokens):
-            plan = reducer.begin(batch)
+            plan = reducer.begin(Page(batch, 1, SPECIAL))
             rows, pos = batch.tokens.shape
             three = np.full((3, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
             for row, (number, length) in enumerate(zip(batch.sequences, batch.lengths, strict=True)):
@@ -96,9 +97,9 @@ def test_nothing_exact_after_half_precision(sequences: Sequences, sample: Sample
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_refuses_linear_parts_that_are_none(sequences: Sequences, sample: Sample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated=True)
-    reducer = Reducer(state, Planner(state, sample, SPECIAL), Workers(1))
+    reducer = Reducer(state, Planner(state, sample), Workers(1))
     batch = next(sequences.iter_batches(sequences.units[0], 40))
-    plan = reducer.begin(batch)
+    plan = reducer.begin(Page(batch, 1, SPECIAL))
     zeros = torch.zeros(batch.tokens.size, WIDTH)
     linear = zeros.clone()
     linear[int(np.flatnonzero(plan.mask)[0]), 2] = value

@@ -6,15 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import ffnmem as fm
 from ffnmem.corpus import open_packed, pack
 from ffnmem.corpus.packing import link_pack
-from ffnmem.errors import FileError, InputError
-from ffnmem.scanning.jobs import check_shard, most_frequent, packed_corpus, prepared
+from ffnmem.errors import FileError
+from ffnmem.scanning.jobs import most_frequent, packed_corpus, prepared
 from ffnmem.scanning.manifest import FOLDER, MANIFEST
-from ffnmem.scanning.state_file import Progress, StateFile, save_state
+from ffnmem.scanning.state_file import ScanProgress, StateFile, save_state
 from ffnmem.scanning.writing import STATE
 from tests.helpers import refuses
 from tests.scanning.corpora import SMALL, digests, texts
@@ -66,18 +65,12 @@ def test_that_a_failed_scan_leaves_no_folder(tiny: fm.Model, tmp_path: Path) -> 
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("shard", [(1, 1), (-1, 2), (0, 0)])
-def test_that_shards_that_are_none_are_refused(shard: tuple[int, int]) -> None:
-    with refuses(InputError, ValueError, "shard"):
-        check_shard(shard)
-
-
 def test_that_a_packed_corpus_is_linked_and_not_tokenised_again(tiny: fm.Model, tmp_path: Path) -> None:
     packed = pack(texts(20), tiny, tmp_path / "packed")
     for number, source in enumerate([packed, packed.folder, str(packed.folder)]):
         target = tmp_path / f"store{number}"
         target.mkdir()
-        found = packed_corpus(tiny, source, target / "corpus", text="text", documents=None, report=None)
+        found = packed_corpus(tiny, source, target / "corpus", text="text", documents=None, progress=None)
         assert found.hash == packed.hash
         assert digests(target / "corpus") == digests(packed.folder)
     assert (target / "corpus" / "tokens.bin").stat().st_ino == (packed.folder / "tokens.bin").stat().st_ino
@@ -110,6 +103,6 @@ def test_that_a_shard_in_the_middle_is_finished_as_that_shard(tiny: fm.Model, tm
     file = StateFile(store.folder / STATE)
     state = replace(file.state(), done=np.empty(0, np.int64))
     FOLDER.mark(store.folder)
-    save_state(store.folder / STATE, state, file.identity, Progress(shard=(0, 2), batch=1))
+    save_state(store.folder / STATE, state, file.identity, ScanProgress(shard=(0, 2), batch=1))
     with refuses(FileError, OSError, "shard 0/2 in the middle", "same command"):
         fm.scan(tiny, texts(30), store.folder, **SMALL)

@@ -10,7 +10,7 @@ import pytest
 from ffnmem.errors import FileError
 from ffnmem.scanning.layer_view import LayerView
 from ffnmem.scanning.state import ScanState
-from ffnmem.scanning.state_file import Identity, Progress, StateFile, save_state
+from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
 from ffnmem.scanning.statistics import means
 from tests.helpers import refuses
 from tests.scanning.states import settings, shards
@@ -25,7 +25,7 @@ def state() -> ScanState:
 
 @pytest.fixture
 def view(state: ScanState, tmp_path: Path) -> LayerView:
-    save_state(tmp_path / "state", state, IDENTITY, Progress())
+    save_state(tmp_path / "state", state, IDENTITY, ScanProgress())
     return LayerView(StateFile(tmp_path / "state"), 1)
 
 
@@ -53,7 +53,7 @@ def test_by_position_leaves_out_what_did_not_occur(view: LayerView, state: ScanS
     """Position 0 is BOS: a row without a count would look like a finding."""
     state.bucket_counts[[0, 3]] = 0
     state.bucket_counts[[1, 2, 4]] = [4, 5, 6]
-    save_state(view.file.path, state, IDENTITY, Progress())
+    save_state(view.file.path, state, IDENTITY, ScanProgress())
     frame = LayerView(StateFile(view.file.path), 1).by_position(2, 16)
     assert frame["positions"].tolist() == ["1", "2–3", "8–15"]
     assert frame["count"].tolist() == [4, 5, 6]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
+from ffnmem.models.bare_body import BareBody
 from ffnmem.scanning import passes
 from ffnmem.scanning.sampling import choose
 from ffnmem.scanning.state import NOWHERE
@@ -20,14 +21,14 @@ from tests.scanning.corpora import SMALL, digests, texts
 def test_that_progress_is_told_in_tokens_up_to_the_end(tiny: fm.Model, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     store = fm.scan(
-        tiny, texts(60), tmp_path / "out", dtype="bfloat16", report=lambda *news: told.append(news), **SMALL
+        tiny, texts(60), tmp_path / "out", dtype="bfloat16", progress=lambda *news: told.append(news), **SMALL
     )
     for phase in ("scan", "rescore", "project"):
         mine = [(done, total) for name, done, total in told if name == phase]
         assert [done for done, _ in mine] == sorted(done for done, _ in mine)
         assert mine[-1][0] == mine[-1][1]
     total = next(total for name, _, total in told if name == "scan")
-    assert total == store.corpus.n_tokens + store.sequences.n_sequences  # a BOS each
+    assert total == store.corpus.n_tokens
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -37,16 +38,16 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
     whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
     ran: list[int] = []
-    run = passes.BareBody.run
-    monkeypatch.setattr("ffnmem.scanning.jobs.check_same", lambda model: None)  # runs, but scans nothing
+    run = BareBody.run
+    monkeypatch.setattr("ffnmem.corpus.passes.check_same", lambda model: None)  # runs, but scans nothing
 
-    def counting(self: passes.BareBody, *rest: Any, **more: Any) -> None:
+    def counting(self: BareBody, *rest: Any, **more: Any) -> None:
         ran.append(1)
         if len(ran) % 7 == 0:
             raise KeyboardInterrupt
         run(self, *rest, **more)
 
-    monkeypatch.setattr(passes.BareBody, "run", counting)
+    monkeypatch.setattr(BareBody, "run", counting)
     for _ in range(60):
         try:
             again = fm.scan(tiny, texts(60), tmp_path / "again", checkpoint_seconds=0.0, **options)
@@ -58,9 +59,7 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     assert digests(again.folder) == digests(whole.folder)
     needed = len(ran) - attempts  # nothing that was checkpointed ran twice
     ran.clear()
-    monkeypatch.setattr(
-        passes.BareBody, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0]
-    )
+    monkeypatch.setattr(BareBody, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0])
     fm.scan(tiny, texts(60), tmp_path / "third", **options)
     assert needed == len(ran)
 

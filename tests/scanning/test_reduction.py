@@ -10,18 +10,20 @@ import pytest
 import torch
 
 from ffnmem.corpus import Batch, Sequences
+from ffnmem.corpus.excerpts import Page
 from ffnmem.errors import InputError
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.bins import BINS, bin_of
+from ffnmem.scanning.bins import BINS
 from ffnmem.scanning.reduction import Planner, Reducer, Workers, available_cores, common, runs
 from ffnmem.scanning.sampling import Sample, choose
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import ScanState, place_of
 from tests.corpus.packs import packed
 from tests.helpers import allclose, refuses
+from tests.scanning.binning import bin_of
 from tests.scanning.states import difference, settings
 
-WIDTH, BOS, SPECIAL = 6, 99, frozenset({99, 45})
+WIDTH, BOS, SPECIAL = 6, 99, np.array([45, 99])
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]
 CHOSEN = settings(context=9, k=4, candidates=4, sample=5, draws=4, frequent=(44, 7, 21))
 
@@ -46,10 +48,10 @@ def activations(sequence: int, length: int) -> tuple[np.ndarray, np.ndarray]:
 def reduced(sequences: Sequences, sample: Sample, batch_tokens: int, workers: int, chosen: ScanSettings) -> ScanState:
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
     pool = Workers(workers)
-    reducer = Reducer(state, Planner(state, sample, SPECIAL), pool)
+    reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
         for batch in sequences.iter_batches(unit, batch_tokens):
-            plan = reducer.begin(batch)
+            plan = reducer.begin(Page(batch, 1, SPECIAL))
             rows, pos = batch.tokens.shape
             pre, m = np.full((2, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
             for row, (number, length) in enumerate(zip(batch.sequences, batch.lengths, strict=True)):
@@ -70,7 +72,7 @@ def content(sequences: Sequences) -> list[tuple[int, np.ndarray, np.ndarray, np.
     found = []
     for number in range(len(sequences)):
         ids = sequences.sequence_tokens(number)
-        at = np.flatnonzero(~np.isin(ids, list(SPECIAL)))
+        at = np.flatnonzero(~np.isin(ids, SPECIAL))
         pre, m = activations(number, len(ids))
         found.append((number, at, ids[at], pre[at], m[at]))
     return found
@@ -153,9 +155,9 @@ def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: Sample) -
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_refuses_numbers_that_are_none(sequences: Sequences, sample: Sample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer = Reducer(state, Planner(state, sample, SPECIAL), Workers(1))
+    reducer = Reducer(state, Planner(state, sample), Workers(1))
     batch = next(sequences.iter_batches(sequences.units[0], 40))
-    plan = reducer.begin(batch)
+    plan = reducer.begin(Page(batch, 1, SPECIAL))
     values = torch.zeros(batch.tokens.size, WIDTH)
     values[int(np.flatnonzero(plan.mask)[0]), 2] = value
     with refuses(InputError, ValueError, "layer 0", "no usable number"):
@@ -165,9 +167,9 @@ def test_refuses_numbers_that_are_none(sequences: Sequences, sample: Sample, val
 def test_a_batch_without_content(sample: Sample) -> None:
     """A sequence of special tokens alone has no extreme: −∞ would be kept as its coefficient."""
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer = Reducer(state, Planner(state, sample, SPECIAL), Workers(1))
+    reducer = Reducer(state, Planner(state, sample), Workers(1))
     batch = Batch(np.array([[BOS, 45, 45]]), sample.sequences[:1], np.array([3]))
-    plan = reducer.begin(batch)
+    plan = reducer.begin(Page(batch, 1, SPECIAL))
     before = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
     reducer.layer(plan, 0, torch.ones(3, WIDTH), torch.ones(3, WIDTH))
     before.n_sequences = 1
@@ -205,6 +207,6 @@ def test_workers_share_out_every_neuron_once_and_pass_on_errors() -> None:
 def test_planner_without_frequent_tokens(sequences: Sequences, sample: Sample, tmp_path: Path) -> None:
     chosen = settings(context=9, frequent=())
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
-    plan = Planner(state, sample, SPECIAL).plan(next(sequences.iter_batches(sequences.units[0], 40)))
+    plan = Planner(state, sample).plan(Page(next(sequences.iter_batches(sequences.units[0], 40)), 1, SPECIAL))
     assert plan.chosen.shape == (0, 2)
     assert plan.segments[:, 2].min() >= 1  # position 0 is BOS

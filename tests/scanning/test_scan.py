@@ -216,7 +216,7 @@ def test_that_another_shard_after_half_a_rescore_starts_it_anew(
     monkeypatch.setattr("ffnmem.corpus.sequences.UNIT", 20)
     options = {"dtype": "bfloat16", **SMALL}
     whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
-    keep, ran = passes.Wanted.keep, []
+    keep, ran = passes.Wanted.add, []
 
     def stop(self: passes.Wanted, *arguments: Any) -> None:
         ran.append(1)
@@ -224,7 +224,7 @@ def test_that_another_shard_after_half_a_rescore_starts_it_anew(
             raise KeyboardInterrupt
         keep(self, *arguments)
 
-    monkeypatch.setattr(passes.Wanted, "keep", stop)
+    monkeypatch.setattr(passes.Wanted, "add", stop)
     with pytest.raises(KeyboardInterrupt):
         fm.scan(tiny, texts(60), tmp_path / "again", shard=(0, 2), checkpoint_seconds=0.0, **options)
     again = fm.scan(tiny, texts(60), tmp_path / "again", **options)

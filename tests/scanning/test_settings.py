@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
+from ffnmem.corpus.excerpts import CONTEXT
 from ffnmem.errors import InputError
-from ffnmem.scanning.settings import CONTEXT, ScanSettings, make_settings
+from ffnmem.scanning.settings import ScanSettings, make_settings
 from tests.helpers import refuses
 from tests.scanning.states import settings
 

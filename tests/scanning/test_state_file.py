@@ -17,12 +17,12 @@ from ffnmem.errors import FileError
 from ffnmem.files import current_umask
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import ScanState
-from ffnmem.scanning.state_file import Identity, Progress, StateFile, save_state
+from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
 from tests.helpers import refuses
 from tests.scanning.states import HALF, difference, empty, settings, shards
 
 IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
-PROGRESS = Progress(shard=(1, 3), batch=7, rescored=2, complete=False)
+PROGRESS = ScanProgress(shard=(1, 3), batch=7, rescored=2, complete=False)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.bins import BINS, bin_of
+from ffnmem.scanning.bins import BINS
 from ffnmem.scanning.state import NOWHERE
 from ffnmem.scanning.statistics import (
     STATS,
@@ -22,6 +22,7 @@ from ffnmem.scanning.statistics import (
     moments,
 )
 from tests.helpers import allclose
+from tests.scanning.binning import bin_of
 from tests.scanning.states import HALF, empty, settings, shards
 
 

@@ -19,10 +19,11 @@ from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
 from ffnmem.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning import manifest as manifest_module
-from ffnmem.scanning.bins import BINS, bin_of, edges
+from ffnmem.scanning.bins import BINS, edges
 from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.statistics import STATS, bucket_name
 from tests.helpers import allclose, refuses
+from tests.scanning.binning import bin_of
 from tests.scanning.texts import tiny_texts
 
 NEURONS = [(0, 0), (0, 33), (1, 17), (1, 63)]

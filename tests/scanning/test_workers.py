@@ -7,14 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ffnmem as fm
+from ffnmem.corpus import shards
+from ffnmem.corpus.excerpts import Page
 from ffnmem.errors import FileError, InputError, WorkerError
-from ffnmem.scanning import workers
 from ffnmem.scanning.state_file import StateFile
 from ffnmem.scanning.writing import SHARDS, STATE
 from tests.helpers import refuses
@@ -52,7 +54,7 @@ def test_that_two_workers_one_of_them_killed_give_the_bytes_of_one_process(
     killer = threading.Thread(target=kill_one)
     killer.start()
     told: list[tuple[str, int, int]] = []
-    store = fm.scan(named, CORPUS, tmp_path / "out", workers=2, report=lambda *news: told.append(news), **SMALL)
+    store = fm.scan(named, CORPUS, tmp_path / "out", workers=2, progress=lambda *news: told.append(news), **SMALL)
     killer.join()
     assert killed
     assert digests(store.folder) == digests(whole.folder)
@@ -65,8 +67,8 @@ def test_that_two_workers_one_of_them_killed_give_the_bytes_of_one_process(
 def test_that_a_worker_that_always_dies_is_reported_and_the_rest_kept(
     named: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "worker", die)
-    monkeypatch.setattr(workers, "TRIES", 2)
+    monkeypatch.setattr(shards, "worker", die)
+    monkeypatch.setattr(shards, "TRIES", 2)
     with refuses(WorkerError, RuntimeError, "died 2 times", "go on"):
         fm.scan(named, CORPUS[:50], tmp_path / "out", workers=2, **SMALL)
     assert (tmp_path / "out" / "corpus" / "corpus.json").exists()
@@ -81,29 +83,30 @@ def test_that_changed_weights_are_not_scanned_under_a_name(
 ) -> None:
     changed = fm.load(str(tiny_folder))
     changed.ffn[0].values.data[0, 0] += 1
-    monkeypatch.setattr(workers, "run_locally", in_this_process)
+    monkeypatch.setattr(shards, "run_locally", in_this_process)
     with refuses(InputError, ValueError, "by its name", changed.fingerprint):
         fm.scan(changed, CORPUS[:50], tmp_path / "out", workers=2, **SMALL)
 
 
-def in_this_process(tasks: list[workers.ShardTask], progress: workers.Together) -> None:
-    for index, task in enumerate(tasks):
-        workers.run_shard(task, lambda _phase, done, _total, index=index: progress(index, done))
+def in_this_process(tasks: Sequence[Any], work: shards.Work, progress: shards.Together) -> list[str]:
+    return [
+        work(task, lambda _phase, done, _total, index=index: progress(index, done)) for index, task in enumerate(tasks)
+    ]
 
 
 def test_that_a_scan_begun_by_workers_is_finished_by_as_many(
     named: fm.Model, whole: fm.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(tasks: list[workers.ShardTask], progress: workers.Together) -> None:
-        in_this_process(tasks[:1], progress)
+    def stop(tasks: Sequence[Any], work: shards.Work, progress: shards.Together) -> list[str]:
+        in_this_process(tasks[:1], work, progress)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "run_locally", stop)
+    monkeypatch.setattr(shards, "run_locally", stop)
     with pytest.raises(KeyboardInterrupt):
         fm.scan(named, CORPUS, tmp_path / "out", workers=2, **SMALL)
     left = tmp_path / "out" / SHARDS / "0-of-2" / STATE
     assert StateFile(left).progress.shard == (0, 2)
-    monkeypatch.setattr(workers, "run_locally", in_this_process)
+    monkeypatch.setattr(shards, "run_locally", in_this_process)
     for count in (1, 3):
         with refuses(FileError, OSError, "2 workers have begun"):
             fm.scan(named, CORPUS, tmp_path / "out", workers=count, **SMALL)
@@ -118,18 +121,18 @@ def test_that_shards_and_workers_and_begun_scans_exclude_each_other(
         fm.scan(named, CORPUS[:50], tmp_path / "a", workers=2, shard=(0, 2), **SMALL)
     from ffnmem.scanning import passes
 
-    run: Callable[..., None] = passes.Scanner.run
+    end: Callable[..., None] = passes.Scanner.end
     calls: list[int] = []
 
-    def twice(self: passes.Scanner, *arguments: object) -> None:
+    def twice(self: passes.Scanner, page: Page) -> None:
         if calls:
             raise KeyboardInterrupt
         calls.append(1)
-        run(self, *arguments)
-        self.progress = self.progress.with_(batch=1)
+        end(self, page)
+        assert self.progress.batch == 1
         self.checkpoint()
 
-    monkeypatch.setattr(passes.Scanner, "run", twice)
+    monkeypatch.setattr(passes.Scanner, "end", twice)
     with pytest.raises(KeyboardInterrupt):
         fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, **SMALL)
     with refuses(FileError, OSError, "begun by one process"):
@@ -137,6 +140,6 @@ def test_that_shards_and_workers_and_begun_scans_exclude_each_other(
 
 
 def test_that_a_workers_mistake_is_the_class_that_it_was() -> None:
-    assert type(workers.mistake("FileError", "gone")) is FileError
-    assert str(workers.mistake("FileError", "gone")) == "gone"
-    assert type(workers.mistake("path", "odd")) is InputError
+    assert type(shards.mistake("FileError", "gone")) is FileError
+    assert str(shards.mistake("FileError", "gone")) == "gone"
+    assert type(shards.mistake("path", "odd")) is InputError

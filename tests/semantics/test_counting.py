@@ -20,7 +20,7 @@ from ffnmem.semantics.counting import (
     position_information,
     token_detection,
 )
-from ffnmem.semantics.reading import choose
+from ffnmem.semantics.reading import sample_of
 from tests.helpers import allclose
 
 
@@ -117,7 +117,7 @@ def made(store: Any, active: list[list[int]], type_counts: list[int], fired: lis
     types = np.arange(100, 100 + len(type_counts))
     positions = np.array([0, sum(type_counts) + 1000])
     return FiringCounts(
-        choose(store, 1),
+        sample_of(store, 1),
         positions,
         {0: np.array([[0] * len(fired), fired], np.int32)},
         types,
@@ -170,7 +170,7 @@ def test_covering_is_the_fewest(seed: int, tiny_store: Store) -> None:
     active = draw.poisson(draw.gamma(0.5, 8, 12)).astype(np.int32)
     fired = int(active.sum()) + int(draw.integers(0, 3))
     firing = FiringCounts(
-        choose(tiny_store, 1),
+        sample_of(tiny_store, 1),
         np.array([0, 1000]),
         {0: np.array([[0], [fired]], np.int32)},
         np.arange(12),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.corpus.batching import Batch
+from ffnmem.corpus.excerpts import Page
+from ffnmem.corpus.passes import Accumulator, Forward, read
 from ffnmem.errors import InputError
 from ffnmem.scanning import Store
-from ffnmem.semantics.reading import Page, choose, content_counts, page_of, read
+from ffnmem.semantics.reading import content_counts, sample_of
 from tests.helpers import allclose, refuses
 
 
-class Keeper:
+class Keeper(Accumulator):
     """Keeps every content token's coefficients by layer, sequence and position."""
 
     def __init__(self) -> None:
@@ -24,7 +23,9 @@ class Keeper:
         self.tokens: dict[tuple[int, int], int] = {}
         self.pre: dict[tuple[int, int, int], np.ndarray] = {}
 
-    def add(self, page: Page, layer: int, pre: torch.Tensor, coefficients: torch.Tensor) -> None:
+    def add(
+        self, page: Page, layer: int, pre: torch.Tensor, coefficients: torch.Tensor, linear: torch.Tensor | None
+    ) -> None:
         for place, token, position, sequence in zip(
             page.places, page.tokens, page.positions, page.sequences, strict=True
         ):
@@ -36,7 +37,7 @@ class Keeper:
 @pytest.fixture(scope="module")
 def kept(tiny: fm.Model, tiny_store: Store) -> Keeper:
     keeper = Keeper()
-    read(tiny, choose(tiny_store, None), (keeper,))
+    read(sample_of(tiny_store, None), Forward(tiny, (keeper,)), "text")
     return keeper
 
 
@@ -62,16 +63,16 @@ def test_coefficients_are_the_models(kept: Keeper, tiny: fm.Model, tiny_store: S
 def test_a_sample_is_part_of_the_whole(tiny: fm.Model, tiny_store: Store) -> None:
     """Uniform, without repeats, the same for the same seed, and other for another."""
     total = tiny_store.sequences.n_sequences
-    one, same, other = choose(tiny_store, 12, 3), choose(tiny_store, 12, 3), choose(tiny_store, 12, 4)
+    one, same, other = sample_of(tiny_store, 12, 3), sample_of(tiny_store, 12, 3), sample_of(tiny_store, 12, 4)
     assert one.numbers.tolist() == same.numbers.tolist() != other.numbers.tolist()
     assert len(set(one.numbers.tolist())) == len(one) == 12
     assert sorted(one.numbers.tolist()) == one.numbers.tolist()
-    assert choose(tiny_store, 10 * total).numbers.tolist() == choose(tiny_store, None).numbers.tolist()
+    assert sample_of(tiny_store, 10 * total).numbers.tolist() == sample_of(tiny_store, None).numbers.tolist()
     keeper = Keeper()
     told: list[tuple[str, int, int]] = []
-    read(tiny, one, (keeper,), lambda *now: told.append(now))
+    read(one, Forward(tiny, (keeper,)), "text", lambda *now: told.append(now))
     assert {sequence for sequence, _ in keeper.tokens} == set(one.numbers.tolist())
-    assert told[-1] == ("text", 12, 12)
+    assert told[-1] == ("text", one.n_tokens, one.n_tokens)
     assert np.bincount(list(keeper.tokens.values()), minlength=len(one.token_counts)).tolist() == (
         one.token_counts.tolist()
     )
@@ -80,31 +81,20 @@ def test_a_sample_is_part_of_the_whole(tiny: fm.Model, tiny_store: Store) -> Non
 def test_counts_of_all_are_the_corpus(tiny_store: Store) -> None:
     counts = tiny_store.corpus.token_counts.copy()
     counts[list(tiny_store.settings.special)] = 0
-    assert choose(tiny_store, None).token_counts.tolist() == counts.tolist()
+    assert sample_of(tiny_store, None).token_counts.tolist() == counts.tolist()
 
 
 def test_content_counts_are_those_of_a_reading_of_all(tiny_store: Store) -> None:
     """Else measures would weigh tokens that the scan never saw; and the corpus's own counts stay as they are."""
     before = np.array(tiny_store.corpus.token_counts)
     found = content_counts(tiny_store)
-    assert found.tolist() == choose(tiny_store, None).token_counts.tolist()
+    assert found.tolist() == sample_of(tiny_store, None).token_counts.tolist()
     found += 1
     assert np.array(tiny_store.corpus.token_counts).tolist() == before.tolist()
 
 
-def test_page_masks_specials_inside_a_text() -> None:
-    tokens = np.array([[9, 5, 0, 6], [9, 7, 0, 0]])
-    page = page_of(Batch(tokens, np.array([4, 2]), np.array([4, 2])), 1, np.array([0]))
-    assert page.mask.tolist() == [False, True, False, True, False, True, False, False]
-    assert page.tokens.tolist() == [5, 6, 7]
-    assert page.positions.tolist() == [1, 3, 1]
-    assert page.sequences.tolist() == [4, 4, 2]
-
-
-def test_refusals(tiny: fm.Model, atlas: fm.Model, tiny_store: Store, make_tiny: Any) -> None:
-    with refuses(InputError, ValueError, "tiny", atlas.fingerprint, tiny.fingerprint):
-        read(atlas, choose(tiny_store), ())
+def test_refusals(tiny_store: Store) -> None:
     with refuses(InputError, ValueError, "n_sequences", "0"):
-        choose(tiny_store, 0)
+        sample_of(tiny_store, 0)
     with refuses(InputError, ValueError, "seed", "-1"):
-        choose(tiny_store, 3, -1)
+        sample_of(tiny_store, 3, -1)

@@ -26,14 +26,14 @@ def test_from_text_and_again(tiny: fm.Model, tmp_path: Path) -> None:
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
     out = tmp_path / "deep" / "out"
     found = fm.study(
-        "geva2021", tiny, corpus, out, scan_options=SMALL, report=lambda phase, *_: told.append(phase), **FEW
+        "geva2021", tiny, corpus, out, scan_options=SMALL, progress=lambda phase, *_: told.append(phase), **FEW
     )
     assert list(dict.fromkeys(told)) == ["pack", "scan", "project", "prefixes", "weights", "positions"]
     assert fm.open_store(out / "store", tiny).settings.k == SMALL["k"]
     before = digests(out)
     assert {"index.html", "study.json", "summary.csv", "changes.png"} <= set(before)
     told.clear()
-    fm.study("geva2021", tiny, corpus, out, scan_options=SMALL, report=lambda phase, *_: told.append(phase), **FEW)
+    fm.study("geva2021", tiny, corpus, out, scan_options=SMALL, progress=lambda phase, *_: told.append(phase), **FEW)
     assert "scan" not in told
     assert digests(out) == before
     assert json.loads((out / "study.json").read_text("utf-8"))["settings"]["keys"] == FEW["keys"]
