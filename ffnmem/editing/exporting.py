@@ -57,7 +57,7 @@ def plain_network(model: Model) -> nn.Module:
     network: Any
     network, _ = twin(model, model.dtype, attention="eager")
     network.tie_weights()
-    generation = getattr(model.bridge.original_model, "generation_config", None)
+    generation = getattr(model.hf_model, "generation_config", None)
     if generation is not None:
         network.generation_config = copy.deepcopy(generation)
     check_same_logits(network, model)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError, listed
 from ..hooks import listening
-from .layout import inner
-from .model import Model
+from .layout import bound_masks, inner
+from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
 
 OnLayer = Callable[[int, Float[Tensor, "tokens d_mlp"], Float[Tensor, "tokens d_mlp"]], None]
@@ -157,7 +157,7 @@ class Plain:
 
     def __init__(self, model: Model, network: nn.Module) -> None:
         self.model = model
-        self.names = {id(module): path for path, module in plain_modules(network, model.bridge.original_model)}
+        self.names = {id(module): path for path, module in plain_modules(network, model.hf_model)}
         self.found = dict(network.named_modules())
 
     def __call__(self, module: nn.Module) -> nn.Module:
@@ -196,7 +196,7 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
             f"{model.name} is under an intervention ({listed(model.interventions, 3)}), which its layers by themselves "
             "would not show: leave the block of intervene first"
         )
-    original = model.bridge.original_model
+    original = model.hf_model
     config = copy.deepcopy(original.config)
     with torch.device("meta"):
         try:
@@ -221,28 +221,9 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
         widen(network)
         plain = Plain(model, network)
         for block in model.layout.blocks:
-            bound_masks(model, plain(block.attention))
+            bound_masks(plain(block.attention), model.layout.architecture.mask_leaves_out)
     model.turns.watch(network.base_model)
     return network.eval(), attention
-
-
-def bound_masks(model: Model, attention: nn.Module) -> None:
-    """Let attention of a float64 model take its softmax in float32, as many do, without a pad becoming NaN.
-
-    The lowest float64 would become −∞ there, and a pad that may look at nothing NaN: additive masks are kept within
-    float32, and where a mask says what to leave out, a pad may look at everything.
-    """
-    leaves_out = model.layout.architecture.mask_leaves_out
-
-    def bounded(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        mask = kwargs.get("attention_mask")
-        if mask is None or not (mask.is_floating_point() or leaves_out):
-            return args, kwargs
-        if mask.is_floating_point():
-            return args, {**kwargs, "attention_mask": mask.clamp(min=torch.finfo(torch.float32).min)}
-        return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)}
-
-    attention.register_forward_pre_hook(bounded, with_kwargs=True)
 
 
 def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
@@ -273,11 +254,6 @@ def fuse_gelu(network: nn.Module) -> None:
         for name, child in list(module.named_children()):
             if type(child).__name__ in ("NewGELUActivation", "FastGELUActivation", "PytorchGELUTanh", "GELUTanh"):
                 setattr(module, name, nn.GELU(approximate="tanh"))
-
-
-PROBE = 8  # tokens
-AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}  # of the largest coefficient; half precision below
-HALF = 0.1
 
 
 def check_same(model: Model) -> None:

@@ -50,7 +50,7 @@ def check_undescribed(model: Model) -> None:
         begin = found["embedding", 0] + position
         found.check(begin, found["stream", 0], "its first layer reads no sum of embeddings and positions")
     with torch.no_grad():
-        logits = model.bridge.original_model(input_ids=found.tokens, use_cache=False).logits
+        logits = model.hf_model(input_ids=found.tokens, use_cache=False).logits
     found.check(model.logits_of(found["final", 0]), logits, "its logits are not the final norm times the unembedding")
 
 
