@@ -19,7 +19,6 @@ from .configs import unusual_fields
 from .layout import bound_masks, check_weights
 from .model import Model
 from .norms import widen
-from .sources import quiet
 from .tokenizers import check_ids, load_tokenizer, own_copy, tokenizer_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -76,8 +75,8 @@ def load(
         name = origin or type(source).__name__
         tokenizer = tokenizer if tokenizer is not None else tokenizer_of(origin, name)
         hf_model = copy.deepcopy(source).to(torch_dtype)
-        with quiet():
-            hf_model.set_attn_implementation(ATTENTION)
+        # In the config, which their attention asks at every call: set_attn_implementation refuses some (Falcon).
+        hf_model.config._attn_implementation = ATTENTION
     elif isinstance(source, str | Path):
         name = str(source)
         hf_model = read_checkpoint(source, torch_dtype)
