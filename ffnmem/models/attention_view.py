@@ -133,14 +133,14 @@ class Calls:
             return
         self.given[layer] = (args, kwargs)
         self.running = Softmax()
-        self.running.__enter__()
+        self.running.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self, layer: int, _module: nn.Module, _args: Any, output: Any) -> None:
         if threading.get_ident() != self.thread:
             return
         running, self.running = self.running, None
         if running is not None:
-            running.__exit__(None, None, None)
+            running.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             if output is not None and len(running.found) == 1:
                 self.patterns[layer] = running.found[0]
 

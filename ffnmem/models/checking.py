@@ -8,12 +8,10 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError
 from ..hooks import OnTensor, listening
-from .bare_body import AGREE
 from .layout import inner
-from .model import Model
+from .model import AGREE, PROBE, Model
 from .plain_layers import PlainLayers, activation
 
-PROBE = 8  # tokens
 HALF = 0.02  # of the largest number: rounding of half precision, and less than a multiplier that somebody would use
 
 

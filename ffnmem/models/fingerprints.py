@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from einops import rearrange
 from torch import Tensor, nn
 
 from .architectures import Architecture
@@ -92,10 +93,9 @@ def split_rows(
     if order == "parts":
         queries = numbers.n_heads * numbers.d_head
         shared = (len(rows) - queries) // 2
-        q, k, v = rows.split([queries, shared, shared])
-        return q, k, v
+        return rows[:queries], rows[queries : queries + shared], rows[queries + shared :]
     groups = QUARTERS if order == "quarters" else numbers.n_heads
-    one, two, three = rows.unflatten(0, (groups, 3, -1)).unbind(1)
+    one, two, three = rearrange(rows, "(group part row) ... -> part (group row) ...", group=groups, part=3)
     if order == "quarters":
         two, three = three, two  # queries, values, keys
-    return one.flatten(0, 1), two.flatten(0, 1), three.flatten(0, 1)
+    return one, two, three

@@ -67,6 +67,7 @@ def load(
             )
         check_weights(source.original_model, name)
         return checked(Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=source))
+    hf_model: Any
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)
         if config is None:

@@ -334,7 +334,7 @@ class Model:
             ):
                 digest.update(f"{name}:{tuple(parameter.shape)}:{parameter.dtype}".encode())
                 flat = parameter.detach().cpu().contiguous().flatten()
-                digest.update(memoryview(flat.view(torch.uint8).numpy()))
+                digest.update(memoryview(flat.view(torch.uint8).numpy()))  # type: ignore[arg-type]
             self._fingerprint = (state, digest.hexdigest()[:12])
         return self._fingerprint[1]
 

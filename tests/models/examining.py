@@ -142,7 +142,7 @@ class Examined:
     def edit(self) -> None:
         """The edit brings v* and so the target, and reverting gives every bit of every parameter back."""
         model = self.model
-        before = {name: p.detach().clone() for name, p in model.bridge.original_model.named_parameters()}
+        before = {name: p.detach().clone() for name, p in model.hf_model.named_parameters()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FfnmemWarning)  # a random model is moved by large edits alone
             options: dict[str, Any] = {"contexts": ("{}",), "settings": DESCENT, "force": True}
@@ -158,7 +158,7 @@ class Examined:
         at = self.edited.token_strings().index(" Tower")
         written, key = (c[0][0, at] for c in (clean.ffn_out, clean.coefficients))
         assert allclose(self.edited.ffn_out[0][0, at], written + (key @ change.left.T) @ change.right, 1e-10)
-        for name, p in model.bridge.original_model.named_parameters():
+        for name, p in model.hf_model.named_parameters():
             assert torch.equal(p, before[name]), name
 
     def export(self) -> None:

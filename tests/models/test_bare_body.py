@@ -71,7 +71,7 @@ def test_shares_the_weights(make_tiny: Callable[..., fm.Model]) -> None:
     """A copy would double the memory, and an edit would not be seen."""
     model = make_tiny()
     body = BareBody(model)
-    theirs = {p.data_ptr() for p in model.bridge.original_model.parameters()}
+    theirs = {p.data_ptr() for p in model.hf_model.parameters()}
     assert {p.data_ptr() for p in body.network.parameters()} <= theirs
     before = run(body, batch(model))
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_bfloat16_is_a_copy(make_tiny: Callable[..., fm.Model]) -> None:
 def test_nothing_of_the_model_changes(pair: Pair) -> None:
     """A bridge that runs another attention, or a hook that stays, would change every later result."""
     model = pair.model
-    original = model.bridge.original_model
+    original = model.hf_model
     tokens = batch(model)[:1]
     config, hooks = copy.deepcopy(original.config), hook_count(original)
     modules = [(name, type(module)) for name, module in original.named_modules()]
@@ -130,7 +130,7 @@ def test_the_default_type_is_let_alone(
     model = make_tiny(dtype=dtype)
     monkeypatch.setattr(torch, "set_default_dtype", lambda _dtype: pytest.fail("the default type was changed"))
     body = BareBody(model)
-    assert body.network.config.dtype == model.bridge.original_model.config.dtype
+    assert body.network.config.dtype == model.hf_model.config.dtype
     run(body, batch(model))
 
 
@@ -179,12 +179,12 @@ def test_a_layer_that_does_not_run(make_tiny: Callable[..., fm.Model]) -> None:
 
 def test_a_weight_that_is_not_there(tiny: fm.Model) -> None:
     with refuses(UnsupportedModelError, ValueError, "tiny", "transformer.h.7.mlp"):
-        resolve(tiny.bridge.original_model, "transformer.h.7.mlp", "tiny")
+        resolve(tiny.hf_model, "transformer.h.7.mlp", "tiny")
 
 
 def test_architectures_without_fused_attention(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some have no sdpa: they run as they are, and say so."""
-    kind = type(tiny.bridge.original_model)
+    kind = type(tiny.hf_model)
     make = kind._from_config
 
     def only_eager(config: object, attn_implementation: str, **options: object) -> object:

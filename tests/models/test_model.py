@@ -38,7 +38,7 @@ def test_embeddings_are_live(make_tiny: Callable[..., fm.Model]) -> None:
     model = make_tiny()
     with torch.no_grad():
         model.embedding[5] = 2.5
-    assert bool((model.bridge.original_model.transformer.wte.weight[5] == 2.5).all())
+    assert bool((model.hf_model.transformer.wte.weight[5] == 2.5).all())
     assert model.unembedding.data_ptr() == model.embedding.data_ptr()  # tied
 
 

@@ -165,8 +165,8 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
     edit = made(model, (0,), seed=5)
     ways: dict[str, Callable[[], Any]] = {
         "bridge": lambda: model.bridge(ids),
-        "hugging face": lambda: model.bridge.original_model(input_ids=ids),
-        "generation": lambda: model.bridge.original_model.generate(input_ids=ids, max_new_tokens=1),
+        "hugging face": lambda: model.hf_model(input_ids=ids),
+        "generation": lambda: model.hf_model.generate(input_ids=ids, max_new_tokens=1),
         "body": lambda: model.body(ids),
         "one block": lambda: model.bridge.blocks[1](x),
         "one FFN": lambda: model.bridge.blocks[1].mlp(x),
@@ -468,7 +468,7 @@ def test_readers_side_by_side(model: fm.Model) -> None:
 def test_copies_are_models_of_their_own(model: fm.Model, block: Block) -> None:
     """A lock in a copy would fail to be copied, or the copy be refused where the original is changed."""
     with block(model):
-        other = copy.deepcopy(model.bridge.original_model)
+        other = copy.deepcopy(model.hf_model)
         elsewhere(lambda: other(input_ids=torch.tensor([[1, 2]])))
     assert isinstance(pickle.loads(pickle.dumps(model.turns)), Turns)
     own = fm.load(build_from(model), tokenizer=model.tokenizer)

@@ -75,7 +75,7 @@ def test_a_key_that_sees_one_token_only(tiny_store: Store, make_tiny: Callable[.
     """Layer 0 of a model without attention: what stands before changes the coefficient by positions only."""
     model = make_tiny()
     with torch.no_grad():
-        for name, parameter in model.bridge.original_model.named_parameters():
+        for name, parameter in model.hf_model.named_parameters():
             if "attn" in name or ".wpe" in name or "pos_embed" in name:
                 parameter.zero_()
     rows = pd.DataFrame({"neuron": [3, 9], "sequence": [5, 7], "position": [6, 4]})
