@@ -31,8 +31,7 @@ def boot(network: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
             if not Path(tokenizer.init_kwargs.get("name_or_path") or "no folder").is_dir():
                 tokenizer.save_pretrained(folder)
                 tokenizer.init_kwargs["name_or_path"] = folder
-        if not getattr(network.config, "architectures", None):
-            network.config.architectures = [type(network).__name__]  # which TransformerLens goes by
+        network.config.architectures = [type(network).__name__]  # which TransformerLens goes by
         what = f"{name} ({type(network).__name__}) is no language model that TransformerLens boots"
         with foreign(UnsupportedModelError, what, lambda: unusual_fields(network.config.to_dict())):
             return TransformerBridge.boot_transformers(name, hf_model=network, tokenizer=tokenizer, dtype=dtype)

@@ -182,6 +182,9 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
     else:
         parts = parts_of_bridge(bridge)
         who = f"{name} ({getattr(bridge.cfg, 'architecture', '') or kind})"
+    for refusal in described.refused if described is not None else ():
+        if refusal.applies(config):
+            raise UnsupportedModelError(f"{who}: {refusal.reason}")
     check_decoder(config, parts, who, "causal" if bridge is None else bridge.cfg.attention_dir)
     check_blocks(parts.blocks, who)
     first = parts.blocks[0]
@@ -191,9 +194,6 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
         raise UnsupportedModelError(f"{who} has {type(inner(final_norm)).__name__} as its final norm")
     joint = getattr(first.mlp_module, "fused_attr", None)  # TransformerLens' name for it
     found = described or derived(first.parts, first.mlp, norm_kind, config, joint)
-    for refusal in found.refused:
-        if refusal.applies(config):
-            raise UnsupportedModelError(f"{who}: {refusal.reason}")
     scale = number(config, found.logit_scale) or 1.0
     layout = Layout(
         embedding=parts.ends["embed"],

@@ -76,9 +76,7 @@ def test_half_precision_models_are_scored_in_float32(tiny_hf: Any, tokenizer: An
     model = fm.load(tiny_hf, tokenizer=tokenizer, dtype="bfloat16")
     exact = fm.load(tiny_hf, tokenizer=tokenizer)
     with torch.no_grad():  # the same rounded weights in float32
-        for a, b in zip(
-            exact.hf_model.parameters(), model.hf_model.parameters(), strict=True
-        ):
+        for a, b in zip(exact.hf_model.parameters(), model.hf_model.parameters(), strict=True):
             a.copy_(b)
     found, expected = (fm.project(m, 0, [1, 2], k=20) for m in (model, exact))
     assert found["token_id"].tolist() == expected["token_id"].tolist()
