@@ -23,7 +23,7 @@ from ..errors import FfnmemError, FileError, InputError, check_number
 from ..files import check_destination
 from ..folders import LOCK, Kind, claimed, locked, remove_files
 from ..models import Model
-from ..models.bare_body import BareBody, check_same
+from ..models.layer_pass import LayerPass, check_same
 from ..models.turns import in_turn
 from ..scanning.passes import CHECKPOINT_SECONDS
 from ..scanning.settings import BATCH_TOKENS
@@ -294,7 +294,7 @@ class Reader:
 
     def __init__(self, model: Model, sums: dict[int, TriangleSums], settings: Settings) -> None:
         self.model, self.sums, self.settings = model, sums, settings
-        self.body = BareBody(model)
+        self.body = LayerPass(model)
 
     def read(self, batch: Batch) -> int:
         """Add one batch; returns its content tokens. Raises InputError where coefficients are not finite."""

@@ -131,7 +131,9 @@ def read_cache(
     for layer in layers:
         ffn = model.ffn[layer]
         m, bias = found["coefficients", layer], ffn.value_bias
-        check_near(model, m @ ffn.values.detach() + (0 if bias is None else bias.detach()), found["ffn_out", layer], layer)
+        check_near(
+            model, m @ ffn.values.detach() + (0 if bias is None else bias.detach()), found["ffn_out", layer], layer
+        )
     return found if bool(mask.all()) else {key: v.masked_fill(~mask.unsqueeze(-1), 0) for key, v in found.items()}
 
 

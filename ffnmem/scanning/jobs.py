@@ -16,7 +16,7 @@ from ..errors import FileError, InputError, check_count, check_whole
 from ..files import workspace
 from ..folders import claimed, locked
 from ..models import Model
-from ..models.bare_body import check_same
+from ..models.layer_pass import check_same
 from .manifest import FOLDER, is_vouched_for
 from .passes import Report, Scanner
 from .sampling import choose

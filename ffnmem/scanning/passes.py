@@ -14,7 +14,7 @@ from einops import rearrange
 from ..corpus import Batch, Sequences
 from ..errors import InputError
 from ..models import Model
-from ..models.bare_body import BareBody
+from ..models.layer_pass import LayerPass
 from . import kernels
 from .cases import CASES
 from .reduction import BatchPlan, Planner, Reducer, Workers, as_float32, gated_batch, observe_sample
@@ -74,7 +74,7 @@ class Scanner:
         sizes = {unit: int(self.sequences.lengths(self.sequences.units[unit]).sum()) for unit in self.my_units()}
         total, count = sum(sizes.values()), sum(sizes[unit] for unit in done if unit in sizes)
         settings = self.state.settings
-        body = BareBody(self.model, getattr(torch, settings.dtype))
+        body = LayerPass(self.model, getattr(torch, settings.dtype))
         workers = Workers()
         reducer = Reducer(self.state, self.planner(), workers)
         try:
@@ -98,7 +98,7 @@ class Scanner:
             workers.close()
         self.checkpoint()
 
-    def run(self, body: BareBody, reducer: Reducer, batch: Batch) -> None:
+    def run(self, body: LayerPass, reducer: Reducer, batch: Batch) -> None:
         plan = reducer.begin(batch)
         tokens = torch.from_numpy(batch.tokens).to(self.model.device)
         try:
@@ -116,7 +116,7 @@ class Scanner:
             return
         wanted = Wanted(self.state, self.sample, self.my_sequences())
         numbers = wanted.sequences
-        body = BareBody(self.model, torch.float32)
+        body = LayerPass(self.model, torch.float32)
         planner = self.planner()
         self.saved = time.monotonic()
         for index in range(self.progress.rescored, len(numbers)):
@@ -139,7 +139,7 @@ class Scanner:
         return lambda number: bool(np.isin(np.searchsorted(starts, number, side="right") - 1, done))
 
 
-def run_layers(body: BareBody, tokens: torch.Tensor, receive: Receive) -> None:
+def run_layers(body: LayerPass, tokens: torch.Tensor, receive: Receive) -> None:
     """One pass, each layer told at once with its linear parts."""
     linear: dict[int, torch.Tensor] = {}
     body.run(

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..corpus.batching import PAD, grouped
 from ..errors import InputError
 from ..models import Model
-from ..models.bare_body import BareBody
+from ..models.layer_pass import LayerPass
 from ..scanning import Store
 from ..scanning.passes import Report
 from ..scanning.state import place_of, position_of, sequence_of
@@ -94,7 +94,7 @@ class Inputs:
         sequences, first = np.unique(sequence_of(everywhere), return_index=True)
         last = position_of(everywhere[np.append(first[1:], len(everywhere)) - 1])
         lengths = last + 1
-        body, total, done = BareBody(model), int(lengths.sum()), 0
+        body, total, done = LayerPass(model), int(lengths.sum()), 0
         for rows in grouped(lengths, BATCH_TOKENS):
             tokens = np.full((len(rows), int(lengths[rows].max())), PAD, np.int64)
             for i, row in enumerate(rows):

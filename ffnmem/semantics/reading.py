@@ -20,7 +20,7 @@ from torch import Tensor
 from ..corpus.batching import PAD, Batch, grouped
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
-from ..models.bare_body import BareBody, check_same
+from ..models.layer_pass import LayerPass, check_same
 from ..scanning.passes import Report
 from ..scanning.store import Store
 
@@ -158,7 +158,7 @@ def read(model: Model, reading: Reading, accumulators: Sequence[Accumulator], pr
     """
     reading.store.check_model(model)
     check_same(model)
-    body = BareBody(model)
+    body = LayerPass(model)
     done = 0
     for page in reading.pages():
         tokens = torch.from_numpy(page.batch.tokens).to(model.device)

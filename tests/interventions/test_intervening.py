@@ -11,8 +11,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import HookError, InputError, OutOfRangeError, UnsupportedModelError
-from ffnmem.models.bare_body import BareBody
 from ffnmem.models.generating import generate
+from ffnmem.models.layer_pass import LayerPass
 from tests.helpers import PROMPT, Pair, allclose, hook_count, refuses
 from tests.interventions.naive import IDS, OTHER_IDS, exact, logits
 
@@ -257,8 +257,8 @@ def test_nothing_stays(make_tiny: Callable[..., fm.Model]) -> None:
 def test_what_runs_layers_by_themselves_refuses(tiny: fm.Model) -> None:
     """Its numbers would be those of another model."""
     with fm.intervene(tiny, {(0, 3): 1.0}), refuses(UnsupportedModelError, ValueError, "0.3 = 1", "leave the block"):
-        BareBody(tiny)
-    assert BareBody(tiny).n_layers == 2
+        LayerPass(tiny)
+    assert LayerPass(tiny).n_layers == 2
 
 
 def test_an_ffn_that_runs_alone(tiny: fm.Model) -> None:

@@ -24,8 +24,8 @@ from ffnmem.editing.per_row import Rows
 from ffnmem.errors import BusyError
 from ffnmem.evaluation.sequential import restored
 from ffnmem.evaluation.writing import hooked
-from ffnmem.models.bare_body import BareBody
 from ffnmem.models.generating import generate
+from ffnmem.models.layer_pass import LayerPass
 from ffnmem.models.plain_layers import PlainLayers
 from ffnmem.models.replaying import Replay
 from ffnmem.models.turns import INSIDE, Turns
@@ -160,7 +160,7 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
     """Past ffnmem, or through what was made before the block began."""
     ids, layers = torch.tensor([model.tokenize(PROMPT)]), PlainLayers(model)
     x = torch.zeros(1, 2, model.d_model)
-    replay, body = Replay(layers, ids), BareBody(model)
+    replay, body = Replay(layers, ids), LayerPass(model)
     twice = fm.load(model.bridge)
     edit = made(model, (0,), seed=5)
     ways: dict[str, Callable[[], Any]] = {

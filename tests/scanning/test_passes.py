@@ -37,16 +37,16 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
     whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
     ran: list[int] = []
-    run = passes.BareBody.run
+    run = passes.LayerPass.run
     monkeypatch.setattr("ffnmem.scanning.jobs.check_same", lambda model: None)  # runs, but scans nothing
 
-    def counting(self: passes.BareBody, *rest: Any, **more: Any) -> None:
+    def counting(self: passes.LayerPass, *rest: Any, **more: Any) -> None:
         ran.append(1)
         if len(ran) % 7 == 0:
             raise KeyboardInterrupt
         run(self, *rest, **more)
 
-    monkeypatch.setattr(passes.BareBody, "run", counting)
+    monkeypatch.setattr(passes.LayerPass, "run", counting)
     for _ in range(60):
         try:
             again = fm.scan(tiny, texts(60), tmp_path / "again", checkpoint_seconds=0.0, **options)
@@ -59,7 +59,7 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     needed = len(ran) - attempts  # nothing that was checkpointed ran twice
     ran.clear()
     monkeypatch.setattr(
-        passes.BareBody, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0]
+        passes.LayerPass, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0]
     )
     fm.scan(tiny, texts(60), tmp_path / "third", **options)
     assert needed == len(ran)

@@ -1,9 +1,8 @@
-"""``BareBody``: the layers alone, as fast as Hugging Face runs them, for passes over much text.
+"""``LayerPass``: the layers alone, as fast as Hugging Face runs them, for passes over much text.
 
 A TransformerBridge forces eager attention and wraps every module. For a scan, which looks at FFNs only, a second module
 tree is built around the *same* weights (or a copy in another dtype), with fused attention and a fused GELU, and the
-pass
-stops at the last layer's coefficients: neither the last projection nor the unembedding is computed.
+pass stops at the last layer's coefficients: neither the last projection nor the unembedding is computed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Enough(Exception):
     """The last layer's coefficients are there: the rest of the pass is not needed."""
 
 
-class BareBody:
+class LayerPass:
     """A model's layers without its unembedding, sharing its weights; hooks on the model's bridge are not seen.
 
     Args:
@@ -47,8 +46,8 @@ class BareBody:
     def __init__(self, model: Model, dtype: torch.dtype | None = None) -> None:
         self.n_layers, self.d_mlp = model.n_layers, model.d_mlp
         self.dtype = model.dtype if dtype is None else dtype
-        self.network, self.attention = twin(model, self.dtype)
-        self.plain = Plain(model, self.network)
+        self.network, self.attention = network_around(model, self.dtype)
+        self.plain = Counterparts(model, self.network)
         self.projections = [self.plain.projections(layer) for layer in range(model.n_layers)]
         fuse_gelu(self.network)
         self.body: Any = self.network.base_model
@@ -152,7 +151,7 @@ class Projections:
         return gate(x), key(x)
 
 
-class Plain:
+class Counterparts:
     """Which module of a plain network stands for which of a model's bridge."""
 
     def __init__(self, model: Model, network: nn.Module) -> None:
@@ -184,7 +183,7 @@ class Plain:
         return Projections((keys,) if ffn.project_gate is None else (self(ffn.project_gate), keys), out)
 
 
-def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
+def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
     """A plain Hugging Face model around a bridge's weights, and the attention that it uses.
 
     Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here;
@@ -219,7 +218,7 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
             holder._parameters[leaf] = nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
     if dtype == torch.float64:
         widen(network)
-        plain = Plain(model, network)
+        plain = Counterparts(model, network)
         for block in model.layout.blocks:
             bound_masks(plain(block.attention), model.layout.architecture.mask_leaves_out)
     model.turns.watch(network.base_model)
@@ -270,7 +269,7 @@ def check_same(model: Model) -> None:
 
     with listening(inputs=[(ffn.project_out, keeper(ffn.layer)) for ffn in model.ffn]):
         model.body(tokens)
-    BareBody(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
+    LayerPass(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
     if len(expected) != model.n_layers:
         raise HookError(f"{model.name}: only {len(expected)} of {model.n_layers} FFNs of the bridge ran")
     allowed = AGREE.get(model.dtype, HALF)
