@@ -65,6 +65,7 @@ bench: $(READY) ## the benchmarks: ratios in one run on this machine
 	$(BIN)/python benchmarks/polysemanticity.py
 	$(BIN)/python benchmarks/projection.py
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/tracing.py
 
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs

@@ -25,7 +25,7 @@ from common import gpt2_small, machine, seconds, toy_tokenizer
 import ffnmem as fm
 from ffnmem.corpus import Batch, Sequences, pack
 from ffnmem.corpus.excerpts import Page
-from ffnmem.models.bare_body import BareBody
+from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning.reduction import Planner, Reducer, Workers
 from ffnmem.scanning.sampling import choose
 from ffnmem.scanning.settings import make_settings
@@ -60,7 +60,7 @@ class OurPass:
         )
         sample = choose(sequences, 0, 8, 64)
         self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
-        self.body, self.special = BareBody(model), np.array(settings.special)
+        self.body, self.special = LayerPass(model), np.array(settings.special)
         self.reducer = Reducer(self.state, Planner(self.state, sample), Workers())
 
     def __call__(self, batch: Batch) -> None:

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from .arguments import public
 from .core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
-from .errors import HookError, InputError, check_count, check_index, listed
+from .errors import HookError, InputError, OutOfRangeError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
+from .models.activation_cache import hook_name, layer_of, part_of, read_cache
 from .models.layout import inner
 from .models.turns import Turns, in_turn
 from .provenance import Provenance
@@ -26,6 +27,8 @@ from .targets import warn_of_trailing_space
 from .token_text import printable
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
+Layers = SupportsIndex | str | Iterable[SupportsIndex | str] | None
+LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +181,52 @@ class Capture(Result):
             raise InputError("predictions need every layer captured, or capture(…, logits=True)")
         return self.model.logits_of(self.residual.final_out[row, position])
 
+    def __getitem__(self, name: str) -> Tensor:
+        """A tensor by TransformerLens' name of its place: ``capture["blocks.3.mlp.hook_post"]``.
+
+        Raises InputError for a name that is none, OutOfRangeError for a layer that was not captured.
+        """
+        part, layer = part_of(name, self.model.n_layers)
+        held = self.by_place()
+        if (part, layer) not in held:
+            missing = f"layer {layer} was not captured" if part in LAYER_PARTS else "capture every layer for it"
+            raise OutOfRangeError(f"this capture has no {name}: {missing}")
+        return held[part, layer]
+
+    def by_place(self) -> dict[tuple[str, int], Tensor]:
+        """All that it holds, by part and layer (−1: of the whole model)."""
+        found = {(part, layer): tensor for part in LAYER_PARTS for layer, tensor in getattr(self, part).items()}
+        residual, layout = self.residual, self.model.layout
+        if residual is None:
+            return found
+        stream = residual.embedding if residual.position is None else residual.embedding + residual.position
+        for layer, block in enumerate(layout.blocks):
+            attention = residual.attention[layer]
+            found["attention", layer], found["resid_pre", layer] = attention, stream
+            with torch.no_grad():
+                stream = stream + attention + layout.through(block.post, self.ffn_out[layer])
+            found["resid_post", layer] = residual.final_in if layer == len(layout.blocks) - 1 else stream
+        found["embedding", -1] = residual.embedding
+        if residual.position is not None:
+            found["position", -1] = residual.position
+        found["final_in", -1], found["final_out", -1] = residual.final_in, residual.final_out
+        return found
+
+    def to_cache(self) -> Any:
+        """All that it holds as TransformerLens' ``ActivationCache`` around ``model.bridge``, under its names.
+
+        Attention's queries, keys, values and patterns, which a capture does not keep, are not in it. The residual
+        streams between the layers are summed from what was written.
+        """
+        from transformer_lens import ActivationCache
+
+        places = {hook_name(part, layer): tensor for (part, layer), tensor in self.by_place().items()}
+        for layer in range(self.model.n_layers) if self.residual is not None else ():
+            block = self.model.layout.blocks[layer]
+            with torch.no_grad():
+                places[f"blocks.{layer}.hook_mlp_out"] = self.model.layout.through(block.post, self.ffn_out[layer])
+        return ActivationCache(places, self.model.bridge)
+
     def summary(self) -> str:
         batch, pos = self.tokens.shape
         prompts = f"{batch} prompt{'s' * (batch > 1)}"
@@ -246,9 +295,10 @@ def capture(
     model: Model,
     prompt: Prompt,
     *,
-    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    layers: Layers = None,
     logits: bool = False,
     prepend_bos: bool | None = None,
+    cache: Any = None,
 ) -> Capture:
     """Run the model once and keep what its FFNs read, computed and wrote.
 
@@ -256,14 +306,18 @@ def capture(
         model: from :func:`ffnmem.load`.
         prompt: a text, a list of texts (padded on the right, pads masked everywhere), or token ids ``[pos]`` or
             ``[batch, pos]``, which are taken as they are.
-        layers: which layers to keep (memory grows with them); default all, which attribution needs.
+        layers: which layers to keep (memory grows with them); default all, which attribution needs. A place may be
+            named as in TransformerLens, ``"blocks.3.mlp.hook_post"``, and means its layer.
         logits: also keep the logits ``[batch, pos, vocab]``.
         prepend_bos: put the beginning-of-sequence token in front of texts; default ``model.prepend_bos``.
+        cache: TransformerLens' ``ActivationCache`` of a pass over the same prompt, or a dict of its names: nothing is
+            run then, and what it holds is taken as it is.
 
     A prompt that ends in a space which is a token of its own is warned of.
 
     Raises:
-        InputError: an empty or over-long prompt. OutOfRangeError: no such layer. HookError: a module did not run.
+        InputError: an empty or over-long prompt; a cache that lacks some tensors, or is of another prompt or model.
+        OutOfRangeError: no such layer. HookError: a module did not run.
 
     Source: Geva et al. 2021 (2012.14913), eq. 2, for the words; the values are the model's own.
     """
@@ -271,15 +325,10 @@ def capture(
     tokens, mask, added_bos = encode(model, prompt, bos)
     everything = layers is None
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
-    recorder = Recorder(tokens.shape, mask)
-    recorder.watch_ffns(model, chosen)
-    if everything:
-        recorder.watch_residual(model)
-    elif logits:
-        recorder.watch_output(model.layout.final_norm, "final_out")
-    with listening(recorder.inputs, recorder.outputs):
-        model.body(tokens, None if bool(mask.all()) else mask)
-    found = recorder.collected()
+    if cache is None:
+        found = record(model, tokens, mask, chosen, everything, logits)
+    else:
+        found = read_cache(model, cache, tokens, mask, chosen, everything=everything, logits=logits)
     return Capture(
         model=model,
         tokens=tokens,
@@ -290,10 +339,29 @@ def capture(
         coefficients=by_layer(found, "coefficients", chosen),
         ffn_in=by_layer(found, "ffn_in", chosen),
         ffn_out=by_layer(found, "ffn_out", chosen),
-        residual=residual_of(found, model) if everything else None,
+        residual=residual_of(found, model.n_layers) if everything else None,
         logits=model.logits_of(found["final_out", -1]) if logits else None,
         provenance=model.provenance(prepend_bos=added_bos),
     )
+
+
+def record(
+    model: Model, tokens: Tensor, mask: Tensor, layers: Sequence[int], everything: bool, logits: bool
+) -> dict[tuple[str, int], Tensor]:
+    """The parts of a capture, by one pass of the model."""
+    recorder = Recorder(tokens.shape, mask)
+    recorder.watch_ffns(model, layers)
+    if everything:
+        recorder.watch_residual(model)
+    elif logits:
+        recorder.watch_output(model.layout.final_norm, "final_out")
+    with listening(recorder.inputs, recorder.outputs):
+        model.body(tokens, None if bool(mask.all()) else mask)
+    found = recorder.collected()
+    scale = model.layout.write_scale
+    if scale != 1.0:
+        found |= {key: written * scale for key, written in found.items() if key[0] == "attention"}
+    return found
 
 
 class Recorder:
@@ -365,26 +433,22 @@ def by_layer(found: Mapping[tuple[str, int], Tensor], name: str, layers: Sequenc
     return MappingProxyType({layer: found[name, layer] for layer in layers})
 
 
-def residual_of(found: Mapping[tuple[str, int], Tensor], model: Model) -> Residual:
+def residual_of(found: Mapping[tuple[str, int], Tensor], n_layers: int) -> Residual:
     return Residual(
         embedding=found["embedding", -1],
         position=found.get(("position", -1)),
-        attention=MappingProxyType(
-            {
-                layer: written if model.layout.write_scale == 1.0 else written * model.layout.write_scale
-                for layer, written in by_layer(found, "attention", range(model.n_layers)).items()
-            }
-        ),
+        attention=by_layer(found, "attention", range(n_layers)),
         final_in=found["final_in", -1],
         final_out=found["final_out", -1],
     )
 
 
-def choose_layers(model: Model, layers: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
-    asked = list(layers) if isinstance(layers, Iterable) else [layers]
+def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
+    asked: list[Any] = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     if not asked:
         raise InputError("layers is empty: name at least one layer, or leave it out for all")
-    return tuple(sorted({model.layer(layer) for layer in asked}))
+    indices = [layer_of(layer, model.n_layers) if isinstance(layer, str) else layer for layer in asked]
+    return tuple(sorted({model.layer(layer) for layer in indices}))
 
 
 def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, bool | None]:

@@ -234,24 +234,25 @@ def test_layers_that_are_not_there(tiny: fm.Model) -> None:
 @pytest.mark.parametrize("options", [{}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}], ids=str)
 def test_hooks_do_not_leak(tiny: fm.Model, options: dict[str, Any]) -> None:
     """Each call would make the next one slower, and keep its tensors alive."""
-    before = hook_count(tiny.bridge) + hook_count(tiny.bridge.original_model)
+    before = hook_count(tiny.bridge) + hook_count(tiny.hf_model)
     fm.capture(tiny, PROMPT, **options)
-    assert hook_count(tiny.bridge) + hook_count(tiny.bridge.original_model) == before
+    assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before
 
 
 def test_hooks_do_not_leak_after_an_exception(make_tiny: Callable[..., fm.Model]) -> None:
     """An interrupted run would leave the model changed for good."""
     model = make_tiny()
+    bridge = model.bridge
     expected = fm.capture(model, PROMPT).coefficients[1]
 
     def stop(value: torch.Tensor, hook: Any) -> None:
         raise KeyboardInterrupt
 
-    with model.bridge.hooks(fwd_hooks=[("blocks.1.mlp.hook_post", stop)]):
-        before = hook_count(model.bridge)
+    with bridge.hooks(fwd_hooks=[("blocks.1.mlp.hook_post", stop)]):
+        before = hook_count(bridge)
         with pytest.raises(KeyboardInterrupt):
             fm.capture(model, PROMPT)
-        assert hook_count(model.bridge) == before
+        assert hook_count(bridge) == before
     assert torch.equal(fm.capture(model, PROMPT).coefficients[1], expected)
 
 
@@ -271,8 +272,9 @@ def test_a_silent_hook_is_an_error(make_tiny: Callable[..., fm.Model]) -> None:
 def test_the_users_own_hooks_are_seen(pair: Pair, point: str, tokenizer: Any) -> None:
     """A capture under an intervention would show the coefficients from before it, beside the output from after it."""
     model = fm.load(pair.hf, tokenizer=tokenizer)
+    bridge = model.bridge
     before = fm.capture(model, PROMPT)
-    with model.bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
+    with bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
         during = fm.capture(model, PROMPT)
     assert not torch.allclose(before.logits_at(0, -1), during.logits_at(0, -1), atol=1e-4)
     if point == "mlp.hook_post":

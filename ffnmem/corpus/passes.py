@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..models import Model
-from ..models.bare_body import BareBody, check_same
+from ..models.layer_pass import LayerPass, check_same
 from ..progress import Progress
 from .excerpts import Excerpt, Page
 
@@ -73,7 +73,7 @@ class Forward:
     ) -> None:
         check_same(model)
         self.device, self.accumulators, self.until = model.device, accumulators, until
-        self.body = BareBody(model, dtype)
+        self.body = LayerPass(model, dtype)
 
     def __call__(self, page: Page) -> None:
         linear: dict[int, Tensor] = {}

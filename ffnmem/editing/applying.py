@@ -108,7 +108,7 @@ class EditLedger(Sequence[EditRecord]):
     def others_untouched(self) -> bool:
         """Whether no weight but the values in the ledger was changed since it was begun."""
         own = {id(self.model.ffn[layer].project_out.weight) for layer in self.held}
-        parameters = dict(self.model.bridge.original_model.named_parameters())
+        parameters = dict(self.model.hf_model.named_parameters())
         state = self.model.weight_state()
         return state.keys() == self.state.keys() and all(
             state[name] == self.state[name] for name, parameter in parameters.items() if id(parameter) not in own

@@ -66,7 +66,7 @@ def sample(model: Model, begin: int, rows: int, size: int, generator: torch.Gene
     tokens = torch.full((rows, 1), begin, device=model.device)
     with torch.no_grad():
         while tokens.shape[1] < size:
-            logits = model.bridge.original_model(input_ids=tokens, use_cache=False).logits[:, -1]
+            logits = model.hf_model(input_ids=tokens, use_cache=False).logits[:, -1]
             tokens = torch.cat([tokens, drawn(allowed(model, logits), generator)], dim=1)
     return [[int(i) for i in row[1:]] for row in tokens]
 

@@ -14,7 +14,8 @@ from ..errors import InputError, UnsupportedModelError, listed
 from ..files import appearing, check_new_folder, readable, write_whole
 from ..hooks import listening
 from ..models import Model
-from ..models.bare_body import AGREE, HALF, Plain, twin
+from ..models.layer_pass import Counterparts, network_around
+from ..models.model import AGREE, HALF
 from ..models.sources import is_cached, locate, quiet
 from ..models.tokenizers import open_tokenizer
 from ..models.turns import in_turn
@@ -55,9 +56,9 @@ def export(edit: EditRecord, model: Model, folder: str | Path) -> Path:
 def plain_network(model: Model) -> nn.Module:
     """A Hugging Face model of its own class around a model's weights, checked against it."""
     network: Any
-    network, _ = twin(model, model.dtype, attention="eager")
+    network, _ = network_around(model, model.dtype, attention="eager")
     network.tie_weights()
-    generation = getattr(model.bridge.original_model, "generation_config", None)
+    generation = getattr(model.hf_model, "generation_config", None)
     if generation is not None:
         network.generation_config = copy.deepcopy(generation)
     check_same_logits(network, model)
@@ -145,8 +146,8 @@ def export_lora(edit: EditRecord, model: Model, folder: str | Path) -> Path:
 
 def projection_names(model: Model) -> list[str]:
     """By layer, the down projection's name in the Hugging Face model."""
-    network, _ = twin(model, model.dtype)
-    names = Plain(model, network).names
+    network, _ = network_around(model, model.dtype)
+    names = Counterparts(model, network).names
     return [names[id(ffn.project_out)] for ffn in model.ffn]
 
 

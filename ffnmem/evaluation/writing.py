@@ -169,7 +169,7 @@ def sample(
     ends = model.tokenizer.eos_token_id
     with torch.no_grad():
         for step in range(steps):
-            out = model.bridge.original_model(**given, past_key_values=cache, use_cache=True)
+            out = model.hf_model(**given, past_key_values=cache, use_cache=True)
             cache, logits = out.past_key_values, out.logits[:, -1]
             new = chosen(logits, uniform[:, step], top)
             for row, token in enumerate(new.tolist()):

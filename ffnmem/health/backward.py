@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ..errors import HookError
 from ..models import Model
-from ..models.bare_body import check_same
+from ..models.layer_pass import check_same
 from ..models.norms import at_least_float32
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import LOGITS

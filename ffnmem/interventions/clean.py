@@ -13,8 +13,8 @@ from ..captures import Capture
 from ..contributions import Target, choose_targets
 from ..errors import InputError
 from ..models import Model
-from ..models.bare_body import AGREE, HALF
 from ..models.final_norm import FinalNorm, at_least_float32, model_logits
+from ..models.model import AGREE, HALF
 from ..models.restarting import Restart
 from ..models.writes import pulled_through
 from ..targets import token_after

@@ -1,14 +1,15 @@
-"""One description an architecture: where the projections of an FFN are, which activation, which norms.
+"""One description an architecture: where its parts are, which activation, which norms.
 
-Paths are the names of TransformerLens' bridge, which are the same for every architecture: ``ln1`` and ``ln2`` before
-attention and FFN, ``ln1_post`` and ``ln2_post`` behind them, ``in``, ``gate`` and ``out`` inside an FFN. All that an
-architecture does otherwise than GPT-2 is said here; the rest of the package asks the description.
+Parts have the names that TransformerLens gives them, which are the same for every architecture: ``ln1`` and ``ln2``
+before attention and FFN, ``ln1_post`` and ``ln2_post`` behind them, ``in``, ``gate`` and ``out`` inside an FFN. Where
+Hugging Face keeps each stands beside it (``paths``). All that an architecture does otherwise than GPT-2 is said here;
+the rest of the package asks the description.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -44,12 +45,111 @@ def setting(config: Any, field: str) -> Any:
     return found if field else None
 
 
+Paths = Mapping[str, str]
+"""Where Hugging Face keeps the parts of a decoder, by TransformerLens' names: ``blocks``, ``ln_final``, ``pos_embed``
+from the model, the others from a layer. Where settings decide between two names, both stand there: ``ln_mlp|norm``."""
+
+LLAMA_PATHS: Paths = MappingProxyType(
+    {
+        "blocks": "model.layers",
+        "ln_final": "model.norm",
+        "ln1": "input_layernorm",
+        "attn": "self_attn",
+        "ln2": "post_attention_layernorm",
+        "in": "mlp.up_proj",
+        "gate": "mlp.gate_proj",
+        "out": "mlp.down_proj",
+    }
+)
+GPT_PATHS: Paths = MappingProxyType(
+    {
+        "blocks": "transformer.h",
+        "pos_embed": "transformer.wpe",
+        "ln_final": "transformer.ln_f",
+        "ln1": "ln_1",
+        "attn": "attn",
+        "ln2": "ln_2",
+        "in": "mlp.c_fc",
+        "out": "mlp.c_proj",
+    }
+)
+
+
+def but(paths: Paths, **changes: str | None) -> Paths:
+    """Paths with some others, or without those that are None; ``in_`` is ``in``, which Python keeps for itself."""
+    changed = {**paths, **{name.removesuffix("_"): path for name, path in changes.items()}}
+    return MappingProxyType({name: path for name, path in changed.items() if path is not None})
+
+
+GPT_J_PATHS = but(GPT_PATHS, pos_embed=None, ln2=None, in_="mlp.fc_in", out="mlp.fc_out")
+NEOX_PATHS: Paths = MappingProxyType(
+    {
+        "blocks": "gpt_neox.layers",
+        "ln_final": "gpt_neox.final_layer_norm",
+        "ln1": "input_layernorm",
+        "attn": "attention",
+        "ln2": "post_attention_layernorm",
+        "in": "mlp.dense_h_to_4h",
+        "out": "mlp.dense_4h_to_h",
+    }
+)
+BLOOM_PATHS = but(NEOX_PATHS, blocks="transformer.h", ln_final="transformer.ln_f", attn="self_attention")
+OPT_PATHS: Paths = MappingProxyType(
+    {
+        "blocks": "model.decoder.layers",
+        "pos_embed": "model.decoder.embed_positions",
+        "ln_final": "model.decoder.final_layer_norm",
+        "ln1": "self_attn_layer_norm",
+        "attn": "self_attn",
+        "ln2": "final_layer_norm",
+        "in": "fc1",
+        "out": "fc2",
+    }
+)
+MPT_PATHS: Paths = MappingProxyType(
+    {
+        "blocks": "transformer.blocks",
+        "ln_final": "transformer.norm_f",
+        "ln1": "norm_1",
+        "attn": "attn",
+        "ln2": "norm_2",
+        "in": "ffn.up_proj",
+        "out": "ffn.down_proj",
+    }
+)
+GEMMA_2_PATHS = but(
+    LLAMA_PATHS,
+    ln1_post="post_attention_layernorm",
+    ln2="pre_feedforward_layernorm",
+    ln2_post="post_feedforward_layernorm",
+)
+NORMS_BEHIND = but(
+    LLAMA_PATHS, ln1=None, ln2=None, ln1_post="post_attention_layernorm", ln2_post="post_feedforward_layernorm"
+)
+
+
+@dataclass(frozen=True)
+class FusedAttention:
+    """One projection for queries, keys and values: its name, that of attention's output, and the order of its rows.
+
+    Attributes:
+        order: ``"parts"``: all queries, all keys, all values; ``"heads"``: the three of one head after the other;
+            ``"quarters"``: queries, values and keys of a quarter of the heads after the other (CodeGen); ``"falcon"``:
+            by heads or in parts, as its config says.
+    """
+
+    whole: str
+    out: str
+    order: str = "parts"
+
+
 @dataclass(frozen=True)
 class Architecture:
     """How a decoder of a family is put together.
 
     Attributes:
         title: what people call it.
+        paths: where Hugging Face keeps its parts; empty for one that is not described here.
         norm_kind: of every norm of the residual stream.
         attention_norm, norm: the norms before attention and FFN. A block without the second has one norm for both; None
             for both: it reads the residual stream as it is.
@@ -65,9 +165,13 @@ class Architecture:
         logit_scale, logit_divisor, soft_cap: fields of the config with what logits are multiplied by, divided by, and
             kept below, as c·tanh(logit/c).
         refused: settings with which a model cannot be read.
+        parallel: whether the FFN reads beside attention: always, never, or where a field of the config says so.
+        prepend_bos: whether the model was trained with a token before every text.
+        fused: the projection that attention's queries, keys and values share; None where each has its own.
     """
 
     title: str
+    paths: Paths = field(default_factory=dict)
     norm_kind: NormKind = LAYER
     attention_norm: str | None = "ln1"
     norm: str | None = "ln2"
@@ -85,12 +189,17 @@ class Architecture:
     logit_divisor: str = ""
     soft_cap: str = ""
     refused: tuple[Refusal, ...] = ()
+    parallel: bool | str = False
+    prepend_bos: bool = True
+    fused: FusedAttention | None = None
 
 
-GPT = Architecture("GPT-2", activation="activation_function")
-LLAMA = Architecture("Llama", RMS, gate="gate")
+GPT = Architecture("GPT-2", GPT_PATHS, activation="activation_function", fused=FusedAttention("c_attn", "c_proj"))
+GPT_J = replace(GPT, title="GPT-J", paths=GPT_J_PATHS, parallel=True, fused=None)
+LLAMA = Architecture("Llama", LLAMA_PATHS, RMS, gate="gate")
 GEMMA_2 = Architecture(
     "Gemma 2",
+    GEMMA_2_PATHS,
     RMS_OFFSET,
     attention_post="ln1_post",
     post="ln2_post",
@@ -98,22 +207,38 @@ GEMMA_2 = Architecture(
     activation="hidden_activation",
     soft_cap="final_logit_softcapping",
 )
-OLMO_2 = replace(LLAMA, title="OLMo 2", attention_norm=None, norm=None, attention_post="ln1_post", post="ln2_post")
-COHERE = replace(LLAMA, title="Cohere", norm_kind=LAYER, logit_scale="logit_scale")
-PHI_3 = replace(LLAMA, title="Phi 3", joint="gate_up_proj")
-GLM = replace(PHI_3, title="GLM")
+OLMO_2 = replace(
+    LLAMA,
+    title="OLMo 2",
+    paths=NORMS_BEHIND,
+    attention_norm=None,
+    norm=None,
+    attention_post="ln1_post",
+    post="ln2_post",
+)
+COHERE = replace(
+    LLAMA, title="Cohere", paths=but(LLAMA_PATHS, ln2=None), norm_kind=LAYER, logit_scale="logit_scale", parallel=True
+)
+PHI_3 = replace(LLAMA, title="Phi 3", joint="gate_up_proj", fused=FusedAttention("qkv_proj", "o_proj"))
+GLM = replace(PHI_3, title="GLM", prepend_bos=False, fused=None)
 FALCON = Architecture(
     "Falcon",
+    but(BLOOM_PATHS, ln1="ln_attn|input_layernorm", ln2="ln_mlp|post_attention_layernorm"),
     activation="activation",
     refused=(Refusal("alibi", "Hugging Face rounds its ALiBi biases to bfloat16, TransformerLens does not"),),
+    parallel="parallel_attn",
+    fused=FusedAttention("query_key_value", "dense", "falcon"),
 )
 OPT = replace(
     GPT,
     title="OPT",
+    paths=OPT_PATHS,
     refused=(Refusal("do_layer_norm_before", "it normalises after its layers, not before", when=False),),
+    fused=None,
 )
 BLOOM = Architecture(
     "Bloom",
+    BLOOM_PATHS,
     activation="= gelu_pytorch_tanh",
     attention_out="o",
     adds_residual=True,
@@ -121,38 +246,77 @@ BLOOM = Architecture(
         Refusal("apply_residual_connection_post_layernorm", "its layers add to what their norms give"),
         Refusal("slow_but_exact", "it computes its projections slice by slice (slow_but_exact), without its modules"),
     ),
+    prepend_bos=False,
+    fused=FusedAttention("query_key_value", "dense", "heads"),
 )
+PYTHIA = Architecture(
+    "Pythia / GPT-NeoX",
+    NEOX_PATHS,
+    parallel="use_parallel_residual",
+    prepend_bos=False,
+    fused=FusedAttention("query_key_value", "dense", "heads"),
+)
+MPT = Architecture(
+    "MPT",
+    MPT_PATHS,
+    activation="= gelu",
+    mask_leaves_out=True,
+    clip="attn_config.clip_qkv",
+    prepend_bos=False,
+    fused=FusedAttention("Wqkv", "out_proj"),
+)
+PHI = Architecture(
+    "Phi 1 and 2",
+    but(LLAMA_PATHS, ln_final="model.final_layernorm", ln2=None, in_="mlp.fc1", gate=None, out="mlp.fc2"),
+    parallel=True,
+    prepend_bos=False,
+)
+GLM_4 = replace(
+    GLM,
+    title="GLM 4",
+    paths=but(LLAMA_PATHS, ln1_post="post_self_attn_layernorm", ln2_post="post_mlp_layernorm"),
+    attention_post="ln1_post",
+    post="ln2_post",
+)
+STARCODER_2 = Architecture(
+    "StarCoder 2", but(LLAMA_PATHS, in_="mlp.c_fc", gate=None, out="mlp.c_proj"), prepend_bos=False
+)
+UNGATED = but(LLAMA_PATHS, gate=None)
 
 DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
     {
         "GPT2LMHeadModel": GPT,
-        "GPTNeoForCausalLM": replace(GPT, title="GPT-Neo"),
-        "GPTJForCausalLM": replace(GPT, title="GPT-J"),
-        "CodeGenForCausalLM": replace(GPT, title="CodeGen"),
+        "GPTNeoForCausalLM": replace(GPT, title="GPT-Neo", paths=but(GPT_PATHS, attn="attn.attention"), fused=None),
+        "GPTJForCausalLM": GPT_J,
+        "CodeGenForCausalLM": replace(GPT_J, title="CodeGen", fused=FusedAttention("qkv_proj", "out_proj", "quarters")),
         "GPTBigCodeForCausalLM": replace(GPT, title="StarCoder"),
-        "GPTNeoXForCausalLM": Architecture("Pythia / GPT-NeoX"),
+        "GPTNeoXForCausalLM": PYTHIA,
         "OPTForCausalLM": OPT,
-        "PhiForCausalLM": Architecture("Phi 1 and 2"),
+        "PhiForCausalLM": PHI,
         "BloomForCausalLM": BLOOM,
         "FalconForCausalLM": FALCON,
-        "MptForCausalLM": Architecture("MPT", activation="= gelu", mask_leaves_out=True, clip="attn_config.clip_qkv"),
-        "Starcoder2ForCausalLM": Architecture("StarCoder 2"),
-        "NemotronForCausalLM": Architecture("Nemotron", LAYER_OFFSET),
-        "ArceeForCausalLM": Architecture("Arcee", RMS),
+        "MptForCausalLM": MPT,
+        "Starcoder2ForCausalLM": STARCODER_2,
+        "NemotronForCausalLM": Architecture("Nemotron", UNGATED, LAYER_OFFSET),
+        "ArceeForCausalLM": Architecture("Arcee", UNGATED, RMS),
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": replace(LLAMA, title="Mistral"),
-        "Qwen2ForCausalLM": replace(LLAMA, title="Qwen 2"),
-        "Qwen3ForCausalLM": replace(LLAMA, title="Qwen 3"),
-        "SmolLM3ForCausalLM": replace(LLAMA, title="SmolLM 3"),
+        "Qwen2ForCausalLM": replace(LLAMA, title="Qwen 2", prepend_bos=False),
+        "Qwen3ForCausalLM": replace(LLAMA, title="Qwen 3", prepend_bos=False),
+        "SmolLM3ForCausalLM": replace(LLAMA, title="SmolLM 3", prepend_bos=False),
         "Phi3ForCausalLM": PHI_3,
         "GlmForCausalLM": GLM,
-        "Glm4ForCausalLM": replace(GLM, title="GLM 4", attention_post="ln1_post", post="ln2_post"),
-        "GemmaForCausalLM": Architecture("Gemma", RMS_OFFSET, gate="gate", activation="hidden_act"),
+        "Glm4ForCausalLM": GLM_4,
+        "GemmaForCausalLM": Architecture("Gemma", LLAMA_PATHS, RMS_OFFSET, gate="gate", activation="hidden_act"),
         "Gemma2ForCausalLM": GEMMA_2,
         "Gemma3ForCausalLM": replace(GEMMA_2, title="Gemma 3"),
-        "StableLmForCausalLM": replace(LLAMA, title="StableLM", norm_kind=LAYER),
+        "StableLmForCausalLM": replace(LLAMA, title="StableLM", norm_kind=LAYER, parallel="use_parallel_residual"),
         "GraniteForCausalLM": replace(
-            LLAMA, title="Granite", write_scale="residual_multiplier", logit_divisor="logits_scaling"
+            LLAMA,
+            title="Granite",
+            write_scale="residual_multiplier",
+            logit_divisor="logits_scaling",
+            prepend_bos=False,
         ),
         "OlmoForCausalLM": replace(LLAMA, title="OLMo", norm_kind=LAYER, clip="clip_qkv"),
         "Olmo2ForCausalLM": OLMO_2,
@@ -183,7 +347,7 @@ def derived(
     fields = [name for name in ACTIVATION_FIELDS if isinstance(getattr(config, name, None), str)]
     return Architecture(
         str(getattr(config, "model_type", "unknown")),
-        kind,
+        norm_kind=kind,
         attention_norm=present("ln1", parts),
         norm=present("ln2", parts) or present("ln1", parts),
         attention_post=present("ln1_post", parts),

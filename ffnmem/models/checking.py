@@ -8,12 +8,10 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError
 from ..hooks import OnTensor, listening
-from .bare_body import AGREE
 from .layout import inner
-from .model import Model
+from .model import AGREE, PROBE, Model
 from .plain_layers import PlainLayers, activation
 
-PROBE = 8  # tokens
 HALF = 0.02  # of the largest number: rounding of half precision, and less than a multiplier that somebody would use
 
 
@@ -50,7 +48,7 @@ def check_undescribed(model: Model) -> None:
         begin = found["embedding", 0] + position
         found.check(begin, found["stream", 0], "its first layer reads no sum of embeddings and positions")
     with torch.no_grad():
-        logits = model.bridge.original_model(input_ids=found.tokens, use_cache=False).logits
+        logits = model.hf_model(input_ids=found.tokens, use_cache=False).logits
     found.check(model.logits_of(found["final", 0]), logits, "its logits are not the final norm times the unembedding")
 
 

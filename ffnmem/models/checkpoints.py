@@ -18,6 +18,8 @@ from .sources import ask_hub, is_cached, locate, quiet
 MASKS = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias|causal_mask|embed_positions)$|rotary_emb\.inv_freq$")
 """What older versions of Hugging Face saved beside the weights, and newer ones compute: masks and angles."""
 GIB = 1 << 30
+ATTENTION = "eager"
+"""Hugging Face's attention that shows its pattern, and takes the same steps on every machine."""
 
 
 def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
@@ -60,6 +62,7 @@ def from_files(
             local_files_only=local,
             use_safetensors=True,
             trust_remote_code=False,
+            attn_implementation=ATTENTION,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # which are in the report, and refused by us
             **options,

@@ -85,7 +85,7 @@ def count_loaded(model: Model) -> Counted:
         mark(known, [block.attention_norm, block.attention_post, block.norm, block.post], "norms")
     mark(known, [layout.final_norm], "norms")
     blocks = [block.whole for block in layout.blocks]
-    return count(model.bridge.original_model, blocks, inner(layout.embedding), inner(layout.unembedding), known)
+    return count(model.hf_model, blocks, inner(layout.embedding), inner(layout.unembedding), known)
 
 
 def count_module(hf_model: Any) -> Counted:

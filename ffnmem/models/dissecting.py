@@ -71,8 +71,8 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
 
 def of_model(model: Model, context: int | None) -> Anatomy:
     """The anatomy of a loaded model."""
-    config, cfg = model.bridge.original_model.config, model.bridge.cfg
-    seen, queries = context_for(model.name, config, context), int(cfg.n_heads * cfg.d_head)
+    config, numbers = model.hf_model.config, model.numbers
+    seen, queries = context_for(model.name, config, context), int(numbers.n_heads * numbers.d_head)
     counted = count_loaded(model)
     found = traits(model.name, config, model.layout.architecture, model.ffn[0].activation)
     return Anatomy(

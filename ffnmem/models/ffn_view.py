@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -14,12 +15,49 @@ def oriented(module: nn.Module) -> Float[Tensor, "d_in d_out"]:
     """The live weight of a projection as ``[d_in, d_out]``: Conv1D stores it so, Linear stores its transpose."""
     weight = module.weight
     assert isinstance(weight, Tensor)
-    return weight.T if isinstance(module, nn.Linear) else weight
+    return weight.T if isinstance(module, nn.Linear | Half) else weight
 
 
 def bias_of(module: nn.Module) -> Tensor | None:
     bias = module.bias
     return bias if isinstance(bias, Tensor) else None
+
+
+class JointLinear(nn.Linear):
+    """One projection that holds gates and keys, in this order, run as two, so that hooks see each (Phi 3, GLM)."""
+
+    halves: tuple[Half, Half]
+
+    @classmethod
+    def around(cls, joint: nn.Linear) -> JointLinear:
+        """The same projection with the same parameters."""
+        made = cls(joint.in_features, joint.out_features, joint.bias is not None, device="meta")
+        made.weight, made.bias = joint.weight, joint.bias
+        made.halves = (Half(made, 0), Half(made, 1))
+        return made.train(joint.training)
+
+    def forward(self, input: Float[Tensor, "*n d_in"]) -> Float[Tensor, "*n d_out"]:
+        return torch.cat([half(input) for half in self.halves], dim=-1)
+
+
+class Half(nn.Module):
+    """The gates (0) or the keys (1) of a joint projection. Its weights are views: what is written changes the whole."""
+
+    def __init__(self, whole: JointLinear, which: int) -> None:
+        super().__init__()
+        self.held, self.which = (whole,), which  # in a tuple, so that torch does not take it for a part of this one
+
+    @property
+    def weight(self) -> Float[Tensor, "d_out d_in"]:
+        return self.held[0].weight.chunk(2)[self.which]
+
+    @property
+    def bias(self) -> Float[Tensor, " d_out"] | None:
+        bias = self.held[0].bias
+        return None if bias is None else bias.chunk(2)[self.which]
+
+    def forward(self, x: Float[Tensor, "*n d_in"]) -> Float[Tensor, "*n d_out"]:
+        return nn.functional.linear(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)

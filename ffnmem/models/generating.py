@@ -44,7 +44,7 @@ def generate(
     ids = torch.tensor([list(tokens)], device=model.device)
     end = model.tokenizer.eos_token_id
     with torch.no_grad():
-        found = model.bridge.original_model.generate(
+        found = model.hf_model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=new,

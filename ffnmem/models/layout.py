@@ -1,17 +1,24 @@
-"""Where the parts of a model are: read off a TransformerBridge once, checked, and refused by name if unreadable."""
+"""Where the parts of a model are: read off a Hugging Face model or a TransformerBridge once, and checked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..errors import ModelError, UnsupportedModelError
-from .architectures import DESCRIBED, Architecture, derived, setting
-from .ffn_view import FFN
+from .architectures import DESCRIBED, Architecture, Paths, derived, setting
+from .ffn_view import FFN, Half, JointLinear
 from .norms import Norm, NormKind, computes, kind_of, width_of
+from .turns import KEPT, Turns
+
+ENDS = ("embed", "pos_embed", "ln_final", "unembed")
+BLOCK_PARTS = ("ln1", "ln2", "ln1_post", "ln2_post", "attn")
+FFN_PARTS = ("in", "gate", "out")
 
 
 @dataclass(frozen=True)
@@ -87,34 +94,114 @@ def inner(module: nn.Module) -> nn.Module:
     return original if isinstance(original, nn.Module) else module
 
 
-def read_layout(bridge: Any, name: str) -> Layout:
-    """The layout of a bridge; raises UnsupportedModelError, saying what is missing, if it is not one we can read."""
+@dataclass(frozen=True)
+class Parts:
+    """The modules of a decoder by TransformerLens' names for them, whoever holds them.
+
+    Attributes:
+        ends: ``embed``, ``pos_embed``, ``ln_final``, ``unembed``. blocks: what each layer has.
+    """
+
+    ends: Mapping[str, nn.Module]
+    blocks: Sequence[BlockParts]
+
+
+@dataclass(frozen=True)
+class BlockParts:
+    """Of one layer: itself, its norms and attention, the projections of its FFN, and the FFN where that is a module."""
+
+    whole: nn.Module
+    parts: Mapping[str, nn.Module]
+    mlp: Mapping[str, nn.Module]
+    mlp_module: nn.Module | None
+
+
+def parts_of_network(network: Any, paths: Paths, joint: str | None) -> Parts:
+    """The parts of a Hugging Face model; those that it lacks are left out. A joint projection begins to run as two."""
+    ends = {
+        "embed": network.get_input_embeddings(),
+        "unembed": network.get_output_embeddings(),
+        **{name: at_path(network, paths[name]) for name in ("pos_embed", "ln_final") if name in paths},
+    }
+    blocks = []
+    for block in at_path(network, paths["blocks"]) or ():
+        named = {name: at_path(block, paths[name]) for name in BLOCK_PARTS if name in paths}
+        mlp = {name: at_path(block, paths[name]) for name in FFN_PARTS if name in paths}
+        holder = at_path(block, paths["out"].rpartition(".")[0])
+        if joint is not None and isinstance(getattr(holder, joint, None), nn.Linear):
+            mlp["gate"], mlp["in"] = halves(holder, joint)
+        blocks.append(BlockParts(block, present(named), present(mlp), holder))
+    return Parts(present(ends), blocks)
+
+
+def halves(holder: Any, joint: str) -> tuple[nn.Module, nn.Module]:
+    """Gates and keys of a joint projection as modules of their own."""
+    if not isinstance(getattr(holder, joint), JointLinear):
+        setattr(holder, joint, JointLinear.around(getattr(holder, joint)))
+    return getattr(holder, joint).halves
+
+
+def parts_of_bridge(bridge: Any) -> Parts:
+    """The parts of a TransformerBridge."""
     children = dict(bridge.named_children())
-    config = bridge.original_model.config
-    kind = getattr(bridge.cfg, "architecture", "") or type(bridge.original_model).__name__
-    who = f"{name} ({kind})"
-    check_decoder(bridge, children, who)
-    blocks = list(children["blocks"].children())
-    check_blocks(blocks, who)
-    first = dict(blocks[0].named_children())
-    described = DESCRIBED.get(type(bridge.original_model).__name__)
-    norm_kind = described.norm_kind if described is not None else kind_of(inner(children["ln_final"]))
-    if norm_kind is None:
-        raise UnsupportedModelError(f"{who} has {type(inner(children['ln_final'])).__name__} as its final norm")
-    mlp = first["mlp"]
-    joint = getattr(mlp, "fused_attr", None)  # TransformerLens' name for it
-    found = described or derived(first, dict(mlp.named_children()), norm_kind, config, joint)
-    for refusal in found.refused:
+    blocks = []
+    for block in children["blocks"].children() if "blocks" in children else ():
+        parts = dict(block.named_children())
+        mlp = parts.pop("mlp", None)
+        blocks.append(BlockParts(block, parts, {} if mlp is None else dict(mlp.named_children()), mlp))
+    return Parts({name: child for name, child in children.items() if name in ENDS}, blocks)
+
+
+def present(modules: Mapping[str, nn.Module | None]) -> dict[str, nn.Module]:
+    return {name: module for name, module in modules.items() if module is not None}
+
+
+def at_path(root: nn.Module, path: str) -> Any:
+    """The module at a path, or at the first of several; None where there is none."""
+    for one in path.split("|"):
+        found: Any = root
+        for name in one.split(".") if one else ():
+            found = getattr(found, name, None)
+        if isinstance(found, nn.Module):
+            return found
+    return None
+
+
+def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
+    """The layout of a Hugging Face model, by a bridge around it or by itself, if its architecture is described.
+
+    Raises UnsupportedModelError, saying what is missing, if it is not one we can read.
+    """
+    config = network.config
+    kind = type(network).__name__
+    described = DESCRIBED.get(kind)
+    if bridge is None:
+        assert described is not None
+        parts = parts_of_network(network, described.paths, described.joint)
+        who = f"{name} ({kind})"
+    else:
+        parts = parts_of_bridge(bridge)
+        who = f"{name} ({getattr(bridge.cfg, 'architecture', '') or kind})"
+    for refusal in described.refused if described is not None else ():
         if refusal.applies(config):
             raise UnsupportedModelError(f"{who}: {refusal.reason}")
+    check_decoder(config, parts, who, "causal" if bridge is None else bridge.cfg.attention_dir)
+    check_blocks(parts.blocks, who)
+    first = parts.blocks[0]
+    final_norm = parts.ends["ln_final"]
+    norm_kind = described.norm_kind if described is not None else kind_of(inner(final_norm))
+    if norm_kind is None:
+        raise UnsupportedModelError(f"{who} has {type(inner(final_norm)).__name__} as its final norm")
+    joint = getattr(first.mlp_module, "fused_attr", None)  # TransformerLens' name for it
+    found = described or derived(first.parts, first.mlp, norm_kind, config, joint)
     scale = number(config, found.logit_scale) or 1.0
     layout = Layout(
-        embedding=children["embed"],
-        position_embedding=children.get("pos_embed"),
-        blocks=tuple(read_block(block, i, found, who) for i, block in enumerate(blocks)),
-        final_norm=children["ln_final"],
-        unembedding=children["unembed"],
-        body=bridge.original_model.base_model,
+        embedding=parts.ends["embed"],
+        position_embedding=parts.ends.get("pos_embed"),
+        blocks=tuple(read_block(block, i, found, who) for i, block in enumerate(parts.blocks)),
+        final_norm=final_norm,
+        unembedding=parts.ends["unembed"],
+        body=network.base_model,
         architecture=found,
         described=described is not None,
         write_scale=number(config, found.write_scale) or 1.0,
@@ -131,40 +218,39 @@ def number(config: Any, field: str) -> float | None:
     return None if found is None else float(found)
 
 
-def check_decoder(bridge: Any, children: dict[str, nn.Module], who: str) -> None:
-    config = bridge.original_model.config
+def check_decoder(config: Any, parts: Parts, who: str, attention: str) -> None:
+    """Refuse what is no decoder-only language model; ``attention`` is "causal" if that looks back only."""
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{who} is an encoder-decoder model; ffnmem reads decoder-only language models")
-    if "blocks" not in children or "unembed" not in children or bridge.cfg.attention_dir != "causal":
+    if "unembed" not in parts.ends or attention != "causal":
         raise UnsupportedModelError(f"{who} is not a decoder-only language model")
     if getattr(config, "text_config", None) is not None and getattr(config, "vision_config", None) is not None:
         raise UnsupportedModelError(f"{who} is multimodal; ffnmem reads language models: load its text model by itself")
-    if "ln_final" not in children:
+    if "ln_final" not in parts.ends:
         raise UnsupportedModelError(f"{who} has no final norm, which attribution needs")
 
 
-def check_blocks(blocks: list[nn.Module], who: str) -> None:
+def check_blocks(blocks: Sequence[BlockParts], who: str) -> None:
     """Refuse what is no FFN of keys and values in every layer."""
     if not blocks:
         raise UnsupportedModelError(f"{who} has no layers")
     for layer, block in enumerate(blocks):
-        parts = dict(block.named_children())
-        mlp = parts.get("mlp")
+        mlp = block.mlp_module
         if mlp is not None and ("MoE" in type(mlp).__name__ or "Router" in routers(mlp)):
             raise UnsupportedModelError(
                 f"{who} is a mixture of experts in layer {layer}: a router chooses among several FFNs for every token, "
                 "so a layer has no one set of keys and values"
             )
-        if mlp is None or not {"in", "out"} <= {part for part, _ in mlp.named_children()}:
+        if not {"in", "out"} <= set(block.mlp):
             raise UnsupportedModelError(
                 f"{who} has no feed-forward network (MLP) with two projections in layer {layer}"
             )
-        if getattr(mlp, "_use_processed_weights", False) and "gate" in dict(mlp.named_children()):
+        if getattr(mlp, "_use_processed_weights", False) and "gate" in block.mlp:
             raise UnsupportedModelError(
                 f"{who} has gated FFNs in compatibility mode, which then run past their projections: hand it over "
                 "before enable_compatibility_mode()"
             )
-        if "attn" not in parts:
+        if "attn" not in block.parts:
             raise UnsupportedModelError(f"{who} has no attention in layer {layer}: not yet supported")
 
 
@@ -173,27 +259,26 @@ def routers(mlp: nn.Module) -> str:
     return " ".join(type(module).__name__ for module in inner(mlp).modules())
 
 
-def read_block(block: nn.Module, layer: int, found: Architecture, who: str) -> Block:
-    parts = dict(block.named_children())
-    mlp = dict(parts["mlp"].named_children())
-
+def read_block(block: BlockParts, layer: int, found: Architecture, who: str) -> Block:
     def part(name: str | None, otherwise: str | None = None) -> nn.Module | None:
         if name is None:
             return None
-        module = parts.get(name, parts.get(otherwise or ""))
+        module = block.parts.get(name, block.parts.get(otherwise or ""))
         if module is None:
             raise UnsupportedModelError(f"{who} has no norm {name} in layer {layer}")
         return module
 
+    mlp = block.mlp
     if (found.gate is not None) != ("gate" in mlp):
         raise UnsupportedModelError(f"{who}: the FFN of layer {layer} is not like that of the architecture's others")
-    if found.joint is not None:
-        check_joint(inner(parts["mlp"]), found.joint, inner(mlp["in"]), layer, who)
-    attention = parts["attn"]
+    if found.joint is not None and not isinstance(mlp["in"], Half):
+        assert block.mlp_module is not None
+        check_joint(inner(block.mlp_module), found.joint, inner(mlp["in"]), layer, who)
+    attention = block.parts["attn"]
     return Block(
-        whole=block,
+        whole=block.whole,
         attention=attention,
-        attention_out=attention.get_submodule(found.attention_out),
+        attention_out=attention_output(attention, found),
         attention_norm=part(found.attention_norm),
         attention_post=part(found.attention_post),
         norm=part(found.norm, found.attention_norm),
@@ -202,6 +287,13 @@ def read_block(block: nn.Module, layer: int, found: Architecture, who: str) -> B
         project_gate=None if found.gate is None else mlp[found.gate],
         project_out=mlp["out"],
     )
+
+
+def attention_output(attention: nn.Module, found: Architecture) -> nn.Module:
+    """The module whose output attention writes, by TransformerLens' name for it or by Hugging Face's."""
+    names = [found.attention_out] + ([found.fused.out] if found.fused is not None and found.attention_out else [])
+    modules = dict(attention.named_modules())
+    return next(modules[name] for name in names if name in modules)
 
 
 def check_joint(mlp: nn.Module, joint: str, keys: nn.Module, layer: int, who: str) -> None:
@@ -239,14 +331,13 @@ def check_norm(norm: nn.Module, where: str, kind: NormKind, width: int, who: str
         )
 
 
-def read_activation(bridge: Any, found: Architecture, name: str) -> str:
+def read_activation(config: Any, found: Architecture, who: str) -> str:
     """The activation's name as the model's own config states it; TransformerLens guesses ReLU where it does not."""
     if found.activation.startswith("= "):
         return found.activation.removeprefix("= ")
-    config = bridge.original_model.config
     stated = getattr(config, found.activation, None) if found.activation else None
     if not isinstance(stated, str):
-        raise UnsupportedModelError(f"{name} ({bridge.cfg.architecture}) does not state its activation in its config")
+        raise UnsupportedModelError(f"{who} does not state its activation in its config")
     return stated
 
 
@@ -269,3 +360,33 @@ def check_weights(model: nn.Module, name: str) -> None:
         if parameter.is_floating_point() and not bool(parameter.isfinite().all()):
             clean = parameter_name.replace("_original_component.", "")
             raise ModelError(f"{name}: parameter {clean} holds NaN or infinite values; the checkpoint is broken")
+
+
+def turns_of(layout: Layout) -> Turns:
+    """The turns of a model's modules, begun if there are none yet."""
+    kept = [inner(block.project_out).__dict__ for block in layout.blocks]
+    turns: Turns = kept[0].setdefault(KEPT, Turns())  # one step, so that two threads get the same
+    with turns.lock:
+        if not turns.watched:
+            turns.watch(layout.body if layout.decoder is None else layout.decoder)
+            for attributes in kept:
+                attributes[KEPT] = turns
+    return turns
+
+
+def bound_masks(attention: nn.Module, leaves_out: bool) -> None:
+    """Let attention of a float64 model take its softmax in float32, as many do, without a pad becoming NaN.
+
+    The lowest float64 would become −∞ there, and a pad that may look at nothing NaN: additive masks are kept within
+    float32, and where a mask says what to leave out (``leaves_out``), a pad may look at everything.
+    """
+
+    def bounded(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = kwargs.get("attention_mask")
+        if mask is None or not (mask.is_floating_point() or leaves_out):
+            return args, kwargs
+        if mask.is_floating_point():
+            return args, {**kwargs, "attention_mask": mask.clamp(min=torch.finfo(torch.float32).min)}
+        return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)}
+
+    attention.register_forward_pre_hook(bounded, with_kwargs=True)

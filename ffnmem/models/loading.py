@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ import torch
 from ..arguments import public
 from ..errors import InputError, ModelError, UnsupportedModelError, check_choice, quoted
 from ..foreign import foreign
-from .bare_body import bound_masks
+from .architectures import DESCRIBED
+from .bridging import boot, is_bridge
 from .checking import check_undescribed
-from .checkpoints import read_checkpoint
+from .checkpoints import ATTENTION, read_checkpoint
 from .configs import unusual_fields
-from .layout import check_weights
+from .layout import bound_masks, check_weights
 from .model import Model
 from .norms import widen
-from .sources import quiet
-from .tokenizers import check_ids, load_tokenizer, tokenizer_of
+from .tokenizers import check_ids, load_tokenizer, own_copy, tokenizer_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -67,7 +66,8 @@ def load(
                 f"{name} is in training mode, so its dropout would change every number: call .eval() first"
             )
         check_weights(source.original_model, name)
-        return checked(Model(source, name=name, prepend_bos=prepend_bos))
+        return checked(Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=source))
+    hf_model: Any
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)
         if config is None:
@@ -76,6 +76,8 @@ def load(
         name = origin or type(source).__name__
         tokenizer = tokenizer if tokenizer is not None else tokenizer_of(origin, name)
         hf_model = copy.deepcopy(source).to(torch_dtype)
+        # In the config, which their attention asks at every call: set_attn_implementation refuses some (Falcon).
+        hf_model.config._attn_implementation = ATTENTION
     elif isinstance(source, str | Path):
         name = str(source)
         hf_model = read_checkpoint(source, torch_dtype)
@@ -89,10 +91,14 @@ def load(
     check_weights(hf_model, name)
     if torch_dtype == torch.float64:
         widen(hf_model)
-    model = Model(boot(hf_model, tokenizer, name, torch_dtype), name=name, prepend_bos=prepend_bos)
+    if type(hf_model).__name__ in DESCRIBED:
+        model = Model(hf_model, own_copy(tokenizer, name), name, prepend_bos)
+    else:  # which has parts that only TransformerLens has names for
+        bridge = boot(hf_model, tokenizer, name, torch_dtype)
+        model = Model(bridge.original_model, bridge.tokenizer, name, prepend_bos, bridge)
     if torch_dtype == torch.float64:
         for block in model.layout.blocks:
-            bound_masks(model, block.attention)
+            bound_masks(block.attention, model.layout.architecture.mask_leaves_out)
     check_runs(model)
     return checked(model)
 
@@ -100,20 +106,20 @@ def load(
 def check_runs(model: Model) -> None:
     """Raise UnsupportedModelError where a model does not run, ModelError where what it gives is no number.
 
-    In half precision, as OLMo under TransformerLens; or by a number of its config that no tensor's shape depends on.
+    In half precision, or by a number of its config that no tensor's shape depends on.
     """
-    who, config = f"{model.name} ({model.architecture})", model.bridge.original_model.config
+    who, config = f"{model.name} ({model.architecture})", model.hf_model.config
     dtype = str(model.dtype).removeprefix("torch.")
     half = model.dtype in (torch.bfloat16, torch.float16)
 
     def advice() -> str:
         return ": load it in float32" if half else unusual_fields(config.to_dict())
 
-    positions = model.bridge.cfg.n_ctx
+    positions = model.numbers.n_ctx
     if not isinstance(positions, int) or positions < 1:
         raise ModelError(f"{who} reads {quoted(positions)} positions, says its config{advice()}")
     tokens = torch.zeros(1, min(2, positions), dtype=torch.long, device=model.device)
-    what = f"{who} does not run in {dtype} under TransformerLens"
+    what = f"{who} does not run in {dtype}"
     with torch.no_grad(), foreign(UnsupportedModelError, what, advice):
         final = model.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
     if not bool(model.logits_of(final).isfinite().all()):
@@ -139,10 +145,6 @@ def check_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return DTYPES[check_choice("dtype", dtype, DTYPES)]
 
 
-def is_bridge(source: Any) -> bool:
-    return any(cls.__name__ == "TransformerBridge" for cls in type(source).__mro__)
-
-
 def choose_device(device: str | torch.device | None, model: Any) -> torch.device:
     if device is not None:
         try:
@@ -160,21 +162,3 @@ def choose_device(device: str | torch.device | None, model: Any) -> torch.device
     if large and torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("cpu")
-
-
-def boot(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
-    """The bridge around a model that is ours; the tokenizer stays as it is."""
-    from transformer_lens.model_bridge import TransformerBridge
-
-    with quiet(), tempfile.TemporaryDirectory() as folder:
-        # TransformerLens reads the tokenizer again from where it came from, which an in-memory one does not have.
-        with foreign(InputError, f"the tokenizer of {name} cannot be copied"):
-            tokenizer = copy.deepcopy(tokenizer)
-            if not Path(tokenizer.init_kwargs.get("name_or_path") or "no folder").is_dir():
-                tokenizer.save_pretrained(folder)
-                tokenizer.init_kwargs["name_or_path"] = folder
-        if not getattr(hf_model.config, "architectures", None):
-            hf_model.config.architectures = [type(hf_model).__name__]  # which TransformerLens goes by
-        what = f"{name} ({type(hf_model).__name__}) is no language model that TransformerLens boots"
-        with foreign(UnsupportedModelError, what, lambda: unusual_fields(hf_model.config.to_dict())):
-            return TransformerBridge.boot_transformers(name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype)

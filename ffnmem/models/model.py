@@ -11,15 +11,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..arguments import public
-from ..errors import InputError, check_index, quoted
+from ..errors import InputError, UnsupportedModelError, check_index, listed, quoted
 from ..foreign import foreign
 from ..neuron_names import NeuronName, place_of
 from ..provenance import Provenance
 from ..token_text import visible
+from .bridging import around_the_same_weights
 from .ffn_view import FFN
-from .layout import Layout, inner, read_activation, read_ffns, read_layout
+from .fingerprints import bridge_parameters, network_parameters
+from .hyperparameters import Hyperparameters
+from .layout import Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
 from .norms import Norm
-from .turns import turns_of
 
 RUNS_BY = (
     "attention_multiplier",
@@ -31,37 +33,107 @@ RUNS_BY = (
 )
 """Settings that change what the same weights compute."""
 
+PROBE = 8  # tokens
+AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}  # of the largest number that two ways of running give
+HALF = 0.1  # the same in half precision
+
 
 @public
 class Model:
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
 
     Attributes:
-        bridge: the ``TransformerBridge``; hooks added to it are seen by every function here.
+        hf_model: the Hugging Face model that runs; the one inside the bridge once there is a bridge.
         tokenizer: the Hugging Face tokenizer.
         ffn: one :class:`FFN` view a layer.
         prepend_bos: whether texts get the beginning-of-sequence token in front.
         layout: the modules from embedding to unembedding.
         edits: the edits that its weights hold now, in their order; empty for a model as it was loaded.
         turns: who changes its weights and who reads them at this moment; models around one bridge share it.
+
+    TransformerLens is imported when ``bridge`` is asked for, and for an architecture that only TransformerLens knows
+    the parts of: one that is not in the table of architectures.
     """
 
-    def __init__(self, bridge: Any, name: str, prepend_bos: bool | None = None) -> None:
-        self.bridge = bridge
+    def __init__(
+        self, hf_model: Any, tokenizer: Any, name: str, prepend_bos: bool | None = None, bridge: Any = None
+    ) -> None:
+        self.hf_model = hf_model
         self.name = name
-        self.tokenizer = bridge.tokenizer
+        self.tokenizer = tokenizer
         # Without its files, a tokenizer may come up with special tokens only instead of failing.
         if self.tokenizer is None or set(self.tokenizer.get_vocab()) <= set(self.tokenizer.all_special_tokens):
             raise InputError(f"{name} has no tokenizer: pass tokenizer=… to load, or to the bridge when it boots")
-        self.layout: Layout = read_layout(bridge, name)
-        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, read_activation(bridge, self.layout.architecture, name))
-        default = getattr(bridge.cfg, "default_prepend_bos", True)
-        self.prepend_bos = bool(default) if prepend_bos is None else prepend_bos
+        self._bridge = bridge
+        self.layout: Layout = read_layout(hf_model, name, bridge)
+        self.numbers = (
+            Hyperparameters.of_network(hf_model, self.layout.architecture)
+            if bridge is None
+            else Hyperparameters.of_bridge(bridge)
+        )
+        self.ffn: tuple[FFN, ...] = self.read_ffns()
+        self.prepend_bos = self.numbers.prepend_bos if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
         self.turns = turns_of(self.layout)
         self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
+
+    def read_ffns(self) -> tuple[FFN, ...]:
+        config, who = self.hf_model.config, f"{self.name} ({self.architecture})"
+        return read_ffns(self.layout, read_activation(config, self.layout.architecture, who))
+
+    @property
+    def bridge(self) -> Any:
+        """TransformerLens' ``TransformerBridge`` around the same weights, made when first asked for.
+
+        From then on the model runs through it: hooks that are hung on it are seen by every function here. Its
+        parameters are those of this model, and a change of either is one of both; only the parts of a projection that
+        TransformerLens takes apart (attention's queries, keys and values, where Hugging Face keeps them in one) may be
+        copies. The fingerprint stays. Numbers may differ in their last digit, since it computes attention itself.
+
+        Raises:
+            InputError: asked for the first time while :func:`ffnmem.intervene` changes the model.
+            UnsupportedModelError: TransformerLens does not know the architecture, or computes something else.
+        """
+        if self._bridge is None:
+            if self.interventions:
+                raise InputError(
+                    f"{self.name} is under an intervention ({listed(self.interventions, 3)}), which a bridge made now "
+                    "would not show: ask for model.bridge before the block of intervene"
+                )
+            with self.turns.changing("model.bridge"):
+                self.run_through(
+                    around_the_same_weights(self.hf_model, self.turns, self.tokenizer, self.name, self.dtype)
+                )
+        return self._bridge
+
+    def run_through(self, bridge: Any) -> None:
+        """Run by a bridge from now on, if it computes what the model did; else UnsupportedModelError."""
+        before, expected = (self.hf_model, self.layout, self.ffn), self.probe()
+        try:
+            self.hf_model = bridge.original_model
+            self.layout = read_layout(self.hf_model, self.name, bridge)
+            self.ffn = self.read_ffns()
+            if self.dtype == torch.float64:
+                for block in self.layout.blocks:
+                    bound_masks(block.attention, self.layout.architecture.mask_leaves_out)
+            off = float((self.probe() - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+            if not off <= AGREE.get(self.dtype, HALF):
+                raise UnsupportedModelError(
+                    f"{self.name} ({self.architecture}): under TransformerLens it gives other logits (off by {off:.1g})"
+                )
+        except BaseException:
+            self.hf_model, self.layout, self.ffn = before
+            raise
+        self._bridge = bridge
+
+    def probe(self) -> Float[Tensor, "pos vocab"]:
+        """The logits of a few tokens."""
+        tokens = torch.arange(min(PROBE, self.d_vocab, self.n_ctx), device=self.device).unsqueeze(0)
+        with torch.no_grad():
+            final = self.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
+        return self.logits_of(final[0])
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -80,7 +152,7 @@ class Model:
     @property
     def n_ctx(self) -> int:
         """The longest text in tokens, the beginning-of-sequence token included."""
-        return int(self.bridge.cfg.n_ctx)
+        return int(self.numbers.n_ctx)
 
     @property
     def d_vocab(self) -> int:
@@ -96,7 +168,7 @@ class Model:
 
     @property
     def architecture(self) -> str:
-        return str(getattr(self.bridge.cfg, "architecture", ""))
+        return self.numbers.architecture
 
     @property
     def gated(self) -> bool:
@@ -246,22 +318,24 @@ class Model:
     def hashed(self) -> str:
         state = self.weight_state()
         if self._fingerprint is None or self._fingerprint[0] != state:
-            config = self.bridge.cfg
-            shape = (self.n_layers, config.n_heads, getattr(config, "parallel_attn_mlp", False))
-            digest = hashlib.sha256(f"{self.architecture}:{shape}:{self.ffn[0].activation}:{config.eps}".encode())
+            numbers = self.numbers
+            shape = (self.n_layers, numbers.n_heads, numbers.parallel)
+            digest = hashlib.sha256(f"{self.architecture}:{shape}:{self.ffn[0].activation}:{numbers.eps}".encode())
             scales = (self.layout.write_scale, self.layout.logit_scale, self.layout.soft_cap)
             if scales != (1.0, 1.0, None):
                 digest.update(str(scales).encode())
             for field in RUNS_BY:
-                value = getattr(self.bridge.original_model.config, field, None)
+                value = getattr(self.hf_model.config, field, None)
                 if value is not None:
                     digest.update(f"{field}:{value}".encode())
-            for name, parameter in self.bridge.original_model.named_parameters():
-                digest.update(
-                    f"{name.replace('_original_component.', '')}:{tuple(parameter.shape)}:{parameter.dtype}".encode()
-                )
+            for name, parameter in (
+                network_parameters(self.hf_model, self.layout.architecture, numbers)
+                if self._bridge is None
+                else bridge_parameters(self.hf_model)
+            ):
+                digest.update(f"{name}:{tuple(parameter.shape)}:{parameter.dtype}".encode())
                 flat = parameter.detach().cpu().contiguous().flatten()
-                digest.update(memoryview(flat.view(torch.uint8).numpy()))
+                digest.update(memoryview(flat.view(torch.uint8).numpy()))  # type: ignore[arg-type]
             self._fingerprint = (state, digest.hexdigest()[:12])
         return self._fingerprint[1]
 
@@ -272,7 +346,7 @@ class Model:
 
     def weight_state(self) -> dict[str, tuple[int, int]]:
         """Where each parameter lies and how often it was changed in place: the same state holds the same weights."""
-        return {name: (p.data_ptr(), p._version) for name, p in self.bridge.original_model.named_parameters()}
+        return {name: (p.data_ptr(), p._version) for name, p in self.hf_model.named_parameters()}
 
     def remember_fingerprint(self, fingerprint: str) -> None:
         """Take the word of who knows what the weights are now, such as one who put them back, and do not hash them."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .bare_body import Plain, Projections, fuse_gelu, twin
+from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
 from .model import Model
 
 
@@ -50,8 +50,8 @@ class PlainLayers:
 
     def __init__(self, model: Model, attention: str = "sdpa") -> None:
         self.model = model
-        network, self.attention = twin(model, model.dtype, attention)
-        plain = Plain(model, network)
+        network, self.attention = network_around(model, model.dtype, attention)
+        plain = Counterparts(model, network)
         self.body: Any = network.base_model
         self.parts = [
             Parts(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError
 from ..hooks import first_tensor
-from .bare_body import AGREE, HALF
+from .model import AGREE, HALF
 from .plain_layers import PlainLayers
 
 CACHES = ("past_key_values", "layer_past")

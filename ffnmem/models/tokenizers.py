@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,25 @@ def open_tokenizer(name: str, path: str, local: bool) -> Any:
     check_added_tokens(name, Path(path))
     with quiet(), foreign(InputError, f"{name} has no tokenizer that can be read", lambda: broken_file(Path(path))):
         return transformers.AutoTokenizer.from_pretrained(path, local_files_only=local, trust_remote_code=False)
+
+
+def own_copy(tokenizer: Any, name: str) -> Any:
+    """A copy of a tokenizer that has an end, a pad and a beginning, as TransformerLens gives them to those without.
+
+    The end takes the place of the others; ``<|endoftext|>`` that of the end.
+    """
+    with foreign(InputError, f"the tokenizer of {name} cannot be copied"):
+        found = copy.deepcopy(tokenizer)
+    if found.eos_token is None:
+        found.eos_token = "<|endoftext|>"
+    if found.pad_token is None:
+        found.pad_token = found.eos_token
+    if found.bos_token is None:
+        found.bos_token = found.eos_token
+    for token in ("pad_token", "eos_token", "bos_token"):
+        if getattr(found, f"{token}_id") is None:
+            found.add_special_tokens({token: getattr(found, token)})
+    return found
 
 
 def check_added_tokens(name: str, folder: Path) -> None:

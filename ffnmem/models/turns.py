@@ -15,14 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
 
 from ..errors import BusyError
-
-if TYPE_CHECKING:
-    from .layout import Layout
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,20 +199,6 @@ def disturbed(what: str, words: str) -> BusyError:
         f"{words} was left while another thread was in the middle of {what}, so what it found is neither with the "
         "change nor without: run it again, and leave a block only when all that runs inside it is done"
     )
-
-
-def turns_of(layout: Layout) -> Turns:
-    """The turns of a model's modules, begun if there are none yet."""
-    from .layout import inner
-
-    kept = [inner(block.project_out).__dict__ for block in layout.blocks]
-    turns: Turns = kept[0].setdefault(KEPT, Turns())  # one step, so that two threads get the same
-    with turns.lock:
-        if not turns.watched:
-            turns.watch(layout.body if layout.decoder is None else layout.decoder)
-            for attributes in kept:
-                attributes[KEPT] = turns
-    return turns
 
 
 def check_turn(module: nn.Module) -> None:

@@ -18,7 +18,7 @@ from ..corpus import open_packed, tokenizer_hash
 from ..corpus.shards import Together, run_shards
 from ..errors import FileError, InputError
 from ..folders import remove_files
-from ..models.bare_body import check_same
+from ..models.layer_pass import check_same
 from ..models.loading import load
 from ..progress import Progress
 from .jobs import start

@@ -22,7 +22,7 @@ from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page
 from ..corpus.passes import read
 from ..errors import InputError
 from ..models import Model
-from ..models.bare_body import BareBody
+from ..models.layer_pass import LayerPass
 from ..progress import Progress
 from ..scanning import Store
 from ..scanning.state import place_of, position_of, sequence_of
@@ -94,7 +94,7 @@ class Inputs:
         sequences, first = np.unique(sequence_of(everywhere), return_index=True)
         last = position_of(everywhere[np.append(first[1:], len(everywhere)) - 1])
         lengths = last + 1
-        body, until = BareBody(model), max(self.places)
+        body, until = LayerPass(model), max(self.places)
 
         def take(page: Page) -> None:
             tokens = torch.from_numpy(page.batch.tokens).to(model.device)

@@ -11,8 +11,8 @@ from torch import Tensor
 from ..errors import HookError
 from ..hooks import OnTensor, listening
 from ..models import Model
-from ..models.bare_body import BareBody
 from ..models.final_norm import FinalNorm, at_least_float32
+from ..models.layer_pass import LayerPass
 
 LOGITS = 1 << 24  # rows × vocabulary at a time
 
@@ -41,7 +41,7 @@ class Positions:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        body = BareBody(model)
+        body = LayerPass(model)
         self.body, self.projections = body.body, body.projections
         # What a layer leaves is what the next one, or the final norm, is given.
         self.after = [body.plain(block.whole) for block in model.layout.blocks[1:]]

@@ -12,8 +12,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from ..models import Model
-from ..models.bare_body import BareBody
 from ..models.final_norm import at_least_float32
+from ..models.layer_pass import LayerPass
 from ..progress import Progress
 from ..scanning import Store
 from .intervals import mean_interval
@@ -54,7 +54,7 @@ def removal_trials(
 
     Source: Geva et al. 2021 (2012.14913), §3.2, figure 3.
     """
-    body = BareBody(model)
+    body = LayerPass(model)
     lead = store.sequences.lead
     found: list[Trial] = []
     for layer in range(model.n_layers):
@@ -74,7 +74,7 @@ def removal_trials(
 
 
 def changes(
-    body: BareBody,
+    body: LayerPass,
     store: Store,
     layer: int,
     rows: pd.DataFrame,
@@ -110,7 +110,7 @@ def changes(
 
 
 def coefficients(
-    body: BareBody,
+    body: LayerPass,
     layer: int,
     prefixes: list[np.ndarray],
     neurons: Int64[np.ndarray, " n"],

@@ -44,7 +44,7 @@ def made(
 
 def weights(model: fm.Model) -> dict[str, Tensor]:
     """A copy of every parameter."""
-    return {name: p.detach().clone() for name, p in model.bridge.original_model.named_parameters()}
+    return {name: p.detach().clone() for name, p in model.hf_model.named_parameters()}
 
 
 def same_bits(model: fm.Model, before: dict[str, Tensor]) -> bool:

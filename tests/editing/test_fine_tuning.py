@@ -18,7 +18,7 @@ from tests.helpers import allclose, refuses
 
 def nll(model: fm.Model, text: str, ids: tuple[int, ...]) -> torch.Tensor:
     tokens = torch.tensor([[*model.tokenize(text), *ids[:-1]]])
-    logs = model.bridge.original_model(input_ids=tokens).logits[0].log_softmax(-1)[-len(ids) :]
+    logs = model.hf_model(input_ids=tokens).logits[0].log_softmax(-1)[-len(ids) :]
     return -logs.gather(1, torch.tensor(ids).unsqueeze(1)).mean()
 
 

@@ -32,7 +32,7 @@ def logits_with(hf: Any, model: fm.Model, layer: int, row: RequestRow, delta: Te
 
     handle = model.ffn[layer].project_out.register_forward_hook(more)
     try:
-        found: Tensor = model.bridge.original_model(input_ids=torch.tensor([row.tokens])).logits[0]
+        found: Tensor = model.hf_model(input_ids=torch.tensor([row.tokens])).logits[0]
     finally:
         handle.remove()
     return found

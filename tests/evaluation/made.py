@@ -75,7 +75,7 @@ def logs(model: fm.Model, text: str, target: str | None = None, edit: Edit | Non
     ids = [] if target is None else model.tokenizer(f" {target}", add_special_tokens=False)["input_ids"]
     tokens = torch.tensor([model.tokenize(text) + ids[:-1]])
     with nullcontext() if edit is None else edit.applied(model), torch.no_grad():
-        found = model.bridge.original_model(input_ids=tokens).logits[0].double().log_softmax(-1)
+        found = model.hf_model(input_ids=tokens).logits[0].double().log_softmax(-1)
     return found[-max(len(ids), 1) :]
 
 

@@ -40,10 +40,10 @@ def whole(model: fm.Model, ids: list[int], edit: Edit | None) -> torch.Tensor:
     rows = [logs(model, model.tokenizer.decode(ids[:i]), edit=edit)[-1] for i in range(1, len(ids))]
     begin = torch.tensor([[model.bos_token_id]])
     if edit is None:
-        first = model.bridge.original_model(input_ids=begin).logits
+        first = model.hf_model(input_ids=begin).logits
     else:
         with edit.applied(model):
-            first = model.bridge.original_model(input_ids=begin).logits
+            first = model.hf_model(input_ids=begin).logits
     assert model.tokenizer(text, add_special_tokens=False)["input_ids"] == ids
     return torch.stack([first[0, -1].detach().double().log_softmax(-1), *rows])
 

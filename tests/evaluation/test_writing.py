@@ -36,7 +36,7 @@ def whole_sample(model: fm.Model, prompt: list[int], draw: np.random.Generator) 
     uniform = draw.random(model.n_ctx - len(ids))
     for number in uniform:
         with torch.no_grad():
-            logits = model.bridge.original_model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
+            logits = model.hf_model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
         best = logits.float().topk(5)
         below = np.cumsum(best.values.double().softmax(0).numpy())
         ids.append(int(best.indices[min(int((number >= below).sum()), 4)]))

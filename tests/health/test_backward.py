@@ -28,7 +28,7 @@ def brute(
         into.append(tensor)
 
     handles = []
-    model = pair.model.bridge.original_model
+    model = pair.model.hf_model
     for ffn in pair.model.ffn:
         front = ffn.project_in if ffn.project_gate is None else ffn.project_gate
         handles.append(front.register_forward_hook(lambda _m, _a, out: keep(pres, out)))
@@ -94,7 +94,7 @@ def test_nothing_is_left_behind(tiny: fm.Model) -> None:
     before = hook_count(passes.layers.body)
     passes.run(TOKENS, lambda *_: None, lambda *_: None, scored_places(CONTENT))
     assert hook_count(passes.layers.body) == before
-    assert all(parameter.grad is None for parameter in tiny.bridge.original_model.parameters())
+    assert all(parameter.grad is None for parameter in tiny.hf_model.parameters())
 
 
 def test_few_logits_at_once(tiny: fm.Model, monkeypatch: Any) -> None:

@@ -79,7 +79,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "diff": lambda: edit().diff(model(), PROMPT, 3, target=" Rome").neurons,
     "fingerprint": lambda: model().fingerprint,
     "bridge": lambda: model().bridge(ids()),
-    "hugging face": lambda: model().bridge.original_model(input_ids=ids()).logits,
+    "hugging face": lambda: model().hf_model(input_ids=ids()).logits,
 }
 BLOCKS: dict[str, Callable[[], Any]] = {
     "intervene": lambda: fm.intervene(model(), {(0, 3): 5.0, (1, None): fm.Scale(0.5)}),

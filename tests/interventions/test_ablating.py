@@ -190,11 +190,11 @@ def test_what_an_ablation_records(tiny: fm.Model) -> None:
 def test_leaves_no_trace(make_tiny: Callable[..., fm.Model]) -> None:
     model = make_tiny()
     capture = fm.capture(model, PROMPT, logits=True)  # the bridge adds hooks of its own in its first pass
-    before = hook_count(model.bridge.original_model), model.fingerprint
+    before = hook_count(model.hf_model), model.fingerprint
     fm.ablate(capture, TARGET)
     with pytest.raises(ZeroDivisionError):
         fm.ablate(capture, TARGET, progress=lambda done, whole: 1 // 0)  # type: ignore[arg-type, return-value]
-    assert (hook_count(model.bridge.original_model), model.fingerprint) == before
+    assert (hook_count(model.hf_model), model.fingerprint) == before
     assert torch.equal(fm.capture(model, PROMPT, logits=True).logits, capture.logits)  # type: ignore[arg-type]
 
 

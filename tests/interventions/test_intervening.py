@@ -11,8 +11,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import HookError, InputError, OutOfRangeError, UnsupportedModelError
-from ffnmem.models.bare_body import BareBody
 from ffnmem.models.generating import generate
+from ffnmem.models.layer_pass import LayerPass
 from tests.helpers import PROMPT, Pair, allclose, hook_count, refuses
 from tests.interventions.naive import IDS, OTHER_IDS, exact, logits
 
@@ -157,7 +157,7 @@ def uncached(
 
 
 def cached(model: fm.Model, ids: torch.Tensor, new: int, mask: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
-    out = model.bridge.original_model.generate(
+    out = model.hf_model.generate(
         ids,
         attention_mask=torch.ones_like(ids) if mask is None else mask,
         max_new_tokens=new,
@@ -240,7 +240,7 @@ def test_nothing_stays(make_tiny: Callable[..., fm.Model]) -> None:
     """After the block, after an exception inside, after one of its own, after a pass that failed half-way."""
     model = make_tiny()
     clean = seen(model, IDS)
-    before = hook_count(model.bridge.original_model), model.fingerprint
+    before = hook_count(model.hf_model), model.fingerprint
     with fm.intervene(model, EVERY):
         assert not torch.equal(seen(model, IDS), clean)
     with pytest.raises(ZeroDivisionError), fm.intervene(model, EVERY, positions=99 % model.n_ctx):
@@ -249,7 +249,7 @@ def test_nothing_stays(make_tiny: Callable[..., fm.Model]) -> None:
         fm.capture(model, IDS)
     with pytest.raises(OutOfRangeError), fm.intervene(model, EVERY, positions=20):
         fm.capture(model, IDS)
-    assert (hook_count(model.bridge.original_model), model.fingerprint) == before
+    assert (hook_count(model.hf_model), model.fingerprint) == before
     assert model.interventions == ()
     assert torch.equal(seen(model, IDS), clean)
 
@@ -257,8 +257,8 @@ def test_nothing_stays(make_tiny: Callable[..., fm.Model]) -> None:
 def test_what_runs_layers_by_themselves_refuses(tiny: fm.Model) -> None:
     """Its numbers would be those of another model."""
     with fm.intervene(tiny, {(0, 3): 1.0}), refuses(UnsupportedModelError, ValueError, "0.3 = 1", "leave the block"):
-        BareBody(tiny)
-    assert BareBody(tiny).n_layers == 2
+        LayerPass(tiny)
+    assert LayerPass(tiny).n_layers == 2
 
 
 def test_an_ffn_that_runs_alone(tiny: fm.Model) -> None:
@@ -307,7 +307,7 @@ def test_mistakes_that_only_a_pass_shows(tiny: fm.Model) -> None:
 
 def test_a_prompt_read_before_the_block(tiny: fm.Model) -> None:
     """Where its end was is not known inside; positions from 0 are, by the cache."""
-    hf = tiny.bridge.original_model
+    hf = tiny.hf_model
     with torch.no_grad():
         cache = hf(torch.tensor([SHORT]), use_cache=True).past_key_values
         with refuses(HookError, RuntimeError, "position -1"), fm.intervene(tiny, EVERY, positions=-1):

@@ -160,7 +160,7 @@ class Examined:
     def edit(self) -> None:
         """The edit brings v* and so the target, and reverting gives every bit of every parameter back."""
         model = self.model
-        before = {name: p.detach().clone() for name, p in model.bridge.original_model.named_parameters()}
+        before = {name: p.detach().clone() for name, p in model.hf_model.named_parameters()}
         edited = self.edited
         clean = fm.capture(model, FACT.text, logits=True)
         chances = [c.logits[0, -1].log_softmax(-1) for c in (clean, edited)]
@@ -171,7 +171,7 @@ class Examined:
         at = edited.token_strings().index(" Tower")
         written, key = (c[0][0, at] for c in (clean.ffn_out, clean.coefficients))
         assert allclose(edited.ffn_out[0][0, at], written + (key @ change.left.T) @ change.right, 1e-10)
-        for name, p in model.bridge.original_model.named_parameters():
+        for name, p in model.hf_model.named_parameters():
             assert torch.equal(p, before[name]), name
 
     def export(self) -> None:

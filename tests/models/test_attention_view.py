@@ -34,8 +34,7 @@ def test_pull_accounts_for_the_whole_attention_output(architecture: Model) -> No
 
 def test_a_silent_pattern_is_an_error(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     block = tiny.layout.blocks[0]
-    mute = nn.Module()
-    mute.hook_pattern = nn.Identity()
+    mute = nn.Identity()
     blocks = (replace(block, attention=mute), *tiny.layout.blocks[1:])
     monkeypatch.setattr(tiny, "layout", replace(tiny.layout, blocks=blocks))
     with pytest.raises(HookError, match="layers 0 "):

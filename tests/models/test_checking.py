@@ -48,7 +48,7 @@ def test_what_is_otherwise_is_named(what: str, tokenizer: Any) -> None:
     name, wrong, named = WRONG[what]
     model = fm.load(DECODERS[name](), tokenizer=tokenizer)
     wrong(model)
-    with refuses(UnsupportedModelError, ValueError, type(model.bridge.original_model).__name__, named, "off by"):
+    with refuses(UnsupportedModelError, ValueError, type(model.hf_model).__name__, named, "off by"):
         check_undescribed(model)
 
 

@@ -102,7 +102,7 @@ def test_a_config_is_enough(tiny_folder: Path, tiny: fm.Model, tmp_path: Path, m
 
 
 def test_the_context_is_that_of_the_flops(tiny: fm.Model) -> None:
-    for source in (tiny, tiny.bridge.original_model.config):
+    for source in (tiny, tiny.hf_model.config):
         few, all_of_it = anatomy(source, context=3), anatomy(source)
         assert all_of_it.ledger.context == 32
         assert all_of_it.ledger.flops - few.ledger.flops == 2 * 4 * 16 * 29  # layers, per number of a query

@@ -62,7 +62,7 @@ def test_orientation_is_one_for_all(pair: Pair) -> None:
 
 def test_tensors_are_views_of_the_live_parameters(pair: Pair) -> None:
     """A copy would show old weights after an edit, and an edit through it would be lost."""
-    memory = {parameter.data_ptr() for parameter in pair.model.bridge.original_model.parameters()}
+    memory = {parameter.data_ptr() for parameter in pair.model.hf_model.parameters()}
     for ffn in pair.model.ffn:
         tensors = [ffn.keys, ffn.gates, ffn.values, ffn.key_bias, ffn.value_bias]
         assert all(tensor.data_ptr() in memory for tensor in tensors if tensor is not None)
@@ -72,18 +72,18 @@ def test_writing_through_the_view_changes_the_model(make_tiny: Callable[..., fm.
     """`model.ffn[l].values[i] = v` would not be an edit."""
     model = make_tiny()
     tokens = torch.tensor([[5, 6, 7]])
-    before = model.bridge.original_model(input_ids=tokens).logits
+    before = model.hf_model(input_ids=tokens).logits
     with torch.no_grad():
         model.ffn[0].values[3] += torch.arange(16.0)  # not one number for all, which the final norm would remove
-    changed = model.bridge.original_model(input_ids=tokens).logits
+    changed = model.hf_model(input_ids=tokens).logits
     assert not torch.allclose(before, changed, atol=1e-3)
     with torch.no_grad():
         model.ffn[0].keys[3] = 0
         model.ffn[0].key_bias[3] = -100  # GELU(−100) = 0: the memory is never read
-    silent = model.bridge.original_model(input_ids=tokens).logits
+    silent = model.hf_model(input_ids=tokens).logits
     with torch.no_grad():
         model.ffn[0].values[3] = 0
-    assert torch.equal(silent, model.bridge.original_model(input_ids=tokens).logits)
+    assert torch.equal(silent, model.hf_model(input_ids=tokens).logits)
 
 
 @pytest.mark.parametrize("module", [Conv1D(3, 2), nn.Linear(2, 3)], ids=["Conv1D", "Linear"])

@@ -36,7 +36,7 @@ def test_sampling_is_that_of_hugging_face(tiny: fm.Model) -> None:
     tokens = tiny.tokenize("The city")
     ids = torch.tensor([tokens])
     torch.manual_seed(7)
-    theirs = tiny.bridge.original_model.generate(
+    theirs = tiny.hf_model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=12,

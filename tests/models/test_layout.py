@@ -13,8 +13,10 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.errors import ModelError, UnsupportedModelError
-from ffnmem.models.layout import check_decoder, check_weights, inner, read_activation
-from tests.architectures import build_bloom
+from ffnmem.models.bridging import boot
+from ffnmem.models.ffn_view import Half
+from ffnmem.models.layout import Parts, check_decoder, check_weights, inner, read_activation, read_layout
+from tests.architectures import DECODERS, build_bloom
 from tests.helpers import Pair, build, build_gpt2, build_opt, refuses, shared_sizes
 
 SIZES = {
@@ -70,9 +72,8 @@ def test_refused_by_name(kind: str, tokenizer: Any) -> None:
 def test_multimodal_models_are_refused_by_name(tiny: fm.Model) -> None:
     """They would be told that their activation is not stated, which it is, in the config of their text model."""
     config = SimpleNamespace(text_config=1, vision_config=1)
-    bridge = SimpleNamespace(original_model=SimpleNamespace(config=config), cfg=SimpleNamespace(attention_dir="causal"))
     with refuses(UnsupportedModelError, ValueError, "multimodal"):
-        check_decoder(bridge, {"blocks": tiny.layout.body, "unembed": tiny.layout.body}, "Gemma 3")
+        check_decoder(config, Parts({"unembed": tiny.layout.body}, []), "Gemma 3", "causal")
 
 
 def test_gated_ffns_in_compatibility_mode_are_refused(tokenizer: Any) -> None:
@@ -92,9 +93,33 @@ def test_keys_that_left_their_projection_are_refused(tokenizer: Any) -> None:
         fm.load(model.bridge)
 
 
+@pytest.mark.parametrize("name", DECODERS)
+def test_paths_lead_to_what_transformerlens_finds(name: str, tokenizer: Any) -> None:
+    """A norm, a projection or an attention would be another one than people who use TransformerLens mean."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+    ours = model.layout
+    # A bridge around the very modules that were read.
+    theirs = read_layout(model.hf_model, name, boot(model.hf_model, model.tokenizer, name, torch.float32))
+    for part in ("embedding", "position_embedding", "final_norm", "unembedding", "body"):
+        assert same(getattr(ours, part), getattr(theirs, part)), part
+    for one, other in zip(ours.blocks, theirs.blocks, strict=True):
+        for part in vars(one):
+            a, b = getattr(one, part), getattr(other, part)
+            if isinstance(a, Half):  # TransformerLens makes modules of its own around the same numbers
+                assert torch.equal(a.weight, inner(b).weight), part
+            else:
+                assert same(a, b), part
+
+
+def same(ours: nn.Module | None, theirs: nn.Module | None) -> bool:
+    return ours is theirs if ours is None or theirs is None else inner(ours) is inner(theirs)
+
+
 def test_modules_are_those_of_the_bridge(pair: Pair) -> None:
     """A hook would sit on a module that the forward pass never calls."""
-    layout, bridge = pair.model.layout, pair.model.bridge
+    model = fm.load(pair.hf, tokenizer=pair.model.tokenizer)
+    bridge = model.bridge
+    layout = model.layout
     assert len(layout.blocks) == 2
     assert layout.embedding is bridge.embed
     assert layout.final_norm is bridge.ln_final
@@ -127,7 +152,7 @@ def test_activation_is_the_configs(pair: Pair) -> None:
     names = {"gpt2": "gelu_new", "gpt-neo": "gelu_new", "gpt-neox": "gelu", "opt": "relu"}
     names |= {"llama": "silu", "gemma2": "gelu_pytorch_tanh"}
     described = pair.model.layout.architecture
-    assert read_activation(pair.model.bridge, described, "") == names[pair.name.split(" ")[0]]
+    assert read_activation(pair.model.hf_model.config, described, "") == names[pair.name.split(" ")[0]]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

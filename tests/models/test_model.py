@@ -38,7 +38,7 @@ def test_embeddings_are_live(make_tiny: Callable[..., fm.Model]) -> None:
     model = make_tiny()
     with torch.no_grad():
         model.embedding[5] = 2.5
-    assert bool((model.bridge.original_model.transformer.wte.weight[5] == 2.5).all())
+    assert bool((model.hf_model.transformer.wte.weight[5] == 2.5).all())
     assert model.unembedding.data_ptr() == model.embedding.data_ptr()  # tied
 
 
@@ -92,13 +92,14 @@ def test_prompts_that_cannot_be_used(tiny: fm.Model) -> None:
 def test_no_bos(make_tiny: Callable[..., fm.Model]) -> None:
     """The first token would silently be None, or another token."""
     model = make_tiny()
-    model.tokenizer.bos_token = None
+    bridge = model.bridge
+    model.tokenizer.bos_token = bridge.tokenizer.bos_token = None
     assert model.bos_token_id is None
     with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
         model.tokenize(PROMPT)
     with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
-        fm.load(model.bridge)
-    assert len(fm.load(model.bridge, prepend_bos=False).tokenize(PROMPT)) == 8
+        fm.load(bridge)
+    assert len(fm.load(bridge, prepend_bos=False).tokenize(PROMPT)) == 8
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, torch.tensor])

@@ -36,7 +36,7 @@ def test_positions_go_on_under_a_cache(architecture: fm.Model) -> None:
     tokens = torch.tensor([model.tokenize("The city of")])
     n = tokens.shape[1]
     whole = [list(range(n))]
-    hf = model.bridge.original_model
+    hf = model.hf_model
     ours = positions_seen(model, lambda: hf.generate(tokens, max_new_tokens=3, do_sample=False, pad_token_id=0))
     bridges = positions_seen(model, lambda: model.bridge.generate(tokens, max_new_tokens=3, verbose=False))
     assert ours == bridges == [whole, [[n]], [[n + 1]]]
@@ -49,7 +49,7 @@ def test_pads_on_either_side(architecture: fm.Model) -> None:
     tokens = torch.tensor([[5, 6, 7, 8], [5, 6, 0, 0]])
     right = torch.tensor([[True] * 4, [True, True, False, False]])
     assert positions_seen(architecture, lambda: architecture.body(tokens, right)) == [[[0, 1, 2, 3], [0, 1, -1, -1]]]
-    left, hf = right.flip(1), architecture.bridge.original_model
+    left, hf = right.flip(1), architecture.hf_model
     found = positions_seen(
         architecture,
         lambda: hf.generate(
@@ -84,11 +84,11 @@ def test_what_cannot_be_followed(tiny: fm.Model) -> None:
 
 def test_nothing_stays(tiny: fm.Model) -> None:
     """Also when the block, or the pass, fails."""
-    before = hook_count(tiny.bridge.original_model)
+    before = hook_count(tiny.hf_model)
     reader = Reader(tiny)
     with pytest.raises(IndexError), reader.following():
         tiny.body(torch.tensor([[10**6]]))
-    assert hook_count(tiny.bridge.original_model) == before
+    assert hook_count(tiny.hf_model) == before
     assert reader.current is None
 
 

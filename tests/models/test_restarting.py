@@ -82,10 +82,10 @@ def test_gradients_pass(tiny: fm.Model) -> None:
 
 
 def test_shares_the_weights_and_leaves_no_trace(tiny: fm.Model) -> None:
-    before = hook_count(tiny.bridge.original_model), tiny.fingerprint
+    before = hook_count(tiny.hf_model), tiny.fingerprint
     restart = Restart(tiny, TOKENS)
-    assert (hook_count(tiny.bridge.original_model), tiny.fingerprint) == before
-    theirs = {p.data_ptr() for p in tiny.bridge.original_model.parameters()}
+    assert (hook_count(tiny.hf_model), tiny.fingerprint) == before
+    theirs = {p.data_ptr() for p in tiny.hf_model.parameters()}
     assert {p.data_ptr() for part in restart.replay.layers.parts for p in part.project_out.parameters()} <= theirs
     assert sum(hook_count(part.attention) + hook_count(part.project_out) for part in restart.replay.layers.parts) == 0
 

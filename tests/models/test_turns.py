@@ -24,8 +24,8 @@ from ffnmem.editing.per_row import Rows
 from ffnmem.errors import BusyError
 from ffnmem.evaluation.sequential import restored
 from ffnmem.evaluation.writing import with_own_edits
-from ffnmem.models.bare_body import BareBody
 from ffnmem.models.generating import generate
+from ffnmem.models.layer_pass import LayerPass
 from ffnmem.models.plain_layers import PlainLayers
 from ffnmem.models.replaying import Replay
 from ffnmem.models.turns import INSIDE, Turns
@@ -160,13 +160,13 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
     """Past ffnmem, or through what was made before the block began."""
     ids, layers = torch.tensor([model.tokenize(PROMPT)]), PlainLayers(model)
     x = torch.zeros(1, 2, model.d_model)
-    replay, body = Replay(layers, ids), BareBody(model)
+    replay, body = Replay(layers, ids), LayerPass(model)
     twice = fm.load(model.bridge)
     edit = made(model, (0,), seed=5)
     ways: dict[str, Callable[[], Any]] = {
         "bridge": lambda: model.bridge(ids),
-        "hugging face": lambda: model.bridge.original_model(input_ids=ids),
-        "generation": lambda: model.bridge.original_model.generate(input_ids=ids, max_new_tokens=1),
+        "hugging face": lambda: model.hf_model(input_ids=ids),
+        "generation": lambda: model.hf_model.generate(input_ids=ids, max_new_tokens=1),
         "body": lambda: model.body(ids),
         "one block": lambda: model.bridge.blocks[1](x),
         "one FFN": lambda: model.bridge.blocks[1].mlp(x),
@@ -468,7 +468,7 @@ def test_readers_side_by_side(model: fm.Model) -> None:
 def test_copies_are_models_of_their_own(model: fm.Model, block: Block) -> None:
     """A lock in a copy would fail to be copied, or the copy be refused where the original is changed."""
     with block(model):
-        other = copy.deepcopy(model.bridge.original_model)
+        other = copy.deepcopy(model.hf_model)
         elsewhere(lambda: other(input_ids=torch.tensor([[1, 2]])))
     assert isinstance(pickle.loads(pickle.dumps(model.turns)), Turns)
     own = fm.load(build_from(model), tokenizer=model.tokenizer)

@@ -95,7 +95,7 @@ def test_drift(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
         sides = []
         for present in (False, True):
             with effects.edit.applied(effects.model) if present else effects.unedited(), torch.no_grad():
-                sides.append(effects.model.bridge.original_model(input_ids=tokens).logits[0, 1:-1].log_softmax(-1))
+                sides.append(effects.model.hf_model(input_ids=tokens).logits[0, 1:-1].log_softmax(-1))
         kl += (sides[0].exp() * (sides[0] - sides[1])).sum(-1).tolist()
     assert allclose(found["drift_kl"], math.fsum(kl) / len(kl), 1e-9)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.models.bare_body import BareBody
+from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import passes
 from ffnmem.scanning.sampling import choose
 from ffnmem.scanning.state import NOWHERE
@@ -38,16 +38,16 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
     whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
     ran: list[int] = []
-    run = BareBody.run
+    run = LayerPass.run
     monkeypatch.setattr("ffnmem.corpus.passes.check_same", lambda model: None)  # runs, but scans nothing
 
-    def counting(self: BareBody, *rest: Any, **more: Any) -> None:
+    def counting(self: LayerPass, *rest: Any, **more: Any) -> None:
         ran.append(1)
         if len(ran) % 7 == 0:
             raise KeyboardInterrupt
         run(self, *rest, **more)
 
-    monkeypatch.setattr(BareBody, "run", counting)
+    monkeypatch.setattr(LayerPass, "run", counting)
     for _ in range(60):
         try:
             again = fm.scan(tiny, texts(60), tmp_path / "again", checkpoint_seconds=0.0, **options)
@@ -59,7 +59,7 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     assert digests(again.folder) == digests(whole.folder)
     needed = len(ran) - attempts  # nothing that was checkpointed ran twice
     ran.clear()
-    monkeypatch.setattr(BareBody, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0])
+    monkeypatch.setattr(LayerPass, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0])
     fm.scan(tiny, texts(60), tmp_path / "third", **options)
     assert needed == len(ran)
 

@@ -12,7 +12,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import InputError
-from ffnmem.models.bare_body import BareBody
+from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import Store, scan
 from ffnmem.scanning.state import place_of, position_of, sequence_of
 from ffnmem.semantics.inputs import Inputs
@@ -71,13 +71,13 @@ def test_nothing_behind_the_last_place_is_run(tiny: fm.Model, tiny_store: Store)
 
 def test_no_deeper_than_asked(tiny: fm.Model, tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     until: list[int | None] = []
-    run = BareBody.run
+    run = LayerPass.run
 
-    def watched(self: BareBody, *args: Any, **options: Any) -> None:
+    def watched(self: LayerPass, *args: Any, **options: Any) -> None:
         until.append(options["until"])
         run(self, *args, **options)
 
-    monkeypatch.setattr(BareBody, "run", watched)
+    monkeypatch.setattr(LayerPass, "run", watched)
     with Inputs(tiny_store, tiny, {0: everywhere(tiny_store, [2]), 1: np.empty(0, np.int64)}):
         pass
     assert set(until) == {0}

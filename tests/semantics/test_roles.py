@@ -132,7 +132,7 @@ def test_planted_in_the_text(make_tiny: Callable[..., fm.Model], tmp_path: Path)
 
 def plant(model: Any, token: int) -> None:
     """Neuron 0 of layer 0 fires at a token, 1 at positions from 10 on, 2 never; 3 writes along word frequency."""
-    hf = model.bridge.original_model
+    hf = model.hf_model
     attention = [p for name, p in hf.named_parameters() if ".h.0." in name and ".attn.o." in name]
     assert len(attention) == 2
     block, ffn = model.layout.blocks[0], model.ffn[0]

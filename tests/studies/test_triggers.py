@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.models.bare_body import BareBody
+from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import Store
 from ffnmem.studies.triggers import REMOVED, Trial, change_table, changes, prefix_table, removal_trials
 from tests.helpers import allclose
@@ -75,11 +75,11 @@ def test_a_key_that_sees_one_token_only(tiny_store: Store, make_tiny: Callable[.
     """Layer 0 of a model without attention: what stands before changes the coefficient by positions only."""
     model = make_tiny()
     with torch.no_grad():
-        for name, parameter in model.bridge.original_model.named_parameters():
+        for name, parameter in model.hf_model.named_parameters():
             if "attn" in name or ".wpe" in name or "pos_embed" in name:
                 parameter.zero_()
     rows = pd.DataFrame({"neuron": [3, 9], "sequence": [5, 7], "position": [6, 4]})
-    found = changes(BareBody(model), tiny_store, 0, rows, np.random.default_rng(0), lambda _: None)
+    found = changes(LayerPass(model), tiny_store, 0, rows, np.random.default_rng(0), lambda _: None)
     assert allclose(found[["first", "random"]].to_numpy(), np.zeros((2, 2)), 1e-5)
     assert (found["last"].abs() > 1e-3).any()
 
@@ -91,7 +91,7 @@ def test_a_coefficient_of_zero_has_no_relative_change(tiny_store: Store, make_ti
         model.ffn[0].keys[3] = 0
         model.ffn[0].key_bias[3] = 0
     rows = pd.DataFrame({"neuron": [3, 9], "sequence": [5, 7], "position": [6, 4]})
-    found = changes(BareBody(model), tiny_store, 0, rows, np.random.default_rng(0), lambda _: None)
+    found = changes(LayerPass(model), tiny_store, 0, rows, np.random.default_rng(0), lambda _: None)
     assert found.loc[0, list(REMOVED)].isna().all()
     assert np.isfinite(found.loc[1, list(REMOVED)].to_numpy(float)).all()
 

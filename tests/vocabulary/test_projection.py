@@ -76,9 +76,7 @@ def test_half_precision_models_are_scored_in_float32(tiny_hf: Any, tokenizer: An
     model = fm.load(tiny_hf, tokenizer=tokenizer, dtype="bfloat16")
     exact = fm.load(tiny_hf, tokenizer=tokenizer)
     with torch.no_grad():  # the same rounded weights in float32
-        for a, b in zip(
-            exact.bridge.original_model.parameters(), model.bridge.original_model.parameters(), strict=True
-        ):
+        for a, b in zip(exact.hf_model.parameters(), model.hf_model.parameters(), strict=True):
             a.copy_(b)
     found, expected = (fm.project(m, 0, [1, 2], k=20) for m in (model, exact))
     assert found["token_id"].tolist() == expected["token_id"].tolist()
@@ -178,11 +176,11 @@ def test_numbers_from_a_table(tiny: fm.Model) -> None:
 
 def test_nothing_of_the_model_changes(pair: Pair) -> None:
     """Folding the gain into the weights would change every later result."""
-    before = {name: tensor.clone() for name, tensor in pair.model.bridge.original_model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in pair.model.hf_model.state_dict().items()}
     fingerprint = pair.model.fingerprint
     for basis in ("folded", "raw"):
         fm.project(pair.model, 0, [0, 1], basis=basis)
-    after = pair.model.bridge.original_model.state_dict()
+    after = pair.model.hf_model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     assert pair.model.fingerprint == fingerprint
 

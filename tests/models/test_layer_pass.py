@@ -11,8 +11,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import HookError, UnsupportedModelError
-from ffnmem.models import bare_body
-from ffnmem.models.bare_body import BareBody, resolve
+from ffnmem.models import layer_pass
+from ffnmem.models.layer_pass import LayerPass, resolve
 from tests.helpers import Pair, allclose, hook_count, refuses
 
 LENGTHS = [9, 6, 2]
@@ -28,7 +28,7 @@ def batch(model: fm.Model) -> torch.Tensor:
     return tokens
 
 
-def run(body: BareBody, tokens: torch.Tensor) -> Found:
+def run(body: LayerPass, tokens: torch.Tensor) -> Found:
     found: Found = {}
 
     def keep(layer: int, pre: torch.Tensor, coefficients: torch.Tensor) -> None:
@@ -51,18 +51,18 @@ def assert_equals_capture(model: fm.Model, found: Found, tolerance: float) -> No
 
 def test_equals_capture(pair: Pair) -> None:
     """Pads seen by the text before them, a mask or a position of the wrong kind, another activation."""
-    body = BareBody(pair.model)
+    body = LayerPass(pair.model)
     assert_equals_capture(pair.model, run(body, batch(pair.model)), 2e-5)
     assert body.attention in ("sdpa", "eager")
     assert body.dtype == torch.float32
 
 
 def test_equals_capture_exactly_in_float64(pair64: Pair) -> None:
-    assert_equals_capture(pair64.model, run(BareBody(pair64.model), batch(pair64.model)), 1e-6)
+    assert_equals_capture(pair64.model, run(LayerPass(pair64.model), batch(pair64.model)), 1e-6)
 
 
 def test_atlas(atlas: fm.Model) -> None:
-    body = BareBody(atlas)
+    body = LayerPass(atlas)
     assert body.attention == "sdpa"
     assert_equals_capture(atlas, run(body, batch(atlas)), 2e-5)
 
@@ -70,8 +70,8 @@ def test_atlas(atlas: fm.Model) -> None:
 def test_shares_the_weights(make_tiny: Callable[..., fm.Model]) -> None:
     """A copy would double the memory, and an edit would not be seen."""
     model = make_tiny()
-    body = BareBody(model)
-    theirs = {p.data_ptr() for p in model.bridge.original_model.parameters()}
+    body = LayerPass(model)
+    theirs = {p.data_ptr() for p in model.hf_model.parameters()}
     assert {p.data_ptr() for p in body.network.parameters()} <= theirs
     before = run(body, batch(model))
     with torch.no_grad():
@@ -83,13 +83,13 @@ def test_shares_the_weights(make_tiny: Callable[..., fm.Model]) -> None:
 
 def test_bfloat16_is_a_copy(make_tiny: Callable[..., fm.Model]) -> None:
     model = make_tiny()
-    body = BareBody(model, torch.bfloat16)
+    body = LayerPass(model, torch.bfloat16)
     assert {p.dtype for p in body.network.parameters()} == {torch.bfloat16}
     assert model.dtype == torch.float32
     dtypes = []
     body.run(batch(model), lambda _layer, pre, m: dtypes.extend([pre.dtype, m.dtype]))
     assert set(dtypes) == {torch.bfloat16}
-    found, exact = run(body, batch(model)), run(BareBody(model), batch(model))
+    found, exact = run(body, batch(model)), run(LayerPass(model), batch(model))
     content = torch.cat([torch.arange(9), 9 + torch.arange(6), 18 + torch.arange(2)])
     for layer in found:
         error = (found[layer][1] - exact[layer][1])[content].abs().max() / exact[layer][1][content].abs().max()
@@ -99,7 +99,7 @@ def test_bfloat16_is_a_copy(make_tiny: Callable[..., fm.Model]) -> None:
 def test_nothing_of_the_model_changes(pair: Pair) -> None:
     """A bridge that runs another attention, or a hook that stays, would change every later result."""
     model = pair.model
-    original = model.bridge.original_model
+    original = model.hf_model
     tokens = batch(model)[:1]
     config, hooks = copy.deepcopy(original.config), hook_count(original)
     modules = [(name, type(module)) for name, module in original.named_modules()]
@@ -108,7 +108,7 @@ def test_nothing_of_the_model_changes(pair: Pair) -> None:
     logits = fm.capture(model, tokens, logits=True).logits
     fingerprint = model.fingerprint
     for dtype in (None, torch.bfloat16):
-        run(BareBody(model, dtype), batch(model))
+        run(LayerPass(model, dtype), batch(model))
     assert original.config.to_dict() == config.to_dict()
     assert original.config._attn_implementation == config._attn_implementation
     assert hook_count(original) == hooks
@@ -129,13 +129,13 @@ def test_the_default_type_is_let_alone(
     """It is every thread's: two that build at once could even leave it changed."""
     model = make_tiny(dtype=dtype)
     monkeypatch.setattr(torch, "set_default_dtype", lambda _dtype: pytest.fail("the default type was changed"))
-    body = BareBody(model)
-    assert body.network.config.dtype == model.bridge.original_model.config.dtype
+    body = LayerPass(model)
+    assert body.network.config.dtype == model.hf_model.config.dtype
     run(body, batch(model))
 
 
 def test_hooks_are_gone_afterwards(tiny: fm.Model) -> None:
-    body = BareBody(tiny)
+    body = LayerPass(tiny)
     before = hook_count(body.network)
     run(body, batch(tiny))
     assert hook_count(body.network) == before == 0
@@ -152,13 +152,13 @@ def test_hooks_are_gone_afterwards(tiny: fm.Model) -> None:
 def test_no_gradients_are_kept(tiny: fm.Model) -> None:
     """Memory would grow with every batch."""
     kept = []
-    BareBody(tiny).run(batch(tiny), lambda _layer, pre, m: kept.extend([pre.requires_grad, m.requires_grad]))
+    LayerPass(tiny).run(batch(tiny), lambda _layer, pre, m: kept.extend([pre.requires_grad, m.requires_grad]))
     assert kept == [False] * 4
 
 
 def test_stops_at_the_last_layers_coefficients(tiny: fm.Model) -> None:
     """What comes after costs a quarter of GPT-2's pass."""
-    body = BareBody(tiny)
+    body = LayerPass(tiny)
     ran = []
     for name, module in body.network.named_modules():
         module.register_forward_hook(lambda _m, _a, _o, name=name: ran.append(name))
@@ -170,7 +170,7 @@ def test_stops_at_the_last_layers_coefficients(tiny: fm.Model) -> None:
 
 def test_a_layer_that_does_not_run(make_tiny: Callable[..., fm.Model]) -> None:
     """Statistics of some layers would be left empty in silence."""
-    body = BareBody(make_tiny())
+    body = LayerPass(make_tiny())
     body.body.h = torch.nn.ModuleList([body.body.h[0]])
     with refuses(HookError, RuntimeError, "1 of 2 FFN layers"):
         run(body, batch(make_tiny()))
@@ -179,12 +179,12 @@ def test_a_layer_that_does_not_run(make_tiny: Callable[..., fm.Model]) -> None:
 
 def test_a_weight_that_is_not_there(tiny: fm.Model) -> None:
     with refuses(UnsupportedModelError, ValueError, "tiny", "transformer.h.7.mlp"):
-        resolve(tiny.bridge.original_model, "transformer.h.7.mlp", "tiny")
+        resolve(tiny.hf_model, "transformer.h.7.mlp", "tiny")
 
 
 def test_architectures_without_fused_attention(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some have no sdpa: they run as they are, and say so."""
-    kind = type(tiny.bridge.original_model)
+    kind = type(tiny.hf_model)
     make = kind._from_config
 
     def only_eager(config: object, attn_implementation: str, **options: object) -> object:
@@ -193,24 +193,24 @@ def test_architectures_without_fused_attention(tiny: fm.Model, monkeypatch: pyte
         return make(config, attn_implementation=attn_implementation, **options)
 
     monkeypatch.setattr(kind, "_from_config", only_eager)
-    body = BareBody(tiny)
+    body = LayerPass(tiny)
     assert body.attention == "eager"
     assert_equals_capture(tiny, run(body, batch(tiny)), 2e-5)
 
 
 def test_the_fused_gelu_is_the_same_function(tiny: fm.Model) -> None:
-    network = BareBody(tiny).network
+    network = LayerPass(tiny).network
     (fused, *_) = [m for m in network.modules() if isinstance(m, torch.nn.GELU)]
     x = torch.linspace(-8, 8, 999, dtype=torch.float64)
     expected = 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
     assert allclose(fused(x), expected, 1e-12)
     assert not any(type(m).__name__ in ("NewGELUActivation", "FastGELUActivation") for m in network.modules())
-    assert bare_body.fuse_gelu(network) is None
+    assert layer_pass.fuse_gelu(network) is None
 
 
 def test_that_a_bridge_which_computes_otherwise_is_refused(tiny_hf: Any, tokenizer: Any) -> None:
     """The bare layers would be scanned in place of what the bridge runs."""
-    from ffnmem.models.bare_body import check_same
+    from ffnmem.models.layer_pass import check_same
 
     model = fm.load(tiny_hf, tokenizer=tokenizer)
     check_same(model)
@@ -221,7 +221,7 @@ def test_that_a_bridge_which_computes_otherwise_is_refused(tiny_hf: Any, tokeniz
 
 def test_what_each_ffn_reads(pair: Pair) -> None:
     """Pads aside, the capture's own inputs, told with rows and positions, before the coefficients."""
-    body, tokens = BareBody(pair.model), batch(pair.model)
+    body, tokens = LayerPass(pair.model), batch(pair.model)
     inputs: dict[int, torch.Tensor] = {}
     body.run(tokens, on_input=lambda layer, x: inputs.__setitem__(layer, x.clone()))
     assert list(inputs) == [0, 1]
@@ -234,10 +234,10 @@ def test_what_each_ffn_reads(pair: Pair) -> None:
 
 def test_until_a_layer(tiny: fm.Model) -> None:
     """Those above it must not run, and those below are told of as ever."""
-    body = BareBody(tiny)
+    body = LayerPass(tiny)
     ran, told = [], []
     body.body.h[1].register_forward_pre_hook(lambda _m, _a: ran.append(1))
-    whole = run(BareBody(tiny), batch(tiny))
+    whole = run(LayerPass(tiny), batch(tiny))
     found: Found = {}
     body.run(
         batch(tiny),

@@ -1,9 +1,8 @@
-"""``BareBody``: the layers alone, as fast as Hugging Face runs them, for passes over much text.
+"""``LayerPass``: the layers alone, as fast as Hugging Face runs them, for passes over much text.
 
 A TransformerBridge forces eager attention and wraps every module. For a scan, which looks at FFNs only, a second module
 tree is built around the *same* weights (or a copy in another dtype), with fused attention and a fused GELU, and the
-pass
-stops at the last layer's coefficients: neither the last projection nor the unembedding is computed.
+pass stops at the last layer's coefficients: neither the last projection nor the unembedding is computed.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from torch import Tensor, nn
 
 from ..errors import HookError, UnsupportedModelError, listed
 from ..hooks import listening
-from .layout import inner
-from .model import Model
+from .layout import bound_masks, inner
+from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
 
 OnLayer = Callable[[int, Float[Tensor, "tokens d_mlp"], Float[Tensor, "tokens d_mlp"]], None]
@@ -33,7 +32,7 @@ class Enough(Exception):
     """The last layer's coefficients are there: the rest of the pass is not needed."""
 
 
-class BareBody:
+class LayerPass:
     """A model's layers without its unembedding, sharing its weights; hooks on the model's bridge are not seen.
 
     Args:
@@ -47,8 +46,8 @@ class BareBody:
     def __init__(self, model: Model, dtype: torch.dtype | None = None) -> None:
         self.n_layers, self.d_mlp = model.n_layers, model.d_mlp
         self.dtype = model.dtype if dtype is None else dtype
-        self.network, self.attention = twin(model, self.dtype)
-        self.plain = Plain(model, self.network)
+        self.network, self.attention = network_around(model, self.dtype)
+        self.plain = Counterparts(model, self.network)
         self.projections = [self.plain.projections(layer) for layer in range(model.n_layers)]
         fuse_gelu(self.network)
         self.body: Any = self.network.base_model
@@ -152,12 +151,12 @@ class Projections:
         return gate(x), key(x)
 
 
-class Plain:
+class Counterparts:
     """Which module of a plain network stands for which of a model's bridge."""
 
     def __init__(self, model: Model, network: nn.Module) -> None:
         self.model = model
-        self.names = {id(module): path for path, module in plain_modules(network, model.bridge.original_model)}
+        self.names = {id(module): path for path, module in plain_modules(network, model.hf_model)}
         self.found = dict(network.named_modules())
 
     def __call__(self, module: nn.Module) -> nn.Module:
@@ -184,7 +183,7 @@ class Plain:
         return Projections((keys,) if ffn.project_gate is None else (self(ffn.project_gate), keys), out)
 
 
-def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
+def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
     """A plain Hugging Face model around a bridge's weights, and the attention that it uses.
 
     Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here;
@@ -196,7 +195,7 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
             f"{model.name} is under an intervention ({listed(model.interventions, 3)}), which its layers by themselves "
             "would not show: leave the block of intervene first"
         )
-    original = model.bridge.original_model
+    original = model.hf_model
     config = copy.deepcopy(original.config)
     with torch.device("meta"):
         try:
@@ -219,30 +218,11 @@ def twin(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.
             holder._parameters[leaf] = nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
     if dtype == torch.float64:
         widen(network)
-        plain = Plain(model, network)
+        plain = Counterparts(model, network)
         for block in model.layout.blocks:
-            bound_masks(model, plain(block.attention))
+            bound_masks(plain(block.attention), model.layout.architecture.mask_leaves_out)
     model.turns.watch(network.base_model)
     return network.eval(), attention
-
-
-def bound_masks(model: Model, attention: nn.Module) -> None:
-    """Let attention of a float64 model take its softmax in float32, as many do, without a pad becoming NaN.
-
-    The lowest float64 would become −∞ there, and a pad that may look at nothing NaN: additive masks are kept within
-    float32, and where a mask says what to leave out, a pad may look at everything.
-    """
-    leaves_out = model.layout.architecture.mask_leaves_out
-
-    def bounded(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        mask = kwargs.get("attention_mask")
-        if mask is None or not (mask.is_floating_point() or leaves_out):
-            return args, kwargs
-        if mask.is_floating_point():
-            return args, {**kwargs, "attention_mask": mask.clamp(min=torch.finfo(torch.float32).min)}
-        return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)}
-
-    attention.register_forward_pre_hook(bounded, with_kwargs=True)
 
 
 def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
@@ -275,11 +255,6 @@ def fuse_gelu(network: nn.Module) -> None:
                 setattr(module, name, nn.GELU(approximate="tanh"))
 
 
-PROBE = 8  # tokens
-AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}  # of the largest coefficient; half precision below
-HALF = 0.1
-
-
 def check_same(model: Model) -> None:
     """Raise UnsupportedModelError if the bare layers compute other coefficients than the model's bridge does.
 
@@ -294,7 +269,7 @@ def check_same(model: Model) -> None:
 
     with listening(inputs=[(ffn.project_out, keeper(ffn.layer)) for ffn in model.ffn]):
         model.body(tokens)
-    BareBody(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
+    LayerPass(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
     if len(expected) != model.n_layers:
         raise HookError(f"{model.name}: only {len(expected)} of {model.n_layers} FFNs of the bridge ran")
     allowed = AGREE.get(model.dtype, HALF)

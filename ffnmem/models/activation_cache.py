@@ -1,0 +1,156 @@
+"""What a capture holds under TransformerLens' names: taken from its ``ActivationCache``, and given as one.
+
+Tensors have TransformerLens' shapes, ``[batch, pos, d_mlp]`` and ``[batch, pos, d_model]``. Names as in a cache of a
+``TransformerBridge`` (TransformerLens 4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ..errors import InputError, listed, quoted
+from .model import AGREE, HALF, Model
+
+OF_LAYER = {
+    "pre": "mlp.hook_pre",
+    "linear": "mlp.hook_pre_linear",
+    "coefficients": "mlp.hook_post",
+    "ffn_in": "mlp.hook_in",
+    "ffn_out": "mlp.hook_out",
+    "attention": "hook_attn_out",
+    "resid_pre": "hook_resid_pre",
+    "resid_post": "hook_resid_post",
+}
+OF_MODEL = {
+    "embedding": "hook_embed",
+    "position": "hook_pos_embed",
+    "final_in": "ln_final.hook_in",
+    "final_out": "ln_final.hook_out",
+}
+ALSO = {
+    "mlp.in.hook_in": "ffn_in",
+    "mlp.out.hook_in": "coefficients",
+    "mlp.out.hook_out": "ffn_out",
+    "hook_in": "resid_pre",
+}
+PARTS = {hook: part for part, hook in OF_LAYER.items()} | ALSO
+LAYER = re.compile(r"blocks\.(\d+)\.(.+)")
+
+Key = tuple[str, int]
+"""A part of a capture and its layer, −1 for one of the whole model."""
+
+
+def hook_name(part: str, layer: int = -1) -> str:
+    """TransformerLens' name: ``blocks.3.mlp.hook_post``."""
+    return OF_MODEL[part] if layer < 0 else f"blocks.{layer}.{OF_LAYER[part]}"
+
+
+def part_of(name: str, n_layers: int) -> Key:
+    """The part and the layer that a hook name means; raises InputError, with the names there are, for another."""
+    for part, hook in OF_MODEL.items():
+        if name == hook:
+            return part, -1
+    found = LAYER.fullmatch(name)
+    if found is not None and found[2] in PARTS and int(found[1]) < n_layers:
+        return PARTS[found[2]], int(found[1])
+    names = [*OF_MODEL.values(), *(f"blocks.0.{hook}" for hook in OF_LAYER.values())]
+    raise InputError(
+        f"{quoted(name)} is no place of this capture by TransformerLens' names: there are {listed(names)}, and those "
+        f"of layers up to {n_layers - 1}"
+    )
+
+
+def layer_of(name: str, n_layers: int) -> int:
+    """The layer that a hook name such as ``blocks.3.mlp.hook_post`` stands in."""
+    found = LAYER.fullmatch(name)
+    if found is None or int(found[1]) >= n_layers:
+        raise InputError(
+            f"{quoted(name)} names no layer: TransformerLens' names are blocks.0.mlp.hook_post to "
+            f"blocks.{n_layers - 1}.mlp.hook_post"
+        )
+    return int(found[1])
+
+
+def wanted(model: Model, layers: Iterable[int], everything: bool, logits: bool) -> Iterator[tuple[Key, str]]:
+    """What a capture of some layers needs, and the name of each in a cache."""
+    parts = ["pre", "coefficients", "ffn_in", "ffn_out", *(["linear"] if model.gated else [])]
+    for layer in layers:
+        for part in parts:
+            yield (part, layer), hook_name(part, layer)
+    if everything:
+        for layer in range(model.n_layers):
+            yield ("attention", layer), hook_name("attention", layer)
+        if model.layout.position_embedding is None:  # what enters the first layer is scaled or normed in some models
+            yield ("embedding", -1), hook_name("resid_pre", 0)
+        else:
+            yield ("embedding", -1), hook_name("embedding")
+            yield ("position", -1), hook_name("position")
+        yield ("final_in", -1), hook_name("final_in")
+    if everything or logits:
+        yield ("final_out", -1), hook_name("final_out")
+
+
+def read_cache(
+    model: Model,
+    cache: Any,
+    tokens: Int[Tensor, "batch pos"],
+    mask: Bool[Tensor, "batch pos"],
+    layers: Sequence[int],
+    *,
+    everything: bool,
+    logits: bool,
+) -> dict[Key, Tensor]:
+    """The parts of a capture of some tokens, from an ActivationCache (or a dict) of a pass over them; pads are zeroed.
+
+    Raises InputError: a cache that lacks some, naming all of them; of another shape, other tokens or another model.
+    """
+    names = dict(wanted(model, layers, everything, logits))
+    lacking = [name for name in names.values() if name not in cache]
+    if lacking:
+        raise InputError(
+            f"the cache lacks {listed(lacking, 6)}: take it with bridge.run_with_cache(tokens) without a names_filter"
+        )
+    found: dict[Key, Tensor] = {}
+    for key, name in names.items():
+        value = cache[name].detach().to(model.device)
+        if key[0] == "position" and value.ndim == 3 and value.shape[0] == 1:
+            value = value.expand(tokens.shape[0], -1, -1)  # positions come as a batch of one
+        if value.shape[:2] != tokens.shape:
+            raise InputError(
+                f"the cache's {name} is {list(value.shape)}, but the prompt is {list(tokens.shape)} [batch, pos]: "
+                "give the prompt that the cache is of"
+            )
+        found[key] = value
+    check_tokens_of(model, found, tokens)
+    for layer in layers:
+        ffn = model.ffn[layer]
+        m, bias = found["coefficients", layer], ffn.value_bias
+        check_near(
+            model, m @ ffn.values.detach() + (0 if bias is None else bias.detach()), found["ffn_out", layer], layer
+        )
+    return found if bool(mask.all()) else {key: v.masked_fill(~mask.unsqueeze(-1), 0) for key, v in found.items()}
+
+
+def check_tokens_of(model: Model, found: Mapping[Key, Tensor], tokens: Tensor) -> None:
+    """Raise InputError where the embeddings in a cache are not those of the tokens."""
+    if ("position", -1) not in found:  # then what was read is not the embedding itself
+        return
+    with torch.no_grad():
+        expected = model.embedding.detach()[tokens]
+    if not torch.equal(found["embedding", -1].to(expected.dtype), expected):
+        raise InputError("the cache is of other tokens than the prompt: give the prompt that it is of")
+
+
+def check_near(model: Model, expected: Tensor, found: Tensor, layer: int) -> None:
+    off = float((expected - found).abs().max() / found.abs().max().clamp(min=1e-30))
+    if not off <= AGREE.get(model.dtype, HALF):
+        raise InputError(
+            f"the cache's {hook_name('ffn_out', layer)} is not what its coefficients give with the values of "
+            f"{model.name} (off by {off:.1g}): it is of another model, of one changed since, or was changed by hooks"
+        )
