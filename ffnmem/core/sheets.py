@@ -122,6 +122,7 @@ class Column:
         bars: where there is room, a bar is drawn beside each number; "steps": as a waterfall.
         left: aligned to the left. wraps: gives way first where there is little room.
         limit: of tokens, the most columns; of heat, the largest magnitude.
+        scale: of heat, that magnitude in words, for a legend; each: what each of its values stands for, "layer".
         spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
 
@@ -135,6 +136,8 @@ class Column:
     left: bool | None = None
     wraps: bool = False
     limit: float | None = None
+    scale: str = ""
+    each: str = ""
     spare: int | None = None
 
     @property
@@ -254,6 +257,33 @@ class Rows:
 def rows(*columns: Column | str) -> Rows:
     """Rows of some columns; a name alone is a column of text."""
     return Rows(tuple(Column(one) if isinstance(one, str) else one for one in columns))
+
+
+def is_line(value: Any) -> bool:
+    """Whether a value of a typed column is a line in its place, such as a dash where there is no number."""
+    return isinstance(value, tuple) and all(isinstance(part, Span) for part in value)
+
+
+def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
+    """The first ``most`` rows of a pandas table (None: all), columns by what they hold; the caption counts the rest."""
+    shown = frame if most is None else frame.head(most)
+    columns = []
+    for name in frame.columns:
+        values = [value for value in shown[name] if value is not None]
+        if any(isinstance(value, str) for value in values):
+            columns.append(Column(str(name)))
+        elif all(float(value).is_integer() for value in shown[name].dropna()):
+            columns.append(Column(str(name), "number", places=0))
+        else:
+            columns.append(Column(str(name), "number"))
+    body = shown.astype(object).where(shown.notna(), None)
+    more = len(frame) - len(shown)
+    return Table(
+        tuple(columns),
+        tuple(body.itertuples(index=False, name=None)),
+        title,
+        caption=f"… and {more:,} more" if more else "",
+    )
 
 
 def decimals(values: Iterable[float], digits: int = 4) -> int:

@@ -17,14 +17,18 @@ from torch import Tensor
 
 from ..arguments import public
 from ..attribution import plain_records
+from ..core.sheets import Content, Facts, Origin, Sheet, line, of_frame
 from ..errors import InputError, check_count, listed
 from ..facts import Fact
 from ..models import Model
 from ..provenance import Provenance
+from ..show.result import Result
 from .showing import plain
 
 if TYPE_CHECKING:
     from .differing import EditDiff
+
+SHOWN = 20  # rows of a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +80,8 @@ class LayerChange:
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Edit:
+@dataclass(frozen=True, eq=False, repr=False)
+class Edit(Result):
     """A rewrite of facts. Made by an editor such as ``fm.rome``, or :meth:`load`; nothing of it changes.
 
     Attributes:
@@ -313,19 +317,17 @@ class Edit:
 
         return export_lora(self, model, folder)
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         layers = f"layer{'s' * (len(self.layers) > 1)} {listed(self.layers, 6)}"
-        return f"Edit({self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint})"
+        return f"{self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint}"
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
-
+    def sheet(self) -> Sheet:
+        """What is rewritten, what is doubtful about it, what the editor measured, and the layers that it changes."""
+        rows: dict[str, Content] = {"edit": self.title, "digest": self.digest}
+        if self.warnings:
+            rows["warnings"] = tuple(map(line, self.warnings))
+        if self.settings:
+            rows["settings"] = " · ".join(f"{name} {value}" for name, value in self.settings.items())
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
-        return framing.framed(
-            framing.line(f"<b>Edit</b> {framing.running_html(self.title)} ({self.digest})")
-            + "".join(framing.line(f"Warning: {framing.running_html(one)}") for one in self.warnings)
-            + framing.table(self.to_frame())
-            + framing.table(layers)
-            + framing.provenance(self.settings)
-            + framing.provenance(self.provenance.as_dict())
-        )
+        numbers = of_frame(self.to_frame(), SHOWN) if self.facts else None
+        return Sheet.of(Facts(rows), numbers, of_frame(layers, SHOWN), Origin(self.provenance.as_dict()))

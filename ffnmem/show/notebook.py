@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..core.sheets import Column, Sheet, Span, Table, decimals
+from ..core.sheets import Column, Sheet, Span, Table, decimals, is_line
 from .bars import Axis, Bar, bar
 from .framing import framed
 from .rendering import count, percent, plain, probability, provenance_line, render, signed, tiny
@@ -60,9 +60,7 @@ def column_cells(column: Column, values: list[Any]) -> Iterator[Cell]:
         yield Cell(
             column,
             value,
-            ""
-            if value is None or (isinstance(value, tuple) and column.kind != "neuron")
-            else text(column, value, places),
+            "" if value is None or is_line(value) else text(column, value, places),
             drawing,
         )
 
@@ -104,4 +102,4 @@ def provenance(fields: Any) -> Markup | str:
     return provenance_line(fields)
 
 
-FILTERS = {"cells": cells, "kind": kind, "strength": strength, "provenance": provenance}
+FILTERS = {"is_line": is_line, "cells": cells, "kind": kind, "strength": strength, "provenance": provenance}

@@ -62,16 +62,19 @@ def emit(
     form: str,
     *,
     sheet: Callable[[], Sheet] | None = None,
-    data: Callable[[], Mapping[str, Any]] | None = None,
+    data: Callable[[], Any] | None = None,
     frame: Callable[[], pd.DataFrame] | None = None,
+    full: bool = True,
 ) -> None:
     """A result on standard output: its sheet as "table", its plain values as "json", its main table as "csv".
+
+    JSON has all of it, or without ``full`` what it says in brief.
 
     ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more or was asked for a
     part; only what the form needs is made.
     """
     if form == "json":
-        print_json((data or result.to_dict)())
+        print_json((data or (result.to_dict if full else result.brief))())
     elif form == "csv":
         shown = (frame or result.to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))

@@ -116,7 +116,7 @@ def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = 
         table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
     for name in columns:
         to_left = name in left or name in wraps
-        table.add_column(Text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
+        table.add_column(user_text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
     return table
 
 
@@ -288,7 +288,9 @@ def table(block: sheets.Table, out: Console) -> Table:
         shown.title_style = ""
         if block.note:
             shown.title.append("\n").append_text(user_text(block.note, "dim"))
-    return captioned(shown, block.caption) if block.caption else shown
+    legends = [f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero" for one in block.columns if one.scale]
+    caption = "\n".join([*legends, *([block.caption] if block.caption else [])])
+    return captioned(shown, caption) if caption else shown
 
 
 def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, column: sheets.Column) -> int:
@@ -316,11 +318,7 @@ def column_texts(block: sheets.Table, index: int, width: int) -> list[Renderable
         return [None] * len(values)
     places = column_places(column, values)
     return [
-        None
-        if value is None
-        else content(value)
-        if isinstance(value, tuple) and column.kind != "neuron"
-        else cell(column, value, places)
+        None if value is None else content(value) if sheets.is_line(value) else cell(column, value, places)
         for value in values
     ]
 
