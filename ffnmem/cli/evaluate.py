@@ -215,18 +215,23 @@ def decay(model: Model, facts: list[Fact], options: dict[str, Any], arguments: d
 
 def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full: bool) -> None:
     """The summary in the form that was asked for; with CSV, on standard error what a table of means does not show."""
-    from ..evaluation import Scores  # needs pandas
+    from ..attribution import plain_records
+    from ..evaluation import Scores  # these need torch
 
     if not isinstance(found, Scores):
         emit(found, form, full=full)
         return
+
+    def relations() -> dict[str, Any]:
+        return {"relations": plain_records(found.relations)} if options["relations"] else {}
+
     frame = found.cases if options["cases"] else found.relations if options["relations"] else found.summary
     emit(
         found,
         form,
         sheet=lambda: found.sheet(options["relations"], options["out"]),
+        data=lambda: found.to_dict() if full else {**found.brief(), **relations()},
         frame=lambda: frame,
-        full=full,
     )
     if form == "csv" and len(failures := found.failures):
         reason = failures["failure"].iloc[0]

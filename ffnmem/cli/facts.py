@@ -86,7 +86,7 @@ def facts(
         emit(
             said,
             form,
-            sheet=lambda: said.sheet(shown),
+            sheet=lambda: said.sheet(shown, f", --limit {len(said.frame)} shows all"),
             data=lambda: {**said.to_dict(), "facts": said.to_dict()["facts"][:shown]},
             frame=lambda: said.frame[:shown],
         )

@@ -27,7 +27,7 @@ from ..models.scoring import Answered, Question, answer
 from ..show.result import Result
 from .texts import Texts, drift_texts
 
-TITLES = {"paraphrase": "the same in other words", "neighbour": "about neighbours"}
+TITLES = {"prompt": "the prompt", "paraphrase": "the same in other words", "neighbour": "about neighbours"}
 MEASURED = {
     "steps": "{:.0f} steps",
     "loss": "loss {:.3g}",

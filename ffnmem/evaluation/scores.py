@@ -178,7 +178,8 @@ class Scores(Result):
         Args:
             relations: adds the main scores of each relation. kept: adds the folder that holds them.
         """
-        summary = self.summary if self.unedited is None else pd.concat([self.unedited, self.summary], ignore_index=True)
+        unedited = self.unedited
+        summary = self.summary if unedited is None else pd.concat([unedited, self.summary], ignore_index=True)
         rows = {"facts": f"{len(self):,}, each edited by itself"} | ({} if kept is None else {"kept in": kept})
         return Sheet.of(
             *score_tables(

@@ -184,7 +184,7 @@ class Fact(Result):
 
     def sheet(self) -> Sheet:
         """The prompt with its true target, the new one, and its id."""
-        new = [] if self.target_new is None else [" → ", Span(self.target_new, "soft")]
+        new = [] if self.target_new is None else [Span(" → "), Span(self.target_new, "soft")]
         own = [Span(f" ({self.id})", "soft")] if self.id else []
         return Sheet.of(Words(line(f"{self.text} ", Span(self.target_true, "strong"), *new, *own)))
 

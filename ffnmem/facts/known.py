@@ -60,8 +60,12 @@ class Known(Result):
     def summary(self) -> str:
         return f"{len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)}"
 
-    def sheet(self, limit: int | None = SHOWN) -> Sheet:
-        """What the model says to the first facts (None: to all), and how many it knows, which stand out."""
+    def sheet(self, limit: int | None = SHOWN, hint: str = "") -> Sheet:
+        """What the model says to the facts, and how many it knows, which stand out.
+
+        Args:
+            limit: how many facts to list; None for all. hint: how to see more of them, said where there are more.
+        """
         shown = rows(
             "relation",
             Column("subject", wraps=True),
@@ -74,10 +78,11 @@ class Known(Result):
         for row in self.to_dict()["facts"][:limit]:
             target = Span(row["target"], "strong" if row["known"] else "")
             asked = row["answer"] is not None
-            said = (row["probability"], row["rank"], token(row["answer"], limit=16)) if asked else (none, none)
-            shown.add(row["relation"], row["subject"], target, *said, *([] if asked else [row["reason"]]))
+            chance, rank = (row["probability"], row["rank"]) if asked else (none, none)
+            says = token(row["answer"], limit=16) if asked else row["reason"]
+            shown.add(row["relation"], row["subject"], target, chance, rank, says)
         count = len(self.frame)
-        more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown, --limit {count} shows all"
+        more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown{hint}"
         said = f"{self.provenance.model} knows {len(self):,} of {count:,} facts{more}"
         return Sheet.of(shown.table(), Words.of(said, "soft"))
 

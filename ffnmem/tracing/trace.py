@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..arguments import public
-from ..core.sheets import Column, Facts, Line, Origin, Rows, Sheet, Span, line, of_chance, rows, token
+from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, Span, line, of_chance, rows, token
 from ..errors import check_choice
 from ..provenance import Provenance
 from ..show.result import Result
@@ -162,7 +162,7 @@ class Trace(Result):
         source = dict(self.provenance.settings).get("noise_from")
         taken = f" ({source})" if source else ""
         said = f"   {of_chance(self.clean)} clean, {of_chance(self.corrupted)} with noise on the subject (*)"
-        heading = {
+        heading: dict[str, Content] = {
             "prompt": self.text,
             "answer": line(token(self.answer, "strong"), said),
             "noise": f"standard deviation {self.noise:.3g}{taken}, {len(self.samples)} samples, seed {self.seed}",

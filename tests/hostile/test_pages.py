@@ -124,6 +124,7 @@ def test_prompts_and_names(prompt: str, name: str) -> None:
 @hostile(examples=8, names=st.lists(TEXTS, min_size=1, max_size=3, unique=True), texts=st.lists(TEXTS, max_size=3))
 def test_tables(names: list[str], texts: list[str]) -> None:
     from ffnmem.evaluation.display import curve_html
+
     from ffnmem.health.display import page
     from ffnmem.show.framing import framed, table
 
