@@ -152,7 +152,7 @@ class Scores(Result):
         """The unedited model's scores on the same prompts, as in ``summary``; None where it was an editor itself."""
         if "none" in self.editors:
             return None
-        names = [name for name in self.metrics if METRICS[name].before]
+        names = [name for name in self.metrics if f"{name}_before" in self.cases]
         cases = self.of()[[f"{name}_before" for name in names]].set_axis(names, axis=1)
         return summarised(cases, names, self.draws, self.seed).assign(editor="(unedited)")
 

@@ -145,13 +145,16 @@ def labelled(rows: Mapping[str, RenderableType]) -> Table:
 def provenance_line(provenance: Mapping[str, Any], width: int, **more: Any) -> Text:
     """Where the numbers come from, dim; where one line would be wider than ``width``, broken between its parts."""
     values = {**provenance, **more}
-    bos, version = values.pop("prepend_bos", None), values.pop("ffnmem")
+    bos, version = values.pop("prepend_bos", None), values.pop("ffnmem", None)
+    model, run = (
+        gap.join(str(values.pop(name)) for name in names if name in values)
+        for gap, names in ((" ", ("model", "fingerprint")), (" on ", ("dtype", "device")))
+    )
     parts = [
-        f"{values.pop('model')} {values.pop('fingerprint')}",
-        f"{values.pop('dtype')} on {values.pop('device')}",
+        *(part for part in (model, run) if part),
         *([] if bos is None else ["with BOS" if bos else "no BOS"]),
         *(f"{name} {value}" for name, value in values.items()),
-        f"ffnmem {version}",
+        *([] if version is None else [f"ffnmem {version}"]),
     ]
     line = Text(style="dim")
     column = 0

@@ -93,5 +93,5 @@ def test_a_missing_metric_shifts_no_other() -> None:
         columns=["layer", "metric", "mean"],
     ).assign(low=math.nan, high=math.nan, n=1)
     (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), ""))
-    assert [line.split() for line in printed(table)][0] == ["layer", "n", "ES", "NS+"]
+    assert printed(table)[0].split() == ["layer", "n", "ES", "NS+"]
     assert printed(table)[-1].split() == ["2", "1", "–", "3.0"]

@@ -33,7 +33,9 @@ def test_legend_and_titles() -> None:
     shown = rows("at", Column("layers 0–1", "heat", limit=0.5, scale="50.0%", each="layer"), Column("n", "count"))
     shown.add("last", (0.5, -0.25), line("–"))
     sheet = Sheet.of(shown.table())
-    assert printed(sheet)[-2:] == ["last  █-          –", "█ is 50.0%, - below zero"]
+    lines = printed(sheet)
+    assert lines[2].split() == ["last", "█-", "–"]
+    assert " ".join(lines[3:]) == "█ is 50.0%, - below zero"
     text = html(sheet)
     assert 'title="layer 1: −0.250"' in text
     assert "50.0%" in text
