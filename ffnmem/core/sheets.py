@@ -280,10 +280,15 @@ def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     more = len(frame) - len(shown)
     return Table(
         tuple(columns),
-        tuple(body.itertuples(index=False, name=None)),
+        tuple(tuple(map(marked, row)) for row in body.itertuples(index=False, name=None)),
         title,
         caption=f"… and {more:,} more" if more else "",
     )
+
+
+def marked(value: Any) -> Any:
+    """A text that begins or ends with spaces as a token, whose spaces show; anything else as it is."""
+    return token(value) if isinstance(value, str) and value != value.strip() else value
 
 
 def decimals(values: Iterable[float], digits: int = 4) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..arguments import public
 from ..attribution import plain_records
-from ..core.sheets import Content, Facts, Origin, Sheet, line, of_frame
+from ..core.sheets import Content, Facts, Origin, Sheet, Words, line, of_frame
 from ..errors import InputError, check_count, listed
 from ..facts import Fact
 from ..models import Model
@@ -326,8 +326,9 @@ class Edit(Result):
         rows: dict[str, Content] = {"edit": self.title, "digest": self.digest}
         if self.warnings:
             rows["warnings"] = tuple(map(line, self.warnings))
-        if self.settings:
-            rows["settings"] = " · ".join(f"{name} {value}" for name, value in self.settings.items())
+        settings = " · ".join(f"{name} {value}" for name, value in self.settings.items())
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
         numbers = of_frame(self.to_frame(), SHOWN) if self.facts else None
-        return Sheet.of(Facts(rows), numbers, of_frame(layers, SHOWN), Origin(self.provenance.as_dict()))
+        return Sheet.of(
+            Facts(rows), numbers, of_frame(layers, SHOWN), Words.of(settings, "soft"), Origin(self.provenance.as_dict())
+        )
