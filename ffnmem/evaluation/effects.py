@@ -258,7 +258,8 @@ class EditEffects(Result):
 
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, with the edit by what it is called, and of the memories those that changed most."""
-        edit = {"title": self.edit.title, "digest": self.edit.digest, "method": self.edit.method}
+        own = {name: getattr(self.edit, name) for name in ("digest", "method", "fingerprint")}
+        edit = {"title": self.edit.title, **own}
         return {**self.to_dict(), "edit": edit, "memories": None if self.memories is None else self.memories.brief()}
 
     def sheet(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Sheet:

@@ -132,9 +132,7 @@ def test_tables(names: list[str], texts: list[str]) -> None:
     frame = pd.DataFrame(dict.fromkeys(names, texts))
     check(framed(table(frame, rows=2)))
     check(page(names[0], frame, {names[0]: texts}))
-    summary = pd.DataFrame(
-        [("ES", 1.0, 0.5, 1.5, name) for name in names], columns=["metric", "mean", "low", "high", "n"]
-    )
+    summary = pd.DataFrame([("ES", 1.0, 0.5, 1.5, 3) for _ in names], columns=["metric", "mean", "low", "high", "n"])
     tables = score_tables(summary.assign(**{"at": names}), "at", (("ES",), names[0]))
     failures = failure_table(pd.DataFrame({"id": names, "failure": names}))
     check(html(Sheet.of(*tables, failures, Origin({names[0]: names[0]}))))
