@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from .arguments import public
 from .errors import InputError, check_choice, quoted
 from .evaluation import Decay, Scores, Sweep
-from .evaluation.display import NAMES
+from .evaluation.score_tables import NAMES
 from .plots import axes_for, ink, titled
 from .tracing import Traces
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .arguments import public
 from .errors import InputError, check_choice
 from .plots import ADDS, MOST_TICKS, TAKES, ink
 from .token_text import printable, visible
-from .tracing.display import described
-from .tracing.trace import Trace
+from .tracing.trace import Trace, kind_in_words
 from .tracing.traces import GROUPS, Traces
 
 GROUP_COLOURS = dict(zip(GROUPS, ("#56B4E9", "#009E73", "#0072B2", "#CC79A7", "#8A9099", "#E07B00"), strict=True))
@@ -55,7 +55,7 @@ def plot_trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | Non
         ax.set_xticks(range(0, trace.n_layers, 1 + trace.n_layers // MOST_TICKS * 2))
         ax.set_yticks(range(len(labels)), labels if ax is panels[0] or axes is not None else [], parse_math=False)
         ax.set_xlabel("layer")
-        ax.set_title(described(one, trace.window), loc="left", fontsize="medium")
+        ax.set_title(kind_in_words(one, trace.window), loc="left", fontsize="medium")
         assert ax.figure is not None
         ax.figure.colorbar(image, ax=ax, pad=0.02, label="indirect effect" if ax is panels[-1] else "")
     if axes is None:
@@ -95,13 +95,30 @@ def plot_traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | 
         ax.axhline(0, color=ink(), linewidth=0.8)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("layer")
-        ax.set_title(described(one, first.window), loc="left", fontsize="medium")
+        ax.set_title(kind_in_words(one, first.window), loc="left", fontsize="medium")
         ax.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("mean indirect effect")
     panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     if axes is None:
         overall(panels[0], f"Where {len(traces):,} facts are recalled in {traces.provenance.model}")
     return panels
+
+
+def figure_of(found: Trace | Traces) -> Figure:
+    """All kinds of a trace, or of many, on a figure of their size with a title; raises InputError where none is."""
+    single = isinstance(found, Trace)
+    kinds = found.kinds if isinstance(found, Trace) else found.traces[0].kinds if len(found) else ()
+    rows = len(found.tokens) if isinstance(found, Trace) else 8
+    figure = Figure(figsize=(2.2 + 3.2 * max(1, len(kinds)), min(1.9 + 0.27 * rows, 14)), layout="constrained")
+    panels = list(figure.subplots(1, max(1, len(kinds)), squeeze=False, sharey=not single)[0])
+    if isinstance(found, Trace):
+        plot_trace(found, axes=panels)
+        said = f"{found.clean:.1%} clean, {found.corrupted:.1%} with noise on *"
+        overall(panels[0], f"What brings back {found.answer!r}: {said}")
+    else:
+        plot_traces(found, axes=panels)
+        overall(panels[0], f"Where {len(found):,} facts are recalled in {found.provenance.model}")
+    return figure
 
 
 def chosen(kinds: tuple[str, ...], kind: str | None) -> tuple[str, ...]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.choices import EDITORS
 from ..errors import InputError, quoted
 from ..files import check_destination, check_new_folder
-from ..show.records import print_csv, print_json
+from ..show.records import emit
 from .edit_making import fact_of, own_facts
-from .editors import NAMES, force_option, layer_option, make_edit, moment_option, options_of, set_option
+from .editors import force_option, layer_option, make_edit, moment_option, options_of, set_option
 from .guard import Command, note
 from .late_bar import late_bar
 from .options import (
     ModelChoice,
     bos_option,
+    full_option,
     given,
     model_options,
     output_options,
@@ -48,7 +51,7 @@ MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
     help="The target that is true.  [default: the known fact's, else the model's own first word]",
 )
 @click.option(
-    "--editor", type=click.Choice(NAMES), default="rome", show_default=True, metavar="EDITOR", help=", ".join(NAMES)
+    "--editor", type=click.Choice(EDITORS), default="rome", show_default=True, metavar="EDITOR", help=", ".join(EDITORS)
 )
 @layer_option
 @moment_option
@@ -97,9 +100,12 @@ MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
 @top_option("How many memories to list: those whose contribution changed most.", default=8)
 @bos_option
 @model_options
+@full_option
 @output_options
 @click.pass_context
-def edit(context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoice, form: str, **options: Any) -> None:
+def edit(
+    context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoice, full: bool, form: str, **options: Any
+) -> None:
     """Rewrite a fact, and print what the model says before and after: to PROMPT, to its paraphrases, to prompts about
     its neighbours; and what else moved. The model's files are never changed: an edit is a small file of its own.
 
@@ -119,7 +125,8 @@ def edit(context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoic
       ffnmem edit --revert eiffel.safetensors --model edited --export plain
 
     --csv has a row a prompt: fact, kind, prompt, true, target, and before and after the edit the probabilities of both
-    and the likeliest token. --json has these, the edit, the memories, drift and the provenance.
+    and the likeliest token. --json has these, the memories, drift and the provenance; with --full the edit, all
+    components and where it writes too.
     """
     check_options(context)
     check_files(options)
@@ -139,7 +146,7 @@ def edit(context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoic
         fact, target = asked(model, prompts[0], choice, options)
         found = made(model, fact, target, options)
         rows = None
-    show(model, found, rows, form, options)
+    show(model, found, rows, form, options, full)
 
 
 def check_options(context: click.Context) -> None:
@@ -205,39 +212,28 @@ def made(model: Model, fact: Fact, target: str, options: dict[str, Any]) -> Edit
         return make_edit(name, model, fact, target, options["seed"], arguments, report)
 
 
-def show(model: Model, found: Edit, prompts: list[str] | None, form: str, options: dict[str, Any]) -> None:
+def show(model: Model, found: Edit, prompts: list[str] | None, form: str, options: dict[str, Any], full: bool) -> None:
     """Before and after, what else moved, and the files that were asked for."""
-    from ..reports.effects import Asked, Effects, moved_neighbours, prompts_of
-    from .edit_tables import print_tables
+    from ..evaluation.effects import Effects, moved_neighbours
+    from ..vocabulary import promoted_tokens  # these need torch
 
-    effects = Effects(found, model)
-    pairs = list(zip(found.facts, found.targets, strict=True))
-    if prompts is None:
-        rows = [one for fact, target in pairs for one in prompts_of(fact, target)]
-    else:
-        rows = [Asked("other", prompt, *words_for(found, prompt), fact="") for prompt in prompts]
-    table = effects.on(rows)
-    memories = found.diff(model, rows[0].text, options["top"]) if rows and found.facts else None
-    drift, changes = effects.drift(options["seed"]), effects.changes()
-    doubts = [*found.warnings, *hardly_taken(found), *moved_neighbours(table)]
+    effects = Effects(found, model).told(prompts, options["top"], options["seed"])
+    doubts = (*found.warnings, *hardly_taken(found), *moved_neighbours(effects.prompts))
+    effects = replace(effects, warnings=doubts)
     paths = written(model, found, options)
-    if form == "csv":
-        print_csv(list(table.columns), table.to_dict("records"))
-    elif form == "json":
-        print_json(
-            {
-                "edit": found.to_dict(),
-                "prompts": table.to_dict("records"),
-                "changes": changes,
-                "drift": drift or None,
-                "warnings": doubts,
-                "memories": None if memories is None else memories.to_dict(),
-                "files": {name: str(path) for name, path in paths.items()},
-                "provenance": found.provenance.as_dict(),
-            }
-        )
-    else:
-        print_tables(model, found, table, changes, drift, memories)
+
+    def data() -> dict[str, Any]:
+        values = effects.to_dict() if full else effects.brief()
+        provenance = values.pop("provenance")
+        return {**values, "files": {name: str(path) for name, path in paths.items()}, "provenance": provenance}
+
+    memories = effects.memories
+    emit(
+        effects,
+        form,
+        sheet=lambda: effects.sheet(None if memories is None else promoted_tokens(model, memories.neurons)),
+        data=data,
+    )
     said = doubts if options["files"] else doubts[len(found.warnings) :]  # the editor has said its own
     for line in said[:MOST_DOUBTS]:
         note(f"warning: {line}")
@@ -259,14 +255,6 @@ def hardly_taken(found: Edit) -> list[str]:
         )
         if after < UNLIKELY
     ]
-
-
-def words_for(found: Edit, prompt: str) -> tuple[str, str]:
-    """The true and the new target of the fact that a prompt names, else of the first one."""
-    if not found.facts:
-        raise InputError(f"{found.title} names no facts, so there are no targets to ask for")
-    place = next((i for i, fact in enumerate(found.facts) if fact.subject in prompt), 0)
-    return found.facts[place].target_true, found.targets[place]
 
 
 def written(model: Model, found: Edit, options: dict[str, Any]) -> dict[str, Path]:

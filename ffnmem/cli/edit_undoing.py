@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..core.sheets import Facts, Sheet
 from ..errors import InputError, ModelError
 from ..show.records import print_json
-from ..show.terminal import console, labelled, user_text
 from .guard import note
 from .options import ModelChoice
 
@@ -64,5 +64,7 @@ def revert_checkpoint(files: Sequence[str], choice: ModelChoice, original: str |
     if form == "json":
         print_json({**words, "edits": list(edit.parts), "files": {"checkpoint": str(path)}})
     else:
-        console().print(labelled({key: user_text(value) for key, value in words.items()}))
+        from ..show.terminal import show
+
+        show(Sheet.of(Facts(words)))
     note(f"wrote {path}")

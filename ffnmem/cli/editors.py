@@ -9,19 +9,14 @@ import click
 
 import ffnmem as fm
 
+from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..errors import InputError
-from .options import Function
-from .study import setting
+from .options import Function, setting
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
     from ..facts import Fact
     from ..models import Model
-
-NAMES = ("rome", "rome_original", "emmet", "memit", "alphaedit", "ft_l", "embedding_swap")
-# As in ffnmem.evaluation.EDITORS, which needs torch.
-WITHOUT_MOMENT = ("ft_l", "embedding_swap")
-WITHOUT_LAYER = ("embedding_swap",)
 
 
 def set_option(command: Function) -> Function:

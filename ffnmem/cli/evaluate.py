@@ -12,16 +12,18 @@ import click
 
 import ffnmem as fm
 
+from ..core.choices import EDITORS
 from ..errors import InputError, quoted
-from ..show.records import print_csv, print_json
-from .editors import NAMES, force_option, layer_option, moment_option, options_of, set_option
-from .facts import chosen_facts
+from ..facts.listing import choose_facts
+from ..show.records import emit
+from .editors import force_option, layer_option, moment_option, options_of, set_option
 from .figure import check_figure, save_axes
 from .guard import Command, note
 from .options import (
     COUNT,
     ModelChoice,
     bos_option,
+    full_option,
     given,
     model_options,
     output_options,
@@ -32,13 +34,11 @@ from .options import (
 from .progress import Progress
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..evaluation import Decay, Scores, Sweep
     from ..facts import Fact
     from ..models import Model
 
-EVERY = (*NAMES, "none")  # as in ffnmem.evaluation.EDITORS, which needs torch
+EVERY = (*EDITORS, "none")
 OF_SCORES = ("compare", "relations", "cases", "generate")
 
 
@@ -95,9 +95,10 @@ def points(value: str) -> tuple[int, ...]:
 @plot_option("the scores with their intervals")
 @bos_option
 @model_options
+@full_option
 @output_options
 @click.pass_context
-def evaluate(context: click.Context, /, choice: ModelChoice, form: str, **options: Any) -> None:
+def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: str, **options: Any) -> None:
     """Edit each fact by itself, from the unedited model, and measure: does the model say the new target (ES), in other
     words too (PS), and still the old one of neighbours (NS)? S is their harmonic mean.
 
@@ -112,15 +113,15 @@ def evaluate(context: click.Context, /, choice: ModelChoice, form: str, **option
       ffnmem evaluate --limit 1 --sweep --set steps=5 --plot layers.png
       ffnmem evaluate --editor ft_l --limit 3 --sequential 1,3 --json
 
-    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, the cases, relations and failures,
-    the settings and the provenance.
+    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, the failures, the settings and
+    the provenance; with --full the cases and relations too.
     """
     check_options(context)
     path = None if options["plot"] is None else check_figure(options["plot"])
     editors = [options["editor"], *(options["compare"] or ())]
     layer = None if options["sweep"] else options["layer"]
     arguments = options_of(editors, options["chosen"], layer, options["moment"], options["force"])
-    facts = chosen_facts(options["source"], options["relation"], options["limit"], options["seed"])
+    facts = choose_facts(options["source"], relation=options["relation"], limit=options["limit"], seed=options["seed"])
     model = choice.load()
     if options["known"]:
         facts = known_facts(model, facts)
@@ -132,7 +133,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, form: str, **option
             found = sweep(model, facts, options, arguments, report)
         else:
             found = scores(model, facts, options, arguments, report)
-    show(found, form, options)
+    show(found, form, options, full)
     if path is not None:
         draw(model, facts, found, path, options)
         note(f"wrote {path}")
@@ -212,39 +213,27 @@ def decay(model: Model, facts: list[Fact], options: dict[str, Any], arguments: d
     )
 
 
-def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any]) -> None:
-    """The summary in the form that was asked for."""
-    from ..evaluation import Scores, Sweep
-    from .evaluate_tables import print_decay, print_scores, print_sweep  # needs pandas
-
-    if form == "json":
-        print_json(found.to_dict())
-    elif form == "csv":
-        frame = table_of(found, options)
-        print_csv(list(frame.columns), frame.to_dict("records"))
-        note_failures(found)
-    elif isinstance(found, Scores):
-        print_scores(found, options["relations"], options["out"])
-    elif isinstance(found, Sweep):
-        print_sweep(found)
-    else:
-        print_decay(found)
-
-
-def table_of(found: Scores | Sweep | Decay, options: dict[str, Any]) -> pd.DataFrame:
-    """What --csv prints."""
-    from ..evaluation import Scores
+def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full: bool) -> None:
+    """The summary in the form that was asked for; with CSV, on standard error what a table of means does not show."""
+    from ..attribution import plain_records
+    from ..evaluation import Scores  # these need torch
 
     if not isinstance(found, Scores):
-        return found.frame
-    return found.cases if options["cases"] else found.relations if options["relations"] else found.summary
+        emit(found, form, full=full)
+        return
 
+    def relations() -> dict[str, Any]:
+        return {"relations": plain_records(found.relations)} if options["relations"] else {}
 
-def note_failures(found: Scores | Sweep | Decay) -> None:
-    """Say on standard error what a table of means does not show: facts that were not edited."""
-    from ..evaluation import Scores
-
-    if isinstance(found, Scores) and len(failures := found.failures):
+    frame = found.cases if options["cases"] else found.relations if options["relations"] else found.summary
+    emit(
+        found,
+        form,
+        sheet=lambda: found.sheet(options["relations"], options["out"]),
+        data=lambda: found.to_dict() if full else {**found.brief(), **relations()},
+        frame=lambda: frame,
+    )
+    if form == "csv" and len(failures := found.failures):
         reason = failures["failure"].iloc[0]
         note(f"{len(failures)} of {len(found.cases)} edits were not made, the first because: {reason}")
 

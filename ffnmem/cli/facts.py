@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Sequence
-from difflib import get_close_matches
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
-
 import click
 
 import ffnmem as fm
 
-from ..errors import InputError, listed, quoted
-from ..show.records import print_csv, print_json
-from ..show.terminal import console, plain_table, probability, token, user_text
+from ..core.choices import FACT_FORMATS
+from ..errors import InputError
+from ..facts.listing import choose_facts, list_facts, list_lacks, list_relations
+from ..show.records import emit
 from .guard import Command
 from .late_bar import late_bar
 from .options import COUNT, ModelChoice, output_options, text
 
-if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..facts.known import Known
-
 SHOWN = 20
-FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "pararel")  # as in ffnmem.facts, which needs torch
 
 
 @click.command(cls=Command, short_help="List facts: subject, relation, prompt and true target.")
@@ -54,9 +43,9 @@ FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "pararel")  # as in ff
 @click.option(
     "--format",
     "written",
-    type=click.Choice(FORMATS),
+    type=click.Choice(FACT_FORMATS),
     metavar="FORMAT",
-    help=f"Of the file: {', '.join(FORMATS)}.  [default: told by the first record]",
+    help=f"Of the file: {', '.join(FACT_FORMATS)}.  [default: told by the first record]",
 )
 @output_options
 def facts(
@@ -88,143 +77,20 @@ def facts(
     """
     if relations + lacks + (known is not None) > 1:
         raise InputError("--relations, --lacks and --known exclude each other: give one of them")
-    found = choose(fm.load_facts(source, written), source, relation, subject)
+    found = choose_facts(source, written, relation=relation, subject=subject)
+    shown = SHOWN if limit is None and form == "table" else limit
     if known is not None:
-        show_known(found, known, limit, form)
-        return
-    if lacks:
-        rows = count_lacks(found)[:limit]
-    elif relations:
-        rows = count_relations(found)[:limit]
-    else:
-        rows = [fact.to_dict() for fact in found[: SHOWN if limit is None and form == "table" else limit]]
-    if form == "json":
-        print_json(rows)
-    elif form == "csv":
-        print_csv(list(rows[0]) if rows else ["metric", "facts", "of", "reason"], rows)
-    elif lacks:
-        print_lacks(rows, found)
-    elif relations:
-        print_relations(rows, len(found))
-    else:
-        print_facts(found[: len(rows)], len(found))
-
-
-def choose(found: Sequence[Fact], source: str, relation: str | None, subject: str | None) -> list[Fact]:
-    """The facts of a relation (or of a family of relations) and a subject; raises InputError where there are none."""
-    chosen = list(found)
-    if relation is not None:
-        known = sorted({fact.relation for fact in found})
-        chosen = [f for f in chosen if f.relation == relation or f.relation.startswith(relation.rstrip(".") + ".")]
-        if not chosen:
-            close = get_close_matches(relation, known, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"it has {listed(known)}"
-            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (--relations lists them)")
-    if subject is not None:
-        within = chosen
-        chosen = [f for f in within if subject.casefold() in f.subject.casefold()]
-        if not chosen:
-            close = get_close_matches(subject, sorted({f.subject for f in within}), n=3)
-            hint = f": did you mean {' or '.join(close)}?" if close else "; give a part of its name"
-            where = "" if relation is None else f" under {relation}"
-            raise InputError(f"no subject of {source}{where} contains {quoted(subject)}{hint}")
-    return chosen
-
-
-def count_relations(found: Sequence[Fact]) -> list[dict[str, Any]]:
-    """One row a relation: relation, facts, targets (how many different ones), prompt (the first fact's template)."""
-    rows = []
-    for name, group in groupby(sorted(found, key=lambda fact: fact.relation), key=lambda fact: fact.relation):
-        facts = list(group)
-        targets = len({fact.target_true for fact in facts})
-        rows.append({"relation": name, "facts": len(facts), "targets": targets, "prompt": facts[0].prompt})
-    return rows
-
-
-def print_relations(rows: Sequence[dict[str, Any]], count: int) -> None:
-    table = plain_table("relation", "facts", "targets", "prompt", left=["relation"], wraps=["prompt"])
-    for row in rows:
-        table.add_row(user_text(row["relation"]), f"{row['facts']:,}", f"{row['targets']:,}", user_text(row["prompt"]))
-    out = console()
-    out.print(table)
-    out.print()
-    out.print(f"{len(rows)} relations, {sum(row['facts'] for row in rows):,} of {count:,} facts", style="dim")
-
-
-def print_facts(shown: Sequence[Fact], count: int) -> None:
-    table = plain_table("relation", "prompt", "true target", left=["relation"], wraps=["prompt", "true target"])
-    for fact in shown:
-        table.add_row(user_text(fact.relation), user_text(fact.text), user_text(fact.target_true, "bold"))
-    out = console()
-    out.print(table)
-    out.print()
-    more = "" if len(shown) == count else f"; --limit {count} shows all, --relation and --subject choose"
-    out.print(f"{len(shown):,} of {count:,} facts{more}", style="dim")
-
-
-def chosen_facts(source: str, relation: str | None, limit: int | None, seed: int) -> list[Fact]:
-    """The facts of a source and a relation, or ``limit`` of them drawn with a seed, in their order."""
-    found = choose(fm.load_facts(source), source, relation, None)
-    if limit is None or limit >= len(found):
-        return found
-    return [found[i] for i in sorted(random.Random(seed).sample(range(len(found)), limit))]
-
-
-def count_lacks(found: Sequence[Fact]) -> list[dict[str, Any]]:
-    """One row a metric and reason: metric, facts (that lack it), of (all facts), reason; then the notes of readers."""
-    counts = Counter((metric, reason) for fact in found for metric, reason in fact.lacks.items())
-    rows = [
-        {"metric": metric, "facts": count, "of": len(found), "reason": reason}
-        for (metric, reason), count in counts.items()
-    ]
-    noted = sum(bool(fact.notes) for fact in found)
-    if noted:
-        rows.append({"metric": "notes", "facts": noted, "of": len(found), "reason": "changed when read: see --json"})
-    return rows
-
-
-def print_lacks(rows: Sequence[dict[str, Any]], found: Sequence[Fact]) -> None:
-    table = plain_table("cannot be computed", "facts", "because", left=["cannot be computed"], wraps=["because"])
-    for row in rows:
-        table.add_row(row["metric"], f"{row['facts']:,}", user_text(row["reason"]))
-    out = console()
-    out.print(table)
-    out.print()
-    whole = sum("S" not in fact.lacks for fact in found)
-    out.print(f"{whole:,} of {len(found):,} facts have all that S, the mean of ES, PS and NS, needs", style="dim")
-
-
-def show_known(found: Sequence[Fact], name: str, limit: int | None, form: str) -> None:
-    """What a model says to facts, and how many of them it knows."""
-    model = ModelChoice(name, None, "float32", None).load()
-    with late_bar("known") as report:
-        known = fm.filter_known(model, found, progress=report)
-    rows = known.to_dict()["facts"]
-    shown = rows[: SHOWN if limit is None and form == "table" else limit]
-    if form == "json":
-        print_json({**known.to_dict(), "facts": shown})
-    elif form == "csv":
-        print_csv(list(known.frame.columns), shown)
-    else:
-        print_known(known, shown)
-
-
-def print_known(known: Known, rows: Sequence[dict[str, Any]]) -> None:
-    names = ("relation", "subject", "true target", "probability", "rank", "says")
-    table = plain_table(*names, left=["relation", "says"], wraps=["subject", "true target"])
-    for row in rows:
-        asked = row["answer"] is not None
-        table.add_row(
-            user_text(row["relation"]),
-            user_text(row["subject"]),
-            user_text(row["target"], "bold" if row["known"] else ""),
-            probability(row["probability"]) if asked else "–",
-            str(row["rank"]) if asked else "–",
-            token(row["answer"], limit=16) if asked else user_text(row["reason"]),
+        model = ModelChoice(known, None, "float32", None).load()
+        with late_bar("known") as report:
+            said = fm.filter_known(model, found, progress=report)
+        emit(
+            said,
+            form,
+            sheet=lambda: said.sheet(shown, f", --limit {len(said.frame)} shows all"),
+            data=lambda: {**said.to_dict(), "facts": said.to_dict()["facts"][:shown]},
+            frame=lambda: said.frame[:shown],
         )
-    out = console()
-    out.print(table)
-    out.print()
-    count = len(known.frame)
-    more = "" if len(rows) == count else f"; {len(rows):,} are shown, --limit {count} shows all"
-    out.print(f"{known.provenance.model} knows {len(known):,} of {count:,} facts{more}", style="dim")
+        return
+    listing = list_lacks(found, limit) if lacks else list_relations(found, limit) if relations else None
+    listing = listing or list_facts(found, shown)
+    emit(listing, form, data=lambda: listing.records)

@@ -17,6 +17,8 @@ from .options import (
     COUNT,
     ModelChoice,
     bos_option,
+    column_option,
+    documents_option,
     given,
     model_options,
     output_options,
@@ -26,7 +28,6 @@ from .options import (
     top_option,
 )
 from .progress import Progress
-from .scan import column_option, documents_option
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
-from ..show.records import print_csv, print_json
-from ..show.terminal import console, labelled, number, plain_table, provenance_line, user_text
+from ..show.records import emit
 from .guard import Command, note
-from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, text
+from .options import (
+    COUNT,
+    ModelChoice,
+    bos_option,
+    column_option,
+    device_option,
+    documents_option,
+    name_option,
+    output_options,
+    shard,
+    text,
+)
 from .progress import Progress
-from .scan import column_option, documents_option, shard
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ..editing.moments import SecondMoment
 
 
 @click.command(cls=Command, short_help="Read text for what editors need: C = E[m mᵀ] of every layer.")
@@ -82,38 +83,5 @@ def moment(
             documents=documents,
             progress=bars.report,
         )
-    frame = found.to_frame()
-    if form == "csv":
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        corpora = [{"source": part.source, "hash": part.corpus_hash} for part in found.parts]
-        print_json({"layers": frame.to_dict("records"), "corpora": corpora, "provenance": dict(found.provenance)})
-    else:
-        print_moment(found, out)
+    emit(found, form, sheet=lambda: found.sheet(found.to_frame(), out))
     note(f"wrote {out}")
-
-
-def print_moment(found: SecondMoment, file: str) -> None:
-    out = console()
-    sources = ", ".join(dict.fromkeys(part.source for part in found.parts))
-    rows = {"second moment": user_text(file), "text": user_text(f"{found.count:,} tokens of {sources}")}
-    out.print(labelled(rows))
-    out.print()
-    out.print(layer_table(found))
-    out.print()
-    out.print(provenance_line(found.provenance, out.width))
-
-
-def layer_table(found: SecondMoment) -> Table:
-    """A row a layer: how well-conditioned it is, and how many directions the text uses."""
-    table = plain_table("layer", "neurons", "trace", "condition", "rank", "effective rank")
-    for row in found.to_frame().to_dict("records"):
-        table.add_row(
-            str(row["layer"]),
-            f"{found.width(row['layer']):,}",
-            number(row["trace"], 2),
-            Text(f"{row['condition']:.2e}"),
-            f"{row['rank']:,}",
-            number(row["effective_rank"], 1),
-        )
-    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rich.console import Console
 
 import ffnmem as fm
 
+from ..core.choices import DIVISIONS
 from ..errors import InputError, quoted
 from ..show.terminal import user_text
 
@@ -42,6 +44,25 @@ def token(value: str) -> str | int:
     """A click type: a token as text, or by its number: ``id:417``."""
     number = re.fullmatch(r"id:(\d{1,18})", value, re.ASCII)
     return text(value) if number is None else int(number[1])
+
+
+def shard(value: str) -> tuple[int, int]:
+    """A click type: ``i/n``, the i-th of n shards, from 0."""
+    match = re.fullmatch(r"(\d+)/(\d+)", value.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise click.BadParameter(f"{quoted(value)} is no shard: write 0/4 for the first of four, up to 3/4.")
+    return int(match[1]), int(match[2])
+
+
+def setting(value: str) -> tuple[str, Any]:
+    """A click type: ``name=value``, the value a number, true, false, null or text."""
+    name, equals, written = value.partition("=")
+    if not (name and equals and written):
+        raise click.BadParameter(f"{quoted(value)} is no setting: write NAME=VALUE, such as keys=100.")
+    try:
+        return name, json.loads(written)
+    except ValueError:
+        return name, text(written)
 
 
 COUNT = click.IntRange(min=1)
@@ -202,6 +223,15 @@ store_option = click.option(
     "--store", type=text, required=True, metavar="DIR", help="The store: the folder that a scan wrote."
 )
 
+
+column_option = click.option(
+    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
+)
+documents_option = click.option(
+    "--documents",
+    type=click.Choice(DIVISIONS),
+    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
+)
 
 prompt_argument = click.argument("prompt", type=text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +9,22 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..errors import quoted
 from ..show.records import print_json
 from ..show.terminal import console, labelled, provenance_line, user_text
 from .guard import Command
-from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, seed_option, text
-from .pack import DIVISIONS
+from .options import (
+    COUNT,
+    ModelChoice,
+    bos_option,
+    column_option,
+    device_option,
+    documents_option,
+    json_option,
+    name_option,
+    seed_option,
+    shard,
+    text,
+)
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -23,23 +32,6 @@ if TYPE_CHECKING:
 
 SCAN_DTYPES = ("float32", "bfloat16")
 ENGINES = ("local", "ray")  # as in ffnmem.corpus.shards, which is too slow to import for a manual
-
-column_option = click.option(
-    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
-)
-documents_option = click.option(
-    "--documents",
-    type=click.Choice(DIVISIONS),
-    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
-)
-
-
-def shard(value: str) -> tuple[int, int]:
-    """A click type: ``i/n``, the i-th of n shards, from 0."""
-    match = re.fullmatch(r"(\d+)/(\d+)", value.strip())
-    if match is None or not int(match[1]) < int(match[2]):
-        raise click.BadParameter(f"{quoted(value)} is no shard: write 0/4 for the first of four, up to 3/4.")
-    return int(match[1]), int(match[2])
 
 
 @click.command(cls=Command, short_help="Read a corpus once; keep what fires every neuron.")

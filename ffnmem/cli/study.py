@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,11 +12,21 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..errors import InputError, quoted
+from ..errors import InputError
 from ..show.records import print_csv, print_json
 from ..show.terminal import console, labelled, plain_table, provenance_line, user_text
 from .guard import Command
-from .options import COUNT, ModelChoice, bos_option, device_option, name_option, output_options, seed_option, text
+from .options import (
+    COUNT,
+    ModelChoice,
+    bos_option,
+    device_option,
+    name_option,
+    output_options,
+    seed_option,
+    setting,
+    text,
+)
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -30,17 +39,6 @@ if TYPE_CHECKING:
 NAMES = ("geva2021", "gurnee2024", "voita2023")  # as in ffnmem.studies, which is too slow to import for a manual
 K = 25
 GAP = 2  # between columns
-
-
-def setting(value: str) -> tuple[str, Any]:
-    """A click type: ``name=value``, the value a number, true, false, null or text."""
-    name, equals, written = value.partition("=")
-    if not (name and equals and written):
-        raise click.BadParameter(f"{quoted(value)} is no setting: write NAME=VALUE, such as keys=100.")
-    try:
-        return name, json.loads(written)
-    except ValueError:
-        return name, text(written)
 
 
 @click.command(cls=Command, short_help="Run a paper's protocol: tables and figures by layer.")

@@ -10,9 +10,10 @@ import click
 
 import ffnmem as fm
 
+from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 from ..errors import InputError
-from ..show.records import print_csv, print_json
-from .facts import chosen_facts
+from ..facts.listing import choose_facts
+from ..show.records import emit
 from .figure import check_figure, write_figure
 from .guard import Command, note
 from .late_bar import late_bar
@@ -20,6 +21,7 @@ from .options import (
     COUNT,
     ModelChoice,
     bos_option,
+    full_option,
     given,
     model_options,
     output_options,
@@ -30,13 +32,8 @@ from .options import (
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..models import Model
     from ..tracing import Trace, Traces
 
-KINDS = ("state", "ffn", "attention")  # as in ffnmem.tracing, which needs torch
-PARTS = ("ffn", "attention")
-SAMPLES = 10
 OF_ONE = ("subject", "known")
 OF_MANY = ("relation", "limit", "out")
 
@@ -60,15 +57,15 @@ OF_MANY = ("relation", "limit", "out")
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(KINDS),
+    type=click.Choice(TRACE_KINDS),
     multiple=True,
-    default=KINDS,
+    default=TRACE_KINDS,
     metavar="KIND",
     help="What is restored: state, ffn or attention (repeatable).  [default: all]",
 )
 @click.option(
     "--severed",
-    type=click.Choice(PARTS),
+    type=click.Choice(TRACE_PARTS),
     multiple=True,
     metavar="PART",
     help="Also states whose later ffn or attention is kept as it was corrupted (repeatable).",
@@ -79,7 +76,7 @@ OF_MANY = ("relation", "limit", "out")
     metavar="N",
     help="Layers whose FFN or attention is restored at once.  [default: 10 of every 48, at least 3]",
 )
-@click.option("--samples", type=COUNT, default=SAMPLES, show_default=True, metavar="N", help="Runs with noise.")
+@click.option("--samples", type=COUNT, default=TRACE_SAMPLES, show_default=True, metavar="N", help="Runs with noise.")
 @click.option(
     "--noise",
     type=float,
@@ -90,6 +87,7 @@ OF_MANY = ("relation", "limit", "out")
 @plot_option("a heat map for each kind (with --facts, the means by layer)")
 @bos_option
 @model_options
+@full_option
 @output_options
 @click.pass_context
 def trace(
@@ -106,6 +104,7 @@ def trace(
     severed: tuple[str, ...],
     plot: str | None,
     choice: ModelChoice,
+    full: bool,
     form: str,
     **settings: Any,
 ) -> None:
@@ -125,7 +124,7 @@ def trace(
       ffnmem trace --facts atlas --relation landmark.city --limit 3 --samples 2
 
     --csv has a row a cell: kind, layer, position, token, score, indirect; with --facts a row a group: kind, group,
-    layer, mean, low, high, n. --json has these, the probabilities and the provenance.
+    layer, mean, low, high, n. --json has the best layers, the probabilities and the provenance; with --full every cell.
     """
     check_options(context)
     path = None if plot is None else check_figure(plot)
@@ -134,11 +133,15 @@ def trace(
         assert prompt is not None
         model = choice.load()
         with late_bar("trace") as report:
-            found = fm.trace_fact(model, prompt, subject, target=known, progress=report, **chosen)
-        show(found, form, path)
+            found: Trace | Traces = fm.trace_fact(model, prompt, subject, target=known, progress=report, **chosen)
     else:
-        facts = chosen_facts(source, relation, limit, settings["seed"])
-        show(traced(choice.load(), facts, out, chosen), form, path)
+        facts = choose_facts(source, relation=relation, limit=limit, seed=settings["seed"])
+        model = choice.load()
+        with Progress() as bars:
+            found = fm.trace_facts(model, facts, out=out, progress=partial(bars.report, "traces"), **chosen)
+    emit(found, form, full=full)
+    if path is not None:
+        draw(found, path)
 
 
 def check_options(context: click.Context) -> None:
@@ -158,49 +161,9 @@ def check_options(context: click.Context) -> None:
         raise InputError("--subject is missing: say which words of the prompt to hide")
 
 
-def traced(model: Model, facts: list[Fact], out: str | None, chosen: dict[str, Any]) -> Traces:
-    """The traces of many facts, with a bar."""
-    with Progress() as bars:
-        return fm.trace_facts(model, facts, out=out, progress=partial(bars.report, "traces"), **chosen)
-
-
-def show(found: Trace | Traces, form: str, path: Path | None) -> None:
-    """Cells of one fact, or means over many, in the form that was asked for."""
-    from ..tracing import Trace
-    from .trace_tables import print_trace, print_traces  # needs numpy
-
-    if form == "csv":
-        frame = found.to_frame() if isinstance(found, Trace) else found.groups
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json(found.to_dict())
-    elif isinstance(found, Trace):
-        print_trace(found)
-    else:
-        print_traces(found)
-    if path is not None:
-        draw(found, path)
-
-
 def draw(found: Trace | Traces, path: Path) -> None:
     """The library's figure, written whole; raises InputError where nothing was traced."""
-    from matplotlib.figure import Figure
+    from ..tracing_plots import figure_of  # needs matplotlib
 
-    from ..tracing import Trace
-    from ..tracing_plots import overall, plot_trace, plot_traces
-
-    kinds = found.kinds if isinstance(found, Trace) else found.traces[0].kinds if len(found) else ()
-    rows = len(found.tokens) if isinstance(found, Trace) else 8
-    figure = Figure(figsize=(2.2 + 3.2 * max(1, len(kinds)), min(1.9 + 0.27 * rows, 14)), layout="constrained")
-    panels = list(figure.subplots(1, max(1, len(kinds)), squeeze=False, sharey=not isinstance(found, Trace))[0])
-    if isinstance(found, Trace):
-        plot_trace(found, axes=panels)
-        overall(
-            panels[0],
-            f"What brings back {found.answer!r}: {found.clean:.1%} clean, {found.corrupted:.1%} with noise on *",
-        )
-    else:
-        plot_traces(found, axes=panels)
-        overall(panels[0], f"Where {len(found):,} facts are recalled in {found.provenance.model}")
-    write_figure(figure, path)
+    write_figure(figure_of(found), path)
     note(f"wrote {path}")

@@ -130,6 +130,7 @@ class Column:
         left: aligned to the left. wraps: gives way first where there is little room. soft: stands back.
         limit: of tokens, the most columns; of heat, the largest magnitude.
         least: the fewest columns on a terminal.
+        scale: of heat, that magnitude in words, for a legend; each: what each of its values stands for, "layer".
         spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
 
@@ -144,6 +145,8 @@ class Column:
     wraps: bool = False
     soft: bool = False
     limit: float | None = None
+    scale: str = ""
+    each: str = ""
     spare: int | None = None
     least: int = 0
 
@@ -273,6 +276,33 @@ class Rows:
 def rows(*columns: Column | str) -> Rows:
     """Rows of some columns; a name alone is a column of text."""
     return Rows(tuple(Column(one) if isinstance(one, str) else one for one in columns))
+
+
+def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
+    """The first ``most`` rows of a pandas table (None: all), columns by what they hold; the caption counts the rest."""
+    shown = frame if most is None else frame.head(most)
+    columns = []
+    for name in frame.columns:
+        values = [value for value in shown[name] if value is not None]
+        if any(isinstance(value, str) for value in values):
+            columns.append(Column(str(name)))
+        elif all(float(value).is_integer() for value in shown[name].dropna()):
+            columns.append(Column(str(name), "number", places=0))
+        else:
+            columns.append(Column(str(name), "number"))
+    body = shown.astype(object).where(shown.notna(), None)
+    more = len(frame) - len(shown)
+    return Table(
+        tuple(columns),
+        tuple(tuple(map(marked, row)) for row in body.itertuples(index=False, name=None)),
+        title,
+        caption=f"… and {more:,} more" if more else "",
+    )
+
+
+def marked(value: Any) -> Any:
+    """A text that begins or ends with spaces as a token, whose spaces show; anything else as it is."""
+    return token(value) if isinstance(value, str) and value != value.strip() else value
 
 
 def decimals(values: Iterable[float], digits: int = 4) -> int:

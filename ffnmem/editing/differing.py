@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -15,6 +16,22 @@ from ..arguments import public
 from ..attribution import Attribution, plain_records
 from ..captures import Capture, capture
 from ..contributions import attribute
+from ..core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Origin,
+    Sheet,
+    Table,
+    Words,
+    decimals,
+    line,
+    of_chance,
+    of_frame,
+    rows,
+    token,
+    tokens,
+)
 from ..errors import InputError, check_count
 from ..facts import Fact
 from ..facts.asking import target_ids
@@ -23,14 +40,18 @@ from ..models.final_norm import FinalNorm, at_least_float32
 from ..models.turns import in_turn
 from ..models.writes import pulled_through
 from ..provenance import Provenance
+from ..show.result import Result
 from ..targets import word_ids
 from .applying import with_edit
 from .edit_record import EditRecord
 
+COMPONENTS = 4  # that are named
+WRITES = 20  # places that are listed
+
 
 @public
-@dataclass(frozen=True, eq=False)
-class EditDiff:
+@dataclass(frozen=True, eq=False, repr=False)
+class EditDiff(Result):
     """A prompt before and after an edit, memory by memory. Made by :func:`diff`.
 
     Each side is the direct attribution of the target's logit (minus the foil's) in the model of that side, so the
@@ -89,10 +110,15 @@ class EditDiff:
             "provenance": self.provenance.as_dict(),
         }
 
-    def __repr__(self) -> str:
+    def brief(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, without the components and where the edit writes."""
+        left_out = ("prompt_tokens", "components", "writes")
+        return {name: value for name, value in self.to_dict().items() if name not in left_out}
+
+    def summary(self) -> str:
         return (
-            f"EditDiff({self.answer}: logit {self.logit_before:.3f} → {self.logit_after:.3f}, "
-            f"probability {self.probability_before:.4f} → {self.probability_after:.4f})"
+            f"{self.answer}: logit {self.logit_before:.3f} → {self.logit_after:.3f}, "
+            f"probability {self.probability_before:.4f} → {self.probability_after:.4f}"
         )
 
     @property
@@ -100,28 +126,62 @@ class EditDiff:
         """The target, and the foil that it is compared with."""
         return f"{self.target!r}" + ("" if self.foil is None else f" against {self.foil!r}")
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
-        from ..show.rendering import probability, signed, token_html
-
-        against = "" if self.foil is None else f" against {token_html(self.foil)}"
-        more = f"… and {self.hidden:,} neurons that change less" if self.hidden else ""
-        return framing.framed(
-            framing.line(
-                f"After {token_html(self.tokens[self.position])} at position {self.position}, "
-                f"<b>{token_html(self.target)}</b>{against}: logit {signed(self.logit_before)} → "
-                f"{signed(self.logit_after)}, probability {probability(self.probability_before)} → "
-                f"{probability(self.probability_after)}"
-            )
-            + framing.line("Memories whose contribution changed most:")
-            + framing.table(self.neurons)
-            + framing.soft(more)
-            + framing.line("All components:")
-            + framing.table(self.components, rows=None)
-            + framing.line("Where the edit writes:")
-            + framing.table(self.writes)
-            + framing.provenance(self.provenance.as_dict())
+    def sheet(self) -> Sheet:
+        """The answer before and after, the neurons and components that changed, and where the edit writes."""
+        heading: dict[str, Content] = {
+            "after": line(token(self.tokens[self.position], "marked"), f", position {self.position}"),
+            "target": token(self.target, "strong"),
+            **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
+            "logit": f"{self.logit_before:+.2f} → {self.logit_after:+.2f}",
+            "probability": f"{of_chance(self.probability_before)} → {of_chance(self.probability_after)}",
+        }
+        return Sheet.of(
+            Facts(heading),
+            self.neuron_table(),
+            Words.of(f"… and {self.hidden:,} neurons that change less", "soft") if self.hidden else None,
+            of_frame(self.components, title="all components"),
+            of_frame(self.writes, WRITES, "where the edit writes"),
+            Origin(self.provenance.as_dict()),
         )
+
+    def neuron_table(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Table:
+        """The neurons whose contribution changed most, and by which components the change came to the answer.
+
+        Args:
+            promoted: the tokens that each neuron's value promotes, by (layer, neuron); without them, the table has what
+                the edit itself adds to each neuron's logit.
+        """
+        frame = self.neurons
+        places = {
+            name: decimals([*frame[f"{name}_before"], *frame[f"{name}_after"]], 3) for name in ("coefficient", "logit")
+        }
+        shown = rows(
+            Column("neuron", "neuron"),
+            *(Column(name, left=False) for name in places),
+            Column("change", "number", places=places["logit"], sign=True, colour=True),
+            Column("written", "number", places=places["logit"], sign=True)
+            if promoted is None
+            else Column("value promotes", wraps=True),
+        )
+        named = [self.target, *([] if self.foil is None else [self.foil])]
+        for row in frame.to_dict("records"):
+            at = (int(row["layer"]), int(row["neuron"]))
+            both = [
+                f"{row[f'{name}_before']:.{digits}f} → {row[f'{name}_after']:.{digits}f}"
+                for name, digits in places.items()
+            ]
+            last = row["written"] if promoted is None else tokens(promoted[at], named)
+            shown.add(at, *both, row["change"], last)
+        against = "" if self.foil is None else f" minus {self.foil!r}"
+        title = f"memories that changed most, by the logit of {self.target!r}{against}"
+        return shown.table(title, caption=self.carried())
+
+    def carried(self) -> str:
+        """By which components the change came to the answer."""
+        frame = self.components.sort_values("change", key=abs, ascending=False, kind="stable").head(COMPONENTS)
+        names = [f"{row.component}{'' if pd.isna(row.layer) else f' {row.layer}'}" for row in frame.itertuples()]
+        parts = ", ".join(f"{name} {change:+.2f}" for name, change in zip(names, frame["change"], strict=True))
+        return f"in all the logit changed by {self.change:+.2f}, most of it by {parts} (component and layer)"
 
 
 @in_turn
@@ -255,17 +315,16 @@ def component_table(old: Attribution, new: Attribution) -> pd.DataFrame:
 
 def write_table(edit: EditRecord, after: Capture) -> pd.DataFrame:
     """What the edit adds to its layers' FFN outputs at each position of the prompt."""
-    rows = []
-    tokens = after.token_strings()
+    found = []
     for change in edit.changes:
         m = after.coefficients[change.layer][0].double().cpu()
         norms = ((m @ change.left.T) @ change.right).norm(dim=-1)
         whole = after.ffn_out[change.layer][0].double().cpu().norm(dim=-1)
-        for position, token in enumerate(tokens):
+        for position, name in enumerate(after.token_strings()):
             norm = float(norms[position])
             share = norm / float(whole[position]) if float(whole[position]) else float("nan")
-            rows.append((change.layer, position, token, norm, share))
-    return pd.DataFrame(rows, columns=["layer", "position", "token", "norm", "share"])
+            found.append((change.layer, position, name, norm, share))
+    return pd.DataFrame(found, columns=["layer", "position", "token", "norm", "share"])
 
 
 def probability_of(found: Capture, attribution: Attribution) -> float:

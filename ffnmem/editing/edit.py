@@ -127,16 +127,3 @@ class Edit(EditRecord):
     def export_lora(self, model: Model, folder: str | Path) -> Path:
         """Write it as a PEFT adapter. See :func:`ffnmem.editing.exporting.export_lora`."""
         return exporting.export_lora(self, model, folder)
-
-    def _repr_html_(self) -> str:
-        from ..show import framing
-
-        layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
-        return framing.framed(
-            framing.line(f"<b>Edit</b> {framing.running_html(self.title)} ({self.digest})")
-            + "".join(framing.line(f"Warning: {framing.running_html(one)}") for one in self.warnings)
-            + framing.table(self.to_frame())
-            + framing.table(layers)
-            + framing.provenance(self.settings)
-            + framing.provenance(self.provenance.as_dict())
-        )

@@ -19,10 +19,12 @@ from torch import Tensor
 
 from ..arguments import public
 from ..attribution import plain_records
+from ..core.sheets import Content, Facts, Origin, Sheet, Words, line, of_frame
 from ..errors import InputError, check_count, listed
 from ..facts import Fact
 from ..plain_values import plain_value
 from ..provenance import Provenance
+from ..show.result import Result
 
 Record = TypeVar("Record", bound="EditRecord")
 
@@ -75,9 +77,12 @@ class LayerChange:
         return f"LayerChange(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
 
 
+SHOWN = 20  # rows of a table
+
+
 @public
-@dataclass(frozen=True, eq=False)
-class EditRecord:
+@dataclass(frozen=True, eq=False, repr=False)
+class EditRecord(Result):
     """What an edit is, as data: the part of :class:`ffnmem.Edit` that needs no model. Nothing of it changes.
 
     Attributes:
@@ -189,9 +194,21 @@ class EditRecord:
             "provenance": plain_value(self.provenance.as_dict()),
         }
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         layers = f"layer{'s' * (len(self.layers) > 1)} {listed(self.layers, 6)}"
-        return f"Edit({self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint})"
+        return f"{self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint}"
+
+    def sheet(self) -> Sheet:
+        """What is rewritten, what is doubtful about it, what the editor measured, and the layers that it changes."""
+        rows: dict[str, Content] = {"edit": self.title, "digest": self.digest}
+        if self.warnings:
+            rows["warnings"] = tuple(map(line, self.warnings))
+        settings = " · ".join(f"{name} {value}" for name, value in self.settings.items())
+        layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
+        numbers = of_frame(self.to_frame(), SHOWN) if self.facts else None
+        return Sheet.of(
+            Facts(rows), numbers, of_frame(layers, SHOWN), Words.of(settings, "soft"), Origin(self.provenance.as_dict())
+        )
 
 
 # -- two edits as one ----------------------------------------------------------------------------------------------

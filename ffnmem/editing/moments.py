@@ -20,6 +20,7 @@ from torch import Tensor
 from .._version import __version__
 from ..arguments import public
 from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..core.sheets import Column, Facts, Origin, Sheet, rows
 from ..errors import FileError, InputError, ModelError, OutOfRangeError, check_choice, check_number, listed, quoted
 from ..files import check_destination, readable, replacing, user_path
 from ..models import Model
@@ -40,6 +41,7 @@ from ..schemas import (
     whole,
     word,
 )
+from ..show.result import Result
 from .triangles import diagonal, length_of, square
 
 RIDGE = 1e-6  # of the mean diagonal
@@ -107,8 +109,8 @@ class Part:
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class SecondMoment:
+@dataclass(frozen=True, eq=False, repr=False)
+class SecondMoment(Result):
     """C_l = E[m mᵀ], m the coefficients of layer l, over the tokens of a text. Made by :func:`second_moment`.
 
     Attributes:
@@ -281,24 +283,47 @@ class SecondMoment:
         frame.attrs["provenance"] = dict(self.provenance)
         return frame
 
-    def __repr__(self) -> str:
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the matrices by what :meth:`to_frame` says of them."""
+        corpora = [{"source": part.source, "hash": part.corpus_hash} for part in self.parts]
+        return {
+            "layers": self.to_frame().to_dict("records"),
+            "corpora": corpora,
+            "provenance": dict(self.provenance),
+        }
+
+    def summary(self) -> str:
         layers = f"{len(self.layers)} layer{'s' if len(self.layers) > 1 else ''}"
-        return f"SecondMoment({self.model!r}: {layers} of {max(self.widths)} neurons, {self.count} tokens)"
+        return f"{self.model!r}: {layers} of {max(self.widths)} neurons, {self.count} tokens"
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
-        from ..show.rendering import MISSING
+    def sheet(self, measured: pd.DataFrame | None = None, name: str = "") -> Sheet:
+        """The text that it has seen, and how well-conditioned it is in each layer.
 
-        known = [self._conditions.get(layer) for layer in self.layers]
-        conditions = [MISSING if one is None else f"{one:.2e}" for one in known]
-        rows = pd.DataFrame({"layer": self.layers, "neurons": self.widths, "condition": conditions})
+        Args:
+            measured: what :meth:`to_frame` gave, which takes a while for wide layers; without it, a condition stands
+                only where it is known already.
+            name: what to call it, such as its file; by default its model's.
+        """
         sources = ", ".join(dict.fromkeys(part.source for part in self.parts))
-        said = f"Second moment of {self.model}'s coefficients over {self.count:,} tokens of {sources}"
-        return framing.framed(
-            framing.line(framing.running_html(said))
-            + framing.table(rows, rows=None)
-            + framing.soft(", ".join(f"{k} {v}" for k, v in self.provenance.items()))
+        heading = {"second moment": name or self.model, "text": f"{self.count:,} tokens of {sources}"}
+        more = [Column("rank", "count"), Column("effective rank", "number", places=1)]
+        shown = rows(
+            Column("layer", "number", places=0),
+            Column("neurons", "count"),
+            *([] if measured is None else [Column("trace", "number", places=2)]),
+            Column("condition", left=False),
+            *([] if measured is None else more),
         )
+        if measured is None:
+            for layer, width in zip(self.layers, self.widths, strict=True):
+                known = self._conditions.get(layer)
+                shown.add(layer, width, "–" if known is None else f"{known:.2e}")
+        else:
+            for row in measured.to_dict("records"):
+                condition = f"{row['condition']:.2e}"
+                at = (row["layer"], self.width(row["layer"]))
+                shown.add(*at, row["trace"], condition, row["rank"], row["effective_rank"])
+        return Sheet.of(Facts(heading), shown.table(), Origin(self.provenance))
 
     # -- joining and keeping -------------------------------------------------------------------------------------
 

@@ -14,14 +14,17 @@ import pandas as pd
 from ..arguments import public
 from ..attribution import plain_records
 from ..checked_files import Form, file_hash, read_checked, with_checksum
+from ..core.sheets import Facts, Origin, Sheet
 from ..errors import FileError, check_choice, listed
 from ..files import user_folder, user_path, write_whole
 from ..folders import UNFINISHED, Kind, claimed
 from ..provenance import Provenance
 from ..schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
+from ..show.result import Result
 from .bootstrap import COLUMNS, differences, summarised
 from .case_folder import FOLDER, read_table, write_table
 from .metrics import ABOUT, METRICS, NUMBERS
+from .score_tables import DRIFTED, MAIN, PROBES, SIZED, failure_table, relation_table, score_tables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,11 +54,12 @@ FORM = Form(
     "table of scores: Scores.save and evaluate(out=…) write one",
 )
 OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
+FIRST = ("S", "ES", "PS", "NS")  # of a line
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Scores:
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(Result):
     """Edits of many facts, each made and measured by itself. Made by :func:`ffnmem.evaluate`.
 
     Attributes:
@@ -168,15 +172,49 @@ class Scores:
     def __len__(self) -> int:
         return len(self.of())
 
+    @property
+    def unedited(self) -> pd.DataFrame | None:
+        """The unedited model's scores on the same prompts, as in ``summary``; None where it was an editor itself."""
+        if "none" in self.editors:
+            return None
+        names = [name for name in self.metrics if f"{name}_before" in self.cases]
+        cases = self.of()[[f"{name}_before" for name in names]].set_axis(names, axis=1)
+        return summarised(cases, names, self.draws, self.seed).assign(editor="(unedited)")
+
+    def brief(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, without the cases and the scores of single relations."""
+        return {name: value for name, value in self.to_dict().items() if name not in ("cases", "relations")}
+
+    def summary_line(self) -> str:
+        """``rome S 92.1, ES 98.0, …; 200 facts, 3 failures``."""
+        parts = []
+        for editor, group in self.summary.groupby("editor", sort=False):
+            means = dict(zip(group["metric"], group["mean"], strict=True))
+            parts.append(f"{editor} " + ", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means))
+        failed = f", {len(self.failures)} failures" if len(self.failures) else ""
+        return f"{'; '.join(parts)}; {len(self)} facts of {self.provenance.model}{failed}"
+
     def __repr__(self) -> str:
-        from .display import scores_line
+        return f"Scores({self.summary_line()})"
 
-        return f"Scores({scores_line(self)})"
+    def sheet(self, relations: bool = False, kept: str | None = None) -> Sheet:
+        """The scores of each editor beside those of the unedited model, what else moved, and the failures.
 
-    def _repr_html_(self) -> str:
-        from .display import scores_html
-
-        return scores_html(self)
+        Args:
+            relations: adds the main scores of each relation. kept: adds the folder that holds them.
+        """
+        unedited = self.unedited
+        summary = self.summary if unedited is None else pd.concat([unedited, self.summary], ignore_index=True)
+        rows = {"facts": f"{len(self):,}, each edited by itself"} | ({} if kept is None else {"kept in": kept})
+        return Sheet.of(
+            *score_tables(
+                summary, "editor", (MAIN, "scores, in percent"), SIZED, DRIFTED, (PROBES, "more, in percent")
+            ),
+            relation_table(self.relations) if relations else None,
+            failure_table(self.failures),
+            Facts(rows),
+            Origin(self.provenance.as_dict()),
+        )
 
 
 def save_scores(scores: Scores, folder: str | Path) -> Path:

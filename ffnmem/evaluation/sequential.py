@@ -12,6 +12,7 @@ import torch
 
 from ..arguments import public
 from ..attribution import plain_records
+from ..core.sheets import Origin, Sheet
 from ..editing.applying import put_back
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
@@ -24,6 +25,7 @@ from ..models.plain_layers import PlainLayers
 from ..models.turns import in_turn
 from ..plain_values import plain_value
 from ..provenance import Provenance
+from ..show.result import Result
 from ..token_text import printable
 from .asking import EditCase
 from .bootstrap import summarised
@@ -32,6 +34,7 @@ from .editors import Editor, EditOrReason, Held, OwnEditor, Setup, choose_editor
 from .evaluating import Bench, about, case_frame, numbers_of, run_of
 from .measuring import CaseAnswers, ask_cases, measure
 from .metrics import METRICS, NUMBERS, check_metrics
+from .score_tables import DRIFTED, MAIN, SIZED, failure_table, score_tables
 from .scores import DRAWS
 
 if TYPE_CHECKING:
@@ -43,8 +46,8 @@ Progress = Callable[[int, int], None]
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Decay:
+@dataclass(frozen=True, eq=False, repr=False)
+class Decay(Result):
     """What becomes of edits as more of them are made. Made by :func:`ffnmem.sequential`.
 
     Attributes:
@@ -89,16 +92,19 @@ class Decay:
 
         return plot_decay(self, ax)
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         points = ", ".join(map(str, self.frame["edits"].unique()))
         failed = f", {len(self.failures)} failures" if len(self.failures) else ""
-        return f"Decay({self.editor} of {printable(self.provenance.model)} after {points} edits{failed})"
+        return f"{self.editor} of {printable(self.provenance.model)} after {points} edits{failed}"
 
-    def _repr_html_(self) -> str:
-        from .display import curve_html
-
-        title = f"Edits by {self.editor}, one after another and kept"
-        return curve_html(title, self.frame, "edits", self.provenance.as_dict())
+    def sheet(self) -> Sheet:
+        """The scores of all edits so far, after so many, and the failures."""
+        title = f"{self.editor}, one edit after another, in percent"
+        return Sheet.of(
+            *score_tables(self.frame, "edits", (MAIN, title), SIZED, DRIFTED),
+            failure_table(self.failures),
+            Origin(self.provenance.as_dict()),
+        )
 
 
 @public

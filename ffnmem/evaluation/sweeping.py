@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..arguments import public
 from ..attribution import plain_records
+from ..core.sheets import Facts, Origin, Sheet
 from ..errors import InputError, check_choice, quoted
 from ..facts import Fact
 from ..facts.fact import as_facts
@@ -19,9 +20,11 @@ from ..files import user_path
 from ..models import Model
 from ..models.turns import in_turn
 from ..provenance import Provenance
+from ..show.result import Result
 from .editors import OwnEditor
 from .evaluating import evaluate
 from .metrics import METRICS
+from .score_tables import MAIN, SIZED, failure_table, score_tables
 from .scores import Scores
 
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ Progress = Callable[[int, int], None]
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Sweep:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep(Result):
     """Edits of the same facts in several layers. Made by :func:`ffnmem.layer_sweep`.
 
     Attributes:
@@ -86,17 +89,25 @@ class Sweep:
 
         return plot_sweep(self, trace, ax)
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))
-        best = f", best S in layer {self.best()}" if "S" in set(self.frame.dropna()["metric"]) else ""
-        return f"Sweep({self.editor} in layers {', '.join(map(str, self.scores))}; {facts} facts{best})"
+        best = f", best S in layer {self.best()}" if self.ranked else ""
+        return f"{self.editor} in layers {', '.join(map(str, self.scores))}; {facts} facts{best}"
 
-    def _repr_html_(self) -> str:
-        from .display import curve_html
+    @property
+    def ranked(self) -> bool:
+        """Whether S was measured."""
+        return "S" in set(self.frame.dropna(subset="mean")["metric"])
 
-        facts = len(next(iter(self.scores.values())))
-        title = f"{self.editor} of {facts} facts of {self.provenance.model} in each layer"
-        return curve_html(title, self.frame, "layer", self.provenance.as_dict())
+    def sheet(self) -> Sheet:
+        """The scores of each layer, the failures, and the best layer."""
+        rows = {"facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself"}
+        return Sheet.of(
+            *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent"), SIZED),
+            failure_table(self.failures),
+            Facts(rows | ({"best": f"layer {self.best()} by S"} if self.ranked else {})),
+            Origin(self.provenance.as_dict()),
+        )
 
 
 @public

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arguments import public
+from ..core.sheets import Sheet, Span, Words, line
 from ..errors import InputError, check_choice, check_text, quoted
+from ..show.result import Result
 from .spelling import filled, only_place
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KINDS = ("unrelated", "portability", "reverse", "alias")
 
@@ -66,7 +71,7 @@ class Probe:
 
 @public
 @dataclass(frozen=True)
-class Fact:
+class Fact(Result):
     """One fact. Templates hold ``{}`` for the subject; targets are plain words, the space before them is ours to add.
 
     Subject, prompt and one of the targets are enough; :meth:`from_text` makes one of a text that holds its subject.
@@ -197,13 +202,20 @@ class Fact:
         values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in record.items()}
         return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
+    def summary(self) -> str:
+        return self.name
 
-        text, true, new, own = map(framing.running_html, (self.text, self.target_true, self.target_new or "", self.id))
-        edited = f" → <i>{new}</i>" if new else ""
-        name = f' <span class="fm-soft">({own})</span>' if own else ""
-        return framing.framed(framing.line(f"{text} <b>{true}</b>{edited}{name}"))
+    def sheet(self) -> Sheet:
+        """The prompt with its true target, the new one, and its id."""
+        new = [] if self.target_new is None else [Span(" → "), Span(self.target_new, "soft")]
+        own = [Span(f" ({self.id})", "soft")] if self.id else []
+        return Sheet.of(Words(line(f"{self.text} ", Span(self.target_true, "strong"), *new, *own)))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row with its fields."""
+        import pandas as pd
+
+        return pd.DataFrame([self.to_dict()])
 
 
 def read_probes(value: Any) -> tuple[Probe, ...]:

@@ -10,12 +10,14 @@ import pandas as pd
 import torch
 
 from ..arguments import public
+from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
 from ..errors import InputError, check_choice, quoted
 from ..models import Model
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
 from ..models.turns import in_turn
 from ..provenance import Provenance
+from ..show.result import Result
 from ..token_text import printable
 from .asking import target_ids
 from .fact import Fact, as_facts
@@ -27,8 +29,8 @@ COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Known:
+@dataclass(frozen=True, eq=False, repr=False)
+class Known(Result):
     """Which of some facts a model knows. Made by :func:`ffnmem.filter_known`.
 
     Attributes:
@@ -55,15 +57,34 @@ class Known:
         rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in self.frame.to_dict("records")]
         return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.as_dict()}
 
-    def __repr__(self) -> str:
-        return f"Known({len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)})"
+    def summary(self) -> str:
+        return f"{len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)}"
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
+    def sheet(self, limit: int | None = SHOWN, hint: str = "") -> Sheet:
+        """What the model says to the facts, and how many it knows, which stand out.
 
-        model = framing.running_html(self.provenance.model)
-        said = framing.line(f"{model} knows <b>{len(self):,}</b> of {len(self.frame):,} facts")
-        return framing.framed(said + framing.table(self.frame, SHOWN))
+        Args:
+            limit: how many facts to list; None for all. hint: how to see more of them, said where there are more.
+        """
+        shown = rows(
+            "relation",
+            Column("subject", wraps=True),
+            Column("true target", wraps=True),
+            Column("probability", "probability"),
+            Column("rank", "number", places=0),
+            "says",
+        )
+        none = line("–")
+        for row in self.to_dict()["facts"][:limit]:
+            target = Span(row["target"], "strong" if row["known"] else "")
+            asked = row["answer"] is not None
+            chance, rank = (row["probability"], row["rank"]) if asked else (none, none)
+            says = token(row["answer"], limit=16) if asked else row["reason"]
+            shown.add(row["relation"], row["subject"], target, chance, rank, says)
+        count = len(self.frame)
+        more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown{hint}"
+        said = f"{self.provenance.model} knows {len(self):,} of {count:,} facts{more}"
+        return Sheet.of(shown.table(), Words.of(said, "soft"))
 
 
 @public

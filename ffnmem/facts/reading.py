@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
+from ..core.choices import FACT_FORMATS
 from ..errors import FileError, InputError, check_choice, listed, quoted
 from ..files import check_destination, user_path, write_whole
 from ..resources import EMBEDDED, embedded_folder
@@ -17,7 +18,6 @@ from .formats import READERS, detect
 from .pararel import read_document, read_folder
 from .records import Record, read_records
 
-FORMATS = (*READERS, "pararel")
 OPTIONAL = ("neighbour_prompts", "probes", "notes")  # written only where a fact has them
 
 
@@ -39,7 +39,7 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
         InputError: no such ``format``.
     """
     if format is not None:
-        check_choice("format", format, FORMATS)
+        check_choice("format", format, FACT_FORMATS)
     name = str(source)
     path = embedded_folder(name) / "facts.jsonl" if name in EMBEDDED else user_path(source)
     if not path.exists():
@@ -67,7 +67,7 @@ def known_format(first: Record, source: str) -> str:
     if found is None:
         raise FileError(
             f"{source}, {first[0]}: fields {listed(list(map(repr, first[1])), 12)} are of no format that is known "
-            f"({', '.join(FORMATS)}); facts of ours have subject, relation, prompt, target_true …"
+            f"({', '.join(FACT_FORMATS)}); facts of ours have subject, relation, prompt, target_true …"
         )
     return found
 

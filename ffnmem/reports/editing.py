@@ -14,6 +14,7 @@ from ..arguments import public
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..errors import InputError, check_count
+from ..evaluation.effects import Effects, moved_neighbours, prompts_of
 from ..facts.asking import target_ids
 from ..files import check_destination, write_whole
 from ..models import Model
@@ -22,8 +23,7 @@ from ..show.bars import Axis, Bar, bar
 from ..show.rendering import signed
 from ..token_text import visible
 from ..tracing import Trace, trace_fact
-from ..tracing.display import described
-from .effects import Effects, moved_neighbours, prompts_of
+from ..tracing.trace import kind_in_words
 from .tables import Chip, Memory, with_tokens
 from .templating import render
 
@@ -168,7 +168,7 @@ def map_of(trace: Trace, kind: str) -> dict[str, Any]:
             for layer, effect in enumerate(effects[:, position].tolist())
         ]
         rows.append((label, cells))
-    return {"title": described(kind, trace.window), "limit": limit, "rows": rows}
+    return {"title": kind_in_words(kind, trace.window), "limit": limit, "rows": rows}
 
 
 def memories(effects: Effects, found: EditDiff, named: int) -> list[Moved]:

@@ -38,13 +38,16 @@ def table_parts(block: sheets.Table) -> list[str]:
     body = [[shown(one) for one in row] for row in cells(block)]
     if body:
         parts.append("\n".join(table([escaped(column.name) for column in block.columns], body)))
-    return [*parts, *([escaped(block.caption)] if block.caption else [])]
+    legends = [f"1.00 is {column.scale}" for column in block.columns if column.scale]
+    return [*parts, *map(escaped, [*legends, *([block.caption] if block.caption else [])])]
 
 
 def shown(one: Cell) -> str:
     """A cell's text."""
     if one.value is None:
         return ""
+    if sheets.is_line(one.value):
+        return line(one.value)
     match one.column.kind:
         case "text":
             return content(one.value)

@@ -62,16 +62,18 @@ def emit(
     form: str,
     *,
     sheet: Callable[[], Sheet] | None = None,
-    data: Callable[[], Mapping[str, Any]] | None = None,
+    data: Callable[[], Any] | None = None,
     frame: Callable[[], pd.DataFrame] | None = None,
+    full: bool = True,
 ) -> None:
     """A result on standard output: its sheet as "table", its plain values as "json", its main table as "csv".
 
-    ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more, was asked for a part,
-    or has a bare table in place of a result; only what the form needs is made.
+    JSON has all of it, or without ``full`` what it says in brief. ``sheet``, ``data`` and ``frame`` make what stands in
+    for its own, where a command knows more, was asked for a part, or has a bare table in place of a result; only what
+    the form needs is made.
     """
     if form == "json":
-        print_json((data or of(result).to_dict)())
+        print_json((data or (of(result).to_dict if full else of(result).brief))())
     elif form == "csv":
         shown = (frame or of(result).to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))

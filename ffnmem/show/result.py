@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ..core.sheets import Sheet
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Result:
@@ -32,6 +33,10 @@ class Result:
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """The main table."""
+
+    def brief(self) -> dict[str, Any]:
+        """What JSON says of it unless all is asked for: as much as the sheet shows; all of it where that is short."""
+        return self.to_dict()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.summary()})"

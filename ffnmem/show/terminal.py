@@ -117,7 +117,7 @@ def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = 
         table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
     for name in columns:
         to_left = name in left or name in wraps
-        table.add_column(Text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
+        table.add_column(user_text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
     return table
 
 
@@ -146,13 +146,16 @@ def labelled(rows: Mapping[str, RenderableType]) -> Table:
 def provenance_line(provenance: Mapping[str, Any], width: int, **more: Any) -> Text:
     """Where the numbers come from, dim; where one line would be wider than ``width``, broken between its parts."""
     values = {**provenance, **more}
-    bos, version = values.pop("prepend_bos", None), values.pop("ffnmem")
+    bos, version = values.pop("prepend_bos", None), values.pop("ffnmem", None)
+    model, run = (
+        gap.join(str(values.pop(name)) for name in names if name in values)
+        for gap, names in ((" ", ("model", "fingerprint")), (" on ", ("dtype", "device")))
+    )
     parts = [
-        f"{values.pop('model')} {values.pop('fingerprint')}",
-        f"{values.pop('dtype')} on {values.pop('device')}",
+        *(part for part in (model, run) if part),
         *([] if bos is None else ["with BOS" if bos else "no BOS"]),
         *(f"{name} {value}" for name, value in values.items()),
-        f"ffnmem {version}",
+        *([] if version is None else [f"ffnmem {version}"]),
     ]
     line = Text(style="dim")
     column = 0
@@ -293,7 +296,9 @@ def table(block: sheets.Table, out: Console) -> Table:
         shown.title_style = ""
         if block.note:
             shown.title.append("\n").append_text(user_text(block.note, "dim"))
-    return captioned(shown, block.caption) if block.caption else shown
+    legends = [f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero" for one in block.columns if one.scale]
+    caption = "\n".join([*legends, *([block.caption] if block.caption else [])])
+    return captioned(shown, caption) if caption else shown
 
 
 def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, column: sheets.Column) -> int:

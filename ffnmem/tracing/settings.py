@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
+from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 from ..errors import InputError, check_choice, check_count, check_number, quoted
 
-KINDS = ("state", "ffn", "attention")
+KINDS, PARTS, SAMPLES = TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 SEVERED = ("severed_ffn", "severed_attention")
-PARTS = ("ffn", "attention")
-SAMPLES = 10
 FACTOR = 3.0  # noise, in standard deviations of the subjects' embeddings
 WIDEST, OF_LAYERS = 10, 48  # the paper's window in GPT-2 XL
 NARROWEST = 3

@@ -10,18 +10,27 @@ import numpy as np
 import pandas as pd
 
 from ..arguments import public
+from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, Span, line, of_chance, rows, token
 from ..errors import check_choice
 from ..provenance import Provenance
+from ..show.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NAMES = {
+    "state": "state",
+    "ffn": "FFN",
+    "attention": "attention",
+    "severed_ffn": "state, FFN severed",
+    "severed_attention": "state, attention severed",
+}
 RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Trace:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Result):
     """Causal tracing of one fact. Made by :func:`ffnmem.trace_fact`.
 
     Attributes:
@@ -135,13 +144,64 @@ class Trace:
 
         return plot_trace(self, kind, axes)
 
-    def __repr__(self) -> str:
+    def brief(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, with the best layer of each kind and token in place of the scores of all layers."""
+        found = {name: value for name, value in self.to_dict().items() if name not in ("scores", "samples")}
+        best = self.to_frame()
+        best = best.loc[best.groupby(["kind", "position"], sort=False)["indirect"].idxmax()]
+        return {**found, "best": best.to_dict("records")}
+
+    def summary(self) -> str:
         return (
-            f"Trace({self.text!r} {self.answer!r}, clean {self.clean:.3f}, corrupted {self.corrupted:.3f}, "
-            f"{len(self.samples)} samples, {', '.join(self.kinds)})"
+            f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, corrupted {self.corrupted:.3f}, "
+            f"{len(self.samples)} samples, {', '.join(self.kinds)}"
         )
 
-    def _repr_html_(self) -> str:
-        from .display import trace_html
+    def sheet(self) -> Sheet:
+        """The prompt, the answer and what noise leaves of it, and a map of each kind, a row a token."""
+        source = dict(self.provenance.settings).get("noise_from")
+        taken = f" ({source})" if source else ""
+        said = f"   {of_chance(self.clean)} clean, {of_chance(self.corrupted)} with noise on the subject (*)"
+        heading: dict[str, Content] = {
+            "prompt": self.text,
+            "answer": line(token(self.answer, "strong"), said),
+            "noise": f"standard deviation {self.noise:.3g}{taken}, {len(self.samples)} samples, seed {self.seed}",
+        }
+        maps = [self.map(kind).table(kind_in_words(kind, self.window)) for kind in self.kinds]
+        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.as_dict()))
 
-        return trace_html(self)
+    def map(self, kind: str) -> Rows:
+        """Each token with its indirect effects by layer, the layer that brings back most, and how much that is."""
+        effects = self.indirect(kind)
+        found = rows("token", layers_column(effects), Column("best layer", "number", places=0), EFFECT)
+        for position in range(len(self.tokens)):
+            column = effects[:, position]
+            best = int(column.argmax())
+            found.add(
+                self.label(position),
+                column.tolist(),
+                *((best, float(column[best])) if bool(np.abs(column).max() > 0) else ()),
+            )
+        return found
+
+    def label(self, position: int) -> Line:
+        """A token, with a star where it is of the subject."""
+        bos = position == 0 and self.provenance.prepend_bos
+        shown = Span("BOS", "special") if bos else token(self.tokens[position], limit=16)
+        return line(shown, "*") if position in self.subject else line(shown)
+
+
+EFFECT = Column("effect", "change")
+
+
+def layers_column(effects: np.ndarray) -> Column:
+    """A column for effects by layer ``[n_layers, …]``, whose strongest colour is the largest of them."""
+    limit = float(np.abs(effects).max()) or 1.0
+    return Column(f"layers 0–{len(effects) - 1}", "heat", limit=limit, scale=f"{limit:.1%}", each="layer")
+
+
+def kind_in_words(kind: str, window: int) -> str:
+    """A kind with its window where it has one: "FFN of 3 layers"."""
+    if kind not in ("ffn", "attention"):
+        return NAMES[kind]
+    return f"{NAMES[kind]} of {window} layers" if window > 1 else f"{NAMES[kind]} of one layer"

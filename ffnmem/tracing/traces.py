@@ -12,20 +12,23 @@ import pandas as pd
 
 from ..arguments import public
 from ..attribution import plain_records
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, line, rows
 from ..provenance import Provenance
-from .trace import Trace
+from ..show.result import Result
+from .trace import EFFECT, Trace, kind_in_words, layers_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GROUPS = ("first subject", "middle subject", "last subject", "first subsequent", "further", "last token")
 WIDTH = 1.96  # of a 95% interval, in standard errors
+REASONS = 3  # why facts were skipped
 GROUP_COLUMNS = ("kind", "group", "layer", "mean", "low", "high", "n")
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Traces:
+@dataclass(frozen=True, eq=False, repr=False)
+class Traces(Result):
     """Causal tracing of many facts. Made by :func:`ffnmem.trace_facts`.
 
     Attributes:
@@ -91,19 +94,55 @@ class Traces:
     def __len__(self) -> int:
         return len(self.traces)
 
-    def __repr__(self) -> str:
+    def brief(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, with the best layer of each kind and group, and without the single facts."""
+        found = {**self.to_dict(), "groups": plain_records(self.best), "facts": len(self)}
+        return {**found, "skipped": plain_records(self.skipped.head(REASONS)), "all_skipped": len(self.skipped)}
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The rows of ``groups`` with the largest mean effect of each kind and group."""
+        found = self.groups
+        return found.loc[found.groupby(["kind", "group"], sort=False)["mean"].idxmax()] if len(found) else found
+
+    def summary(self) -> str:
         facts = self.facts
         means = (
             f", mean clean {facts['clean'].mean():.3f}, corrupted {facts['corrupted'].mean():.3f}"
             if self.traces
             else ""
         )
-        return f"Traces({len(self.traces)} facts, {len(self.skipped)} skipped{means})"
+        return f"{len(self.traces)} facts, {len(self.skipped)} skipped{means}"
 
-    def _repr_html_(self) -> str:
-        from .display import traces_html
+    def sheet(self) -> Sheet:
+        """How many facts were traced, why some were not, and the mean effects of each kind and group."""
+        heading: dict[str, Content] = {"traced": f"{len(self):,} facts, {len(self.skipped):,} skipped"}
+        if len(self):
+            clean, corrupted = (f"{float(self.facts[name].mean()):.1%}" for name in ("clean", "corrupted"))
+            heading["answer"] = f"{clean} clean, {corrupted} with noise on the subject, on the mean"
+        if len(self.skipped):
+            heading["skipped"] = tuple(line(str(reason)) for reason in self.skipped["reason"].head(REASONS))
+        maps = [self.map(str(kind), rows) for kind, rows in self.groups.groupby("kind", sort=False)]
+        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.as_dict()))
 
-        return traces_html(self)
+    def map(self, kind: str, groups: pd.DataFrame) -> Table:
+        """Each group of positions with its mean effects by layer, the best layer and the interval there."""
+        by_group = {str(group): some for group, some in groups.groupby("group", sort=False)}
+        means = np.stack([some["mean"].to_numpy() for some in by_group.values()], axis=1)
+        found = rows(
+            "at",
+            layers_column(means),
+            Column("best", "number", places=0),
+            EFFECT,
+            Column("95% interval", left=False),
+            Column("facts", "count"),
+        )
+        for group, some in by_group.items():
+            best = some.loc[some["mean"].idxmax()]
+            low, high = 100 * best["low"], 100 * best["high"]
+            interval = "–" if np.isnan(low) else f"{low:.1f} to {high:.1f}"
+            found.add(group, some["mean"].tolist(), int(best["layer"]), float(best["mean"]), interval, int(best["n"]))
+        return found.table(kind_in_words(kind, self.traces[0].window))
 
 
 def positions_by_group(subject: range, length: int) -> dict[str, list[int]]:

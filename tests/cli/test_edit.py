@@ -72,7 +72,7 @@ def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_p
     from tests.evaluation.made import tiny_moment
 
     tiny_moment(tiny).save(tmp_path / "m.safetensors")
-    more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 0, "--seed", 4)
+    more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 0, "--seed", 4, "--full")
     found = json_of("edit", *ASKED, "--model", tiny_folder, *more, warning="changes layer 0")
     assert "changes layer 0" in found["warnings"][0]
     assert found["warnings"][0] == found["edit"]["warnings"][0]

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.editors import NAMES, WITHOUT_LAYER, WITHOUT_MOMENT, make_edit, options_of
+from ffnmem.cli.editors import make_edit, options_of
+from ffnmem.core.choices import EDITORS as NAMES
+from ffnmem.core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.errors import InputError, unwarned
 from ffnmem.evaluation import EDITORS
 from tests.editing.edits import EIFFEL
@@ -16,7 +18,7 @@ from tests.helpers import refuses
 
 
 def test_names_are_the_librarys() -> None:
-    """They are written twice, because the library's need torch."""
+    """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
     assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.edits and not e.finds_values}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)

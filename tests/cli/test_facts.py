@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.facts import FORMATS, chosen_facts
 from ffnmem.cli.options import ModelChoice
-from ffnmem.facts import reading
+from ffnmem.core.choices import FACT_FORMATS
+from ffnmem.facts import formats
 from ffnmem.facts.fact import KINDS
+from ffnmem.facts.listing import choose_facts
 from tests.cli.running import data, mistake, run, table
 
 
@@ -106,8 +107,7 @@ def test_another_file_and_its_markup(tmp_path: Path) -> None:
 
 
 def test_formats_are_the_librarys() -> None:
-    """They are written twice, because the library's need torch."""
-    assert FORMATS == reading.FORMATS
+    assert (*formats.READERS, "pararel") == FACT_FORMATS
 
 
 def test_a_public_format(tmp_path: Path) -> None:
@@ -140,12 +140,13 @@ def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.Monkey
 
 def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
     """The same seed draws the same facts, in their order; the first ones would all be of one relation."""
-    found = chosen_facts("atlas", None, 50, 3)
-    assert found == chosen_facts("atlas", None, 50, 3) != chosen_facts("atlas", None, 50, 4)
+    found = choose_facts("atlas", limit=50, seed=3)
+    assert found == choose_facts("atlas", limit=50, seed=3) != choose_facts("atlas", limit=50, seed=4)
     places = [every.index(fact) for fact in found]
     assert places == sorted(places)
     assert len({fact.relation for fact in found}) > 10
-    assert len(chosen_facts("atlas", "landmark.city", 10**6, 0)) == sum(f.relation == "landmark.city" for f in every)
+    cities = choose_facts("atlas", relation="landmark.city", limit=10**6)
+    assert len(cities) == sum(f.relation == "landmark.city" for f in every)
 
 
 def test_nothing_lacks(tmp_path: Path) -> None:

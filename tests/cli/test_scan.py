@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.scan import DIVISIONS, ENGINES, SCAN_DTYPES
+from ffnmem.cli.scan import ENGINES, SCAN_DTYPES
+from ffnmem.core.choices import DIVISIONS
 from ffnmem.corpus import readers
 from ffnmem.corpus.packed import FOLDER as PACK
 from ffnmem.scanning import settings, workers

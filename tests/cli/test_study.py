@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.study import NAMES, K, brief, fitting, setting
+from ffnmem.cli.options import setting
+from ffnmem.cli.study import NAMES, K, brief, fitting
 from ffnmem.scanning import Store
 from ffnmem.studies import STUDIES
 from ffnmem.studies.running import EXAMPLES

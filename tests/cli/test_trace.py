@@ -10,8 +10,6 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from ffnmem.cli.trace import KINDS, PARTS, SAMPLES
-from ffnmem.tracing import settings
 from tests.cli.running import PROMPT, data, mistake, run, table
 
 ONE = ("trace", PROMPT, "--subject", "Eiffel Tower", "--samples", 2, "--noise", 1.0)
@@ -25,17 +23,15 @@ def on_atlas(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
     return atlas
 
 
-def test_choices_are_the_librarys() -> None:
-    """They are written twice, because the library's need torch."""
-    assert (KINDS, PARTS, SAMPLES) == (settings.KINDS, settings.PARTS, settings.SAMPLES)
-
-
 def test_one_prompt(tiny: fm.Model, tiny_folder: Path) -> None:
     """The library's numbers, with the options that were given."""
     mine = fm.trace_fact(tiny, PROMPT, "Eiffel Tower", samples=2, noise=1.0, kinds=("ffn",), window=1, severed=("ffn",))
-    found = data(*ONE, "--model", tiny_folder, "--kind", "ffn", "--window", 1, "--severed", "ffn")
-    assert found["scores"] == {kind: scores.tolist() for kind, scores in mine.scores.items()}
-    assert (found["answer"], found["clean"]) == (mine.answer, mine.clean)
+    found = data(*ONE, "--model", tiny_folder, "--kind", "ffn", "--window", 1, "--severed", "ffn", "--full")
+    assert found["scores"] == mine.to_dict()["scores"]
+    assert (
+        data(*ONE, "--model", tiny_folder, "--kind", "ffn", "--window", 1, "--severed", "ffn")["best"]
+        == mine.brief()["best"]
+    )
     text = run(*ONE, "--model", tiny_folder, "--kind", "ffn", "--window", 1, "--severed", "ffn", "--csv").stdout
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text)), mine.to_frame(), check_dtype=False)
     out = table(*ONE, "--model", tiny_folder, width=80)
@@ -46,8 +42,9 @@ def test_one_prompt(tiny: fm.Model, tiny_folder: Path) -> None:
 def test_many_facts(on_atlas: fm.Model, tmp_path: Path) -> None:
     """The groups' means; a folder goes on where it was, and a figure is drawn."""
     found = data(*MANY, "-o", tmp_path / "traces")
-    assert len(found["facts"]) == 2
+    assert found["facts"] == 2
     assert {row["group"] for row in found["groups"]} >= {"last subject", "last token"}
+    assert len(data(*MANY, "-o", tmp_path / "traces", "--full")["facts"]) == 2
     out = table(*MANY, "-o", tmp_path / "traces", "--plot", tmp_path / "t.png")
     assert "2 facts, 0 skipped" in " ".join(out.split())
     assert (tmp_path / "t.png").stat().st_size > 10_000

@@ -13,7 +13,7 @@ from ffnmem.editing.accumulating import second_moment
 from ffnmem.editing.moments import KEPT, Part, SecondMoment, load_second_moment, shipped
 from ffnmem.errors import InputError, ModelError, OutOfRangeError
 from tests.editing.made import FINGERPRINT, made, rows_of
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, printed, refuses
 
 
 def with_ridge(matrix: torch.Tensor, ridge: float) -> torch.Tensor:
@@ -113,7 +113,10 @@ def test_display() -> None:
     assert repr(moment) == "SecondMoment('made': 1 layer of 12 neurons, 20 tokens)"
     assert "<script>" not in moment._repr_html_()
     assert "&lt;script&gt;" in moment._repr_html_()
-    moment.condition(0)
+    assert printed(moment.sheet())[-3].split() == ["0", "12", "–"]
+    measured = moment.to_frame()
+    assert printed(moment.sheet(measured, "a.safetensors"))[0].endswith("a.safetensors")
+    assert printed(moment.sheet(measured))[-3].split()[-1] == f"{measured.effective_rank[0]:.1f}"
     assert f"{moment.condition(0):.2e}" in moment._repr_html_()
 
 

@@ -133,7 +133,7 @@ def test_shown(tiny64: fm.Model) -> None:
     assert isinstance(decay, Decay)
     assert "plain_editor" in repr(decay)
     assert "after 1, 2 edits" in repr(decay)
-    assert "<th>edits</th>" in decay._repr_html_()
+    assert "plain_editor, one edit after another" in decay._repr_html_()
     assert json.loads(json.dumps(decay.to_dict(), allow_nan=False))["edits"]
     with refuses(InputError, ValueError, "GE"):
         sequential(tiny64, FACTS, plain_editor, metrics=["GE"])

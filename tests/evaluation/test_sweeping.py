@@ -14,7 +14,7 @@ from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.evaluation import Sweep, evaluate, layer_sweep
 from tests.evaluation.made import FACTS
 from tests.evaluation.test_evaluating import QUICK
-from tests.helpers import refuses
+from tests.helpers import printed, refuses
 
 OPTIONS = {name: value for name, value in QUICK.items() if name != "layer"}
 
@@ -54,7 +54,8 @@ def test_progress_and_folders(tiny64: fm.Model, moment: SecondMoment, tmp_path: 
 def test_shown(sweep: Sweep) -> None:
     """A line, a table, and plain values."""
     assert "rome in layers 0, 1" in repr(sweep)
-    assert "<th>layer</th>" in sweep._repr_html_()
+    assert "rome by layer, in percent" in sweep._repr_html_()
+    assert any(line.startswith("best   layer ") for line in printed(sweep.sheet()))
     assert json.loads(json.dumps(sweep.to_dict(), allow_nan=False))["editor"] == "rome"
     assert sweep.to_frame() is not sweep.frame
 

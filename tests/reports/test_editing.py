@@ -9,8 +9,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.errors import FileError, InputError
+from ffnmem.evaluation.effects import Effects, moved_neighbours, prompts_of
 from ffnmem.reports.editing import edit_report, worded
-from ffnmem.reports.effects import Effects, moved_neighbours, prompts_of
 from tests.editing.edits import made, same_bits, weights
 from tests.evaluation.made import EIFFEL
 from tests.helpers import refuses

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.sheets import Facts, Table
 from ffnmem.errors import InputError
-from ffnmem.tracing import Trace, trace_fact
-from tests.helpers import PROMPT, allclose, refuses
+from ffnmem.tracing import KINDS, SEVERED, Trace, trace_fact
+from ffnmem.tracing.trace import kind_in_words
+from tests.helpers import PROMPT, allclose, printed, refuses
 
 
 @pytest.fixture(scope="module")
@@ -67,5 +69,37 @@ def test_provenance_says_how(found: Trace) -> None:
 
 def test_displays(found: Trace) -> None:
     """Token text is untrusted; the pictures are tested with their modules."""
-    assert "<script>" not in replace(found, answer="<script>")._repr_html_()
+    bad = "<script>"
+    nasty = replace(found, text=bad, answer=bad, tokens=(bad,) * len(found.tokens))
+    assert bad not in nasty._repr_html_()
     assert len(found.plot()) == 4
+
+
+def test_a_row_a_token(found: Trace) -> None:
+    sheet = found.sheet()
+    heading, *maps, _ = sheet.blocks
+    assert isinstance(heading, Facts)
+    assert heading.rows["noise"] == f"standard deviation 1 (given), 3 samples, seed {found.seed}"
+    assert [table.title for table in maps if isinstance(table, Table)] == [kind_in_words(k, 1) for k in found.kinds]
+    lines = printed(found.map("state").table())[2:-1]
+    assert len(lines) == len(found.tokens)
+    assert lines[0].startswith("BOS ")
+    assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
+    last = found.subject[-1]
+    assert lines[last].split()[-2] == str(int(found.indirect("state")[:, last].argmax()))
+    assert not lines[0].endswith("%")  # nothing is corrupted there, so nothing can come back
+    assert printed(sheet)[1].count(f"{found.clean:.1%} clean") == 1
+
+
+def test_brief(found: Trace) -> None:
+    """The best layer of each token in place of all."""
+    best = found.brief()["best"]
+    assert len(best) == len(found.kinds) * len(found.tokens)
+    assert all(row["score"] == found.scores[row["kind"]][:, row["position"]].max() for row in best)
+
+
+def test_kinds_in_words() -> None:
+    words = [kind_in_words(kind, 3) for kind in (*KINDS, *SEVERED)]
+    assert len(set(words)) == 5
+    assert kind_in_words("ffn", 3) == "FFN of 3 layers"
+    assert kind_in_words("attention", 1) == "attention of one layer"

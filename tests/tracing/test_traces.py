@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from ffnmem.provenance import Provenance
 from ffnmem.tracing.trace import Trace
 from ffnmem.tracing.traces import GROUP_COLUMNS, GROUPS, Traces, positions_by_group
-from tests.helpers import allclose
+from tests.helpers import allclose, printed
 
 HOW = Provenance("m", "f", "float32", "cpu")
 
@@ -81,7 +82,7 @@ def test_tables_json_and_line() -> None:
     copy = traces.to_frame()
     copy["mean"] = 0.0
     assert traces.groups["mean"].any(), "to_frame gave the table itself"
-    assert "1 facts traced" in traces._repr_html_()
+    assert "1 facts, 0 skipped" in traces._repr_html_()
     assert len(traces.plot()) == 1
 
 
@@ -92,4 +93,7 @@ def test_no_facts() -> None:
     assert tuple(traces.groups.columns) == GROUP_COLUMNS
     assert traces.facts.empty
     assert "0 facts" in repr(traces)
-    assert "0 facts traced" in traces._repr_html_()
+    skipped = pd.DataFrame([("a", "b", "it does not know [this]")], columns=["fact", "subject", "reason"])
+    text = "\n".join(printed(replace(traces, skipped=skipped).sheet()))
+    assert "0 facts, 1 skipped" in text
+    assert "it does not know [this]" in text

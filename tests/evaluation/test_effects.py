@@ -11,11 +11,21 @@ import torch
 
 import ffnmem as fm
 from ffnmem.errors import InputError, ModelError
+from ffnmem.evaluation.effects import (
+    COLUMNS,
+    Asked,
+    EditEffects,
+    Effects,
+    moved,
+    moved_neighbours,
+    prompt_table,
+    prompts_of,
+    said,
+)
 from ffnmem.models.generating import generate
-from ffnmem.reports.effects import COLUMNS, Asked, Effects, moved_neighbours, prompts_of
 from tests.editing.edits import made, same_bits, weights
 from tests.evaluation.made import EIFFEL, TEXTS, logs, probability
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, printed, refuses
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +95,7 @@ def test_drift(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of texts that name no subject, after BOS; a model without a corpus has none."""
     assert effects.drift() == {}
     monkeypatch.setattr(
-        "ffnmem.reports.effects.drift_texts", lambda model, source, seed: (*TEXTS, "The Eiffel Tower is")
+        "ffnmem.evaluation.effects.drift_texts", lambda model, source, seed: (*TEXTS, "The Eiffel Tower is")
     )
     found = effects.drift()
     assert found["texts"] == len(TEXTS)
@@ -119,3 +129,63 @@ def test_neighbours_that_moved_are_counted() -> None:
     (line,) = moved_neighbours(pd.DataFrame([*rows, ("neighbour", "Louvre", " Paris", " Berlin")], columns=names))
     assert line.startswith("1 of 2 prompts about neighbours")
     assert "'Louvre' with ' Berlin' instead of ' Paris'" in line
+
+
+@pytest.mark.parametrize(("before", "after", "text"), [(0.5, 0.25, "50.0% → 25.0%"), (0.0001, 0.0002, "<0.1% → <0.1%")])
+def test_moved(before: float, after: float, text: str) -> None:
+    """A change of less than a percent has no colour, or every row would shout."""
+    found = moved(before, after)
+    assert "".join(span.text for span in found) == text
+    assert bool(found[-1].style) == (abs(after - before) >= 0.01)
+
+
+def test_said() -> None:
+    assert [span.text for span in said(" Paris", " Rome")] == [" Paris", " → ", " Rome"]
+    assert [span.text for span in said(" Paris", " Paris")] == [" Paris"]
+
+
+def test_sheet(effects: Effects) -> None:
+    """What was edited, prompts by kind, the neurons that changed most and by which components."""
+    found = effects.told(top=3)
+    drift = {"drift_kl": 0.001234, "drift_perplexity": 1.5, "texts": 7}
+    changes = [{"layer": 0, "rank": 1, "change": 0.25}, {"layer": 1, "rank": 2, "change": 1.5}]
+    lines = printed(EditEffects(found.edit, found.prompts, changes, drift, found.memories).sheet(), 200)
+    text = "\n".join(lines)
+    for part in (
+        "layer 1 by 150.0% of its norm, rank 2",
+        "KL 0.0012 nats a token, perplexity × 1.5000 on 7 texts",
+        "made     20 steps",
+        "\nabout neighbours",
+        "\nneuron ",
+        f"edit {found.edit.digest}",
+    ):
+        assert part in text
+    assert found.memories is not None
+    top = found.memories.components.loc[found.memories.components["change"].abs().idxmax()]
+    assert f"{found.memories.change:+.2f}, most of it by {top['component']}" in text
+    assert len(found.memories.neurons) == 3
+    assert found.edit.to_dict() == found.to_dict()["edit"]
+    assert set(found.brief()) == set(found.to_dict())
+    assert "settings" not in found.brief()["edit"]
+
+
+def test_own_prompts(effects: Effects) -> None:
+    """A prompt is asked about the fact that it names; of an edit without facts it cannot be."""
+    found = effects.told(["The Eiffel Tower is in"])
+    assert found.prompts[["kind", "true", "target"]].values.tolist() == [["other", "Paris", effects.edit.targets[0]]]
+    bare = fm.Edit.of(effects.model, effects.edit.changes, method="mine")
+    with refuses(InputError, ValueError, "names no facts"):
+        Effects(bare, effects.model).told(["It is"])
+
+
+def test_untrusted_words() -> None:
+    """Prompts and targets are a file's text: no markup, no control characters."""
+    row = dict.fromkeys(COLUMNS, 0.5) | {
+        "kind": "prompt",
+        "prompt": "[red]a\x1b",
+        "answer_before": "[/x]",
+        "answer_after": "y",
+    }
+    out = "\n".join(printed(prompt_table(pd.DataFrame([row]), "[b]t", "n\n")))
+    for part in ("[red]a\\x1b", "[b]t", "n\\n", "[/x] → y"):
+        assert part in out

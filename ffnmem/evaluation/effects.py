@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,19 +11,30 @@ from typing import Any
 
 import pandas as pd
 
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, of_chance, rows, token
 from ..editing.applying import check_fits, with_edit
+from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..editing.per_row import Rows
 from ..editing.preparing import weight_norm
 from ..errors import InputError, quoted
-from ..evaluation.drift import Texts, drift_texts
 from ..facts import Fact
 from ..facts.asking import target_ids
 from ..models import Model
 from ..models.generating import generate
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
+from ..show.result import Result
+from .texts import Texts, drift_texts
 
+TITLES = {"prompt": "the prompt", "paraphrase": "the same in other words", "neighbour": "about neighbours"}
+MEASURED = {
+    "steps": "{:.0f} steps",
+    "loss": "loss {:.3g}",
+    "delta": "δ {:.2g} of what was written",
+    "key_u": "k·u {:.3g}",
+}
+MOST = 4  # facts whose numbers are listed
 KINDS = ("prompt", "paraphrase", "neighbour", "other")
 COLUMNS = (
     "fact", "kind", "prompt", "true", "target", "true_before", "true_after", "target_before", "target_after",
@@ -73,6 +84,32 @@ class Effects:
 
     def __post_init__(self) -> None:
         check_fits(self.edit, self.model)
+
+    def told(self, texts: Sequence[str] | None = None, top: int = 8, seed: int = 0) -> EditEffects:
+        """What the edit does, all in all.
+
+        Args:
+            texts: prompts; by default those of its facts, of their paraphrases and neighbours.
+            top: how many neurons. seed: of the texts for drift.
+
+        Raises: InputError: prompts for an edit that names no facts. Otherwise as :meth:`on`.
+        """
+        facts = list(zip(self.edit.facts, self.edit.targets, strict=True))
+        if texts is None:
+            asked = [one for fact, target in facts for one in prompts_of(fact, target)]
+        else:
+            asked = [Asked("other", text, *self.targets_of(text), fact="") for text in texts]
+        prompts = self.on(asked)
+        memories = self.edit.diff(self.model, asked[0].text, top) if asked and facts else None
+        return EditEffects(self.edit, prompts, self.changes(), self.drift(seed), memories)
+
+    def targets_of(self, prompt: str) -> tuple[str, str]:
+        """The true and the new target of the fact that a prompt names, else of the first one."""
+        facts = self.edit.facts
+        if not facts:
+            raise InputError(f"{self.edit.title} names no facts, so there are no targets to ask for")
+        place = next((i for i, fact in enumerate(facts) if fact.subject in prompt), 0)
+        return facts[place].target_true, self.edit.targets[place]
 
     @cached_property
     def layers(self) -> PlainLayers:
@@ -179,6 +216,116 @@ class Effects:
             {"layer": one.layer, "rank": one.rank, "norm": one.norm, "change": one.norm / norm}
             for one, norm in zip(self.edit.changes, norms, strict=True)
         ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EditEffects(Result):
+    """What an edit does to a model. Made by :meth:`Effects.told`.
+
+    Attributes:
+        edit: which.
+        prompts: one row a prompt, as :meth:`Effects.on` has them.
+        changes: of its layers. drift: on other text; empty where there is none.
+        memories: the neurons whose contribution changed most on the first prompt; None for an edit without facts.
+        warnings: what is doubtful, a line each.
+    """
+
+    edit: Edit
+    prompts: pd.DataFrame
+    changes: Sequence[Mapping[str, Any]]
+    drift: Mapping[str, float]
+    memories: EditDiff | None
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        return f"{self.edit.title}; {len(self.prompts)} prompts"
+
+    def to_frame(self) -> pd.DataFrame:
+        """``prompts``."""
+        return self.prompts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "edit": self.edit.to_dict(),
+            "prompts": self.prompts.to_dict("records"),
+            "changes": list(self.changes),
+            "drift": self.drift or None,
+            "warnings": list(self.warnings),
+            "memories": None if self.memories is None else self.memories.to_dict(),
+            "provenance": self.edit.provenance.as_dict(),
+        }
+
+    def brief(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, with the edit by what it is called, and of the memories those that changed most."""
+        own = {name: getattr(self.edit, name) for name in ("digest", "method", "fingerprint")}
+        edit = {"title": self.edit.title, **own}
+        return {**self.to_dict(), "edit": edit, "memories": None if self.memories is None else self.memories.brief()}
+
+    def sheet(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Sheet:
+        """What was edited, what the model says to each prompt before and after, and the neurons that changed most.
+
+        Args:
+            promoted: the tokens that the value of each of these neurons promotes, by (layer, neuron).
+        """
+        facts = self.prompts.groupby(["fact", "true", "target"], sort=False)
+        return Sheet.of(
+            Facts(self.heading()),
+            *(prompt_table(some, str(true), str(target)) for (_, true, target), some in facts),
+            None if self.memories is None else self.memories.neuron_table(promoted),
+            Origin({**self.edit.provenance.as_dict(), "edit": self.edit.digest}),
+        )
+
+    def heading(self) -> dict[str, Content]:
+        """What was edited, by how much, and how far other text moved."""
+        layers = [f"layer {c['layer']} by {of_share(c['change'])} of its norm, rank {c['rank']}" for c in self.changes]
+        found: dict[str, Content] = {"edit": self.edit.title, "changes": tuple(map(line, layers))}
+        if measured := tuple(self.measured()):
+            found["made"] = measured
+        if self.drift:
+            found["drift"] = (
+                f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "
+                f"on {self.drift['texts']} texts about other things"
+            )
+        return found
+
+    def measured(self) -> Iterator[Line]:
+        """What the editor measured of each of the first facts."""
+        for row in self.edit.numbers.head(MOST).to_dict("records"):
+            parts = [words.format(row[n]) for n, words in MEASURED.items() if n in row and row[n] == row[n]]
+            if "neurons" in row:
+                parts.append(f"neurons {row['neurons']}")
+            if parts:
+                yield line(", ".join(parts))
+
+
+def of_share(value: float) -> str:
+    """A share of a whole in percent; a dash where there is none."""
+    return f"{value:z.1%}" if math.isfinite(value) else "–"
+
+
+def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:
+    """A row a prompt: the probabilities of both targets before and after, and the likeliest token."""
+    shown = rows(Column("prompt", wraps=True), Column(true, left=False), Column(target, left=False), "says")
+    for kind, some in prompts.groupby("kind", sort=False):
+        if str(kind) in TITLES:
+            shown.add(Span(TITLES[str(kind)], "soft"))
+        for row in some.to_dict("records"):
+            moves = [moved(row[f"{name}_before"], row[f"{name}_after"]) for name in ("true", "target")]
+            shown.add(row["prompt"], *moves, said(row["answer_before"], row["answer_after"]))
+    return shown.table()
+
+
+def moved(before: float, after: float) -> Line:
+    """A probability before and after; coloured where it moved by a percent or more."""
+    style: Style = "" if abs(after - before) < 0.01 else "adds" if after > before else "takes"
+    return line(f"{of_chance(before)} → ", Span(f"{of_chance(after):>5}", style))
+
+
+def said(before: str, after: str) -> Line:
+    """The likeliest token, and what it becomes."""
+    first = token(before, limit=12)
+    return line(first) if before == after else line(first, " → ", token(after, "strong", 12))
 
 
 def moved_neighbours(table: pd.DataFrame) -> list[str]:

@@ -1,0 +1,136 @@
+"""Facts chosen by relation and subject, and listings of them: what they say, their relations, what they lack."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ..core.sheets import Column, Sheet, Span, Table, Words, rows
+from ..errors import InputError, listed, quoted
+from ..show.result import Result
+from .fact import Fact
+from .reading import load_facts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LACKS = ("metric", "facts", "of", "reason")
+
+
+def choose_facts(
+    source: str,
+    format: str | None = None,
+    *,
+    relation: str | None = None,
+    subject: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Fact]:
+    """The facts of a source that are asked for, in their order.
+
+    Args:
+        source, format: as :func:`load_facts` takes them.
+        relation: of this relation, or of a family of them: ``"landmark"`` for all that begin so.
+        subject: whose subject contains this, in any case.
+        limit: at most so many, drawn with the ``seed``.
+
+    Raises: InputError where there are none. Otherwise as :func:`load_facts`.
+    """
+    chosen = every = load_facts(source, format)
+    if relation is not None:
+        known = sorted({fact.relation for fact in every})
+        chosen = [f for f in chosen if f.relation == relation or f.relation.startswith(relation.rstrip(".") + ".")]
+        if not chosen:
+            close = get_close_matches(relation, known, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"it has {listed(known)}"
+            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (--relations lists them)")
+    if subject is not None:
+        within = chosen
+        chosen = [f for f in within if subject.casefold() in f.subject.casefold()]
+        if not chosen:
+            close = get_close_matches(subject, sorted({f.subject for f in within}), n=3)
+            hint = f": did you mean {' or '.join(close)}?" if close else "; give a part of its name"
+            where = "" if relation is None else f" under {relation}"
+            raise InputError(f"no subject of {source}{where} contains {quoted(subject)}{hint}")
+    if limit is None or limit >= len(chosen):
+        return chosen
+    return [chosen[i] for i in sorted(random.Random(seed).sample(range(len(chosen)), limit))]
+
+
+@dataclass(frozen=True, repr=False)
+class Listing(Result):
+    """Rows about facts.
+
+    Attributes:
+        records: as plain values. table: what is shown of them. said: how many of how many they are.
+        names: of the columns.
+    """
+
+    records: list[dict[str, Any]]
+    table: Table
+    said: str
+    names: tuple[str, ...]
+
+    def summary(self) -> str:
+        return self.said
+
+    def sheet(self) -> Sheet:
+        return Sheet.of(self.table, Words.of(self.said, "soft"))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": self.records}
+
+    def to_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(self.records, columns=list(self.names))
+
+
+def list_facts(found: Sequence[Fact], limit: int | None = None) -> Listing:
+    """The first facts: relation, prompt, true target; all of their fields as records."""
+    shown = rows("relation", Column("prompt", wraps=True), Column("true target", wraps=True))
+    chosen = found[:limit]
+    for fact in chosen:
+        shown.add(fact.relation, fact.text, Span(fact.target_true, "strong"))
+    more = "" if len(chosen) == len(found) else f"; --limit {len(found)} shows all, --relation and --subject choose"
+    records = [fact.to_dict() for fact in chosen]
+    return Listing(records, shown.table(), f"{len(chosen):,} of {len(found):,} facts{more}", tuple(records[0]))
+
+
+def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
+    """One row a relation: relation, facts, targets (how many different ones), prompt (the first fact's template)."""
+    records: list[dict[str, Any]] = []
+    for name, group in groupby(sorted(found, key=lambda fact: fact.relation), key=lambda fact: fact.relation):
+        facts = list(group)
+        targets = len({fact.target_true for fact in facts})
+        records.append({"relation": name, "facts": len(facts), "targets": targets, "prompt": facts[0].prompt})
+    shown = rows("relation", Column("facts", "count"), Column("targets", "count"), Column("prompt", wraps=True))
+    records = records[:limit]
+    for record in records:
+        shown.add(*record.values())
+    of = f"{sum(record['facts'] for record in records):,} of {len(found):,} facts"
+    return Listing(records, shown.table(), f"{len(records)} relations, {of}", tuple(records[0]))
+
+
+def list_lacks(found: Sequence[Fact], limit: int | None = None) -> Listing:
+    """One row a metric and reason: metric, facts (that lack it), of (all facts), reason; then the notes of readers."""
+    counts = Counter((metric, reason) for fact in found for metric, reason in fact.lacks.items())
+    records: list[dict[str, Any]] = [
+        {"metric": metric, "facts": count, "of": len(found), "reason": reason}
+        for (metric, reason), count in counts.items()
+    ]
+    noted = sum(bool(fact.notes) for fact in found)
+    if noted:
+        records.append({"metric": "notes", "facts": noted, "of": len(found), "reason": "changed when read: see --json"})
+    records = records[:limit]
+    shown = rows("cannot be computed", Column("facts", "count"), Column("because", wraps=True))
+    for record in records:
+        shown.add(record["metric"], record["facts"], record["reason"])
+    whole = sum("S" not in fact.lacks for fact in found)
+    said = f"{whole:,} of {len(found):,} facts have all that S, the mean of ES, PS and NS, needs"
+    return Listing(records, shown.table(), said, LACKS)
