@@ -188,9 +188,8 @@ def answer_options(command: Function) -> Function:
     return command
 
 
-store_option = click.option(
-    "--store", type=text, required=True, metavar="DIR", help="The store: the folder that a scan wrote."
-)
+store_argument = click.argument("store", type=text, metavar="STORE")
+"""The folder that a scan wrote."""
 
 
 prompt_argument = click.argument("prompt", type=text)

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
+from ..core.choices import DIVISIONS, ENGINES, SCAN_DTYPES
 from ..errors import quoted
-from ..show.records import print_json
-from ..show.terminal import console, labelled, provenance_line, user_text
+from ..show.records import emit
 from .guard import Command
 from .options import COUNT, ModelChoice, bos_option, device_option, json_option, name_option, seed_option, text
-from .pack import DIVISIONS
 from .progress import Progress
-
-if TYPE_CHECKING:
-    from ..scanning import Store
-
-SCAN_DTYPES = ("float32", "bfloat16")
-ENGINES = ("local", "ray")  # as in ffnmem.scanning.workers, which is too slow to import for a manual
 
 column_option = click.option(
     "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
@@ -130,7 +121,7 @@ def scan(
             documents=documents,
             report=progress.report,
         )
-    show(store, as_json)
+    emit(store, "json" if as_json else "table", sheet=store.outcome, data=lambda: store.manifest)
 
 
 @click.command(cls=Command, short_help="Join the shards of a scan into one store.")
@@ -150,34 +141,4 @@ def merge(stores: tuple[str, ...], out: str, as_json: bool) -> None:
     with Progress() as progress:
         progress.wait(f"joining {len(stores)} stores")
         store = fm.merge(list(stores), out)
-    show(store, as_json)
-
-
-def show(store: Store, as_json: bool) -> None:
-    """What the scan left, and what to ask of it."""
-    if as_json:
-        print_json(dict(store.manifest))
-        return
-    out = console()
-    out.print(labelled(rows(store)))
-    out.print()
-    out.print(provenance_line(store.provenance, out.width))
-
-
-def rows(store: Store) -> dict[str, Any]:
-    """A store in a few lines."""
-    stats, units = store.stats(), store.manifest["units"]
-    dead = int(stats["dead"].sum())
-    found = {
-        "store": user_text(str(store.folder)),
-        "neurons": Text(f"{len(stats):,} in {store.n_layers} layers, {dead:,} of them dead"),
-        "corpus": Text(f"{store.n_tokens:,} tokens in {store.manifest['sequences']:,} sequences"),
-    }
-    if not store.complete:
-        found["part"] = Text(f"{units['done']} of {units['total']} units; ffnmem merge joins the shards")
-    if store.corpus.problems:
-        count = sum(problem.count for problem in store.corpus.problems)
-        found["problems"] = Text(f"{count:,} places of the text; ffnmem store lists them")
-    layer, neuron = (int(n) for n in stats.sort_values("kurtosis", ascending=False).iloc[0][["layer", "neuron"]])
-    found["next"] = user_text(f"ffnmem neuron {layer}.{neuron} --store {store.folder}")
-    return found
+    emit(store, "json" if as_json else "table", sheet=store.outcome, data=lambda: store.manifest)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
+from ..core.choices import ENGINES
 from ..errors import check_choice, check_count
 from ..models import Model
 from ..models.turns import in_turn
@@ -15,7 +16,7 @@ from .jobs import check_shard, most_frequent, packed_corpus, prepared, start
 from .passes import CHECKPOINT_SECONDS, Report
 from .settings import BATCH_TOKENS, make_settings
 from .store import Store, open_store
-from .workers import ENGINES, check_shards, scan_with_workers
+from .workers import check_shards, scan_with_workers
 from .writing import CORPUS
 
 FREQUENT = 128  # tokens whose mean coefficients are kept

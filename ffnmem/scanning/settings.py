@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from dataclasses import fields as names
 from typing import Any
 
+from ..core.choices import SCAN_DTYPES
 from ..errors import SEEDS, InputError, check_choice, check_count, check_seed
 from ..models import Model
 from ..schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
 
-DTYPES = ("float32", "bfloat16")
 CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
 MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 BATCH_TOKENS = 2048  # what two cores run fastest; larger for a GPU
@@ -83,7 +83,7 @@ SETTINGS: Check = together(
         {
             "context": whole(1),
             "prepend_bos": flag,
-            "dtype": one_of(*DTYPES),
+            "dtype": one_of(*SCAN_DTYPES),
             "batch_tokens": whole(1),
             "seed": whole(0, SEEDS - 1),
             "k": whole(1),
@@ -121,7 +121,7 @@ def make_settings(
     length = min(CONTEXT, model.n_ctx) if context is None else check_count("context", context, least=2)
     if length > model.n_ctx:
         raise InputError(f"context {length} is too long: {model.name} reads at most {model.n_ctx} tokens")
-    check_choice("dtype", dtype, DTYPES)
+    check_choice("dtype", dtype, SCAN_DTYPES)
     check_seed(seed)
     k = check_count("k", k, most=MOST)
     return ScanSettings(

@@ -29,7 +29,6 @@ from .settings import ScanSettings
 from .state_file import Progress, StateFile
 from .writing import CORPUS, SHARDS, STATE
 
-ENGINES = ("local", "ray")
 TRIES = 3  # of each shard
 
 

@@ -5,7 +5,6 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,8 @@ from rich.text import Text
 from ..core import sheets
 from ..core.sheets import decimals as decimals
 from ..core.sheets import of_chance as probability
+from ..core.sheets import of_number as number
+from ..core.sheets import of_share as percent
 from ..token_text import flowing, pieces, printable
 
 WIDEST = 120
@@ -92,18 +93,6 @@ class OneLine:
 def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
     """Tokens on one line; ``bold`` ones stand out."""
     return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
-
-
-def number(value: float, places: int, sign: bool = False) -> str:
-    """A number with fixed places; a dash where there is none."""
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:{'+' if sign else ''}.{places}f}"
-
-
-def percent(value: float) -> str:
-    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = (), title: str = "") -> Table:
