@@ -36,8 +36,8 @@ from .project import read_neurons
     "--top",
     type=COUNT,
     metavar="N",
-    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: {EXAMPLES_SHOWN}, {CASE_SHOWN} a "
-    "case and 3 a band; with --full and --csv all that the store keeps]",
+    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: "
+    f"{EXAMPLES_SHOWN}, {CASE_SHOWN} a case and 3 a band; with --full and --csv all that the store keeps]",
 )
 @click.option(
     "--context",

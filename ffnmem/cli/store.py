@@ -18,7 +18,7 @@ from .options import output_options, plot_option, text
 @plot_option("the firing rates and the dead neurons by layer")
 @output_options
 def store(folder: str, check: bool, plot: str | None, form: str) -> None:
-    """Describe STORE, the folder that a scan wrote: what was scanned, how, and how often the neurons of each layer fire.
+    """Describe STORE, the folder of a scan: what was scanned, how, and how often the neurons of each layer fire.
 
     A neuron fires at a token where its pre-activation is above 0; dead is one that never did. Firing rates are given as
     quantiles over a layer's neurons: half of them fire at fewer tokens than the median. A gated neuron's pre-activation

@@ -172,10 +172,12 @@ class Meanings(Result):
 
     def listing(self, listed: int | None = None) -> Table:
         """The verdict, and below it the ``listed`` first meanings with their shares, trigger tokens and examples."""
-        shown = rows(Column("share", left=False), Column("coefficient", "number"), Column("context", "context"))
+        shown = rows(
+            Column("share", left=False, least=4), Column("coefficient", "number"), Column("context", "context")
+        )
         first = self.first(listed)
         for one in first:
-            share = Span(f"{one.share:>4.0%}", "strong", note=f"{one.count} example{'s' * (one.count != 1)}")
+            share = Span(f"{one.share:.0%}", "strong", note=f"{one.count} example{'s' * (one.count != 1)}")
             shown.add(share, None, tokens(one.tokens))
             for example in one.examples:
                 shown.add(None, example.coefficient, example)

@@ -267,7 +267,7 @@ def table(block: sheets.Table, out: Console) -> Table:
         for _ in block.columns:
             shown.add_column(no_wrap=True)
     for column, drawn in zip(block.columns, shown.columns, strict=True):
-        drawn.style = "dim" if column.soft else ""
+        drawn.style, drawn.min_width = "dim" if column.soft else "", column.least or None
         drawn.justify, drawn.no_wrap = "left" if column.to_left or column.wraps else "right", not column.wraps
     for index in range(len(block.rows)):
         if index in block.sections:
@@ -288,7 +288,11 @@ def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, colum
         return column.spare
     others = [place for place in range(len(texts)) if place != index]
     widths = [
-        max([len(block.columns[place].name) if block.ruled else 0, *(cells(one) for one in texts[place])])
+        max(
+            block.columns[place].least,
+            len(block.columns[place].name) if block.ruled else 0,
+            *(cells(one) for one in texts[place]),
+        )
         for place in others
     ]
     return sum(widths) + (len(texts) if block.ruled else 2 * len(others))
