@@ -124,8 +124,8 @@ class Column:
         bars: where there is room, a bar is drawn beside each number; "steps": as a waterfall.
         left: aligned to the left. wraps: gives way first where there is little room. soft: stands back.
         limit: of tokens, the most columns; of heat, the largest magnitude.
-        least: on a terminal, the fewest columns. spare: of bars and contexts there, the columns that the others take;
-            None: measured.
+        least: the fewest columns on a terminal.
+        spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
 
     name: str
@@ -139,8 +139,8 @@ class Column:
     wraps: bool = False
     soft: bool = False
     limit: float | None = None
-    least: int = 0
     spare: int | None = None
+    least: int = 0
 
     @property
     def to_left(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.choices import VERDICTS
-from ..core.sheets import Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
+from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
 from ..errors import InputError, check_choice, check_count
 from ..show.result import Result
 from .meanings import Meanings, settled
@@ -88,7 +88,7 @@ class Survey(Result):
     def sheet(self) -> Sheet:
         """Verdicts by layer, then the neurons listed, with their meanings."""
         verdicts = self.listed["verdict"].tolist()
-        tables = [
+        tables: list[Block] = [
             neuron_table(name, [one for one, verdict in zip(self.found, verdicts, strict=True) if verdict == name])
             for name in dict.fromkeys(verdicts)
         ]

@@ -18,11 +18,10 @@ from rich.text import Text
 
 from ..core import sheets
 from ..core.sheets import decimals as decimals
-from ..core.sheets import of_chance as probability
-from ..core.sheets import of_number as number
-from ..core.sheets import of_share as percent
+from ..core.sheets import of_chance, of_number, of_share
 from ..token_text import flowing, pieces, printable
 
+number, percent, probability = of_number, of_share, of_chance
 WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
 NARROWEST = 60

@@ -11,8 +11,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.health import flags_of, neuron_table
-from ffnmem.show.terminal import console
 from ffnmem.health import NeuronHealth, neuron_health
+from ffnmem.show.terminal import console
 from tests.cli.running import data, mistake, run, table
 from tests.health.made import TEXTS, pushed
 from tests.scanning.texts import tiny_texts

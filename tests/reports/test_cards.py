@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from ffnmem.reports.markdown import escaped, neurons_markdown
 
 from ffnmem.reports.cards import band_label, card, groups, kinds_shown, two_sided
-from ffnmem.reports.markdown import escaped, neurons_markdown
 from ffnmem.reports.neurons import page_html
 from ffnmem.scanning import Store
 from ffnmem.scanning.cases import CASES, COLUMNS

@@ -2,12 +2,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from ffnmem.reports.summary import RATES, layer_summary
 
 import ffnmem as fm
 from ffnmem.reports.display import NEURONS, POSITIONS, PROMPTS, TOKENS
-from ffnmem.show.framing import ROOT
-from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
+from ffnmem.show.framing import ROOT
 
 from .hostile import UNSEEN, poisoned
 from .page import Page

@@ -1,8 +1,9 @@
 import re
 from html import unescape
 
-from ffnmem.reports.cards import card
 from ffnmem.reports.markdown import escaped, in_context, neurons_markdown
+
+from ffnmem.reports.cards import card
 from ffnmem.scanning import Store
 from ffnmem.token_text import printable
 from tests.reports.hostile import HOSTILE, UNSEEN, poisoned

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from ffnmem.reports.meanings import LISTED, meanings_card, meanings_html, settled
 
 import ffnmem as fm
 from ffnmem.reports.cards import card
 from ffnmem.reports.display import neuron_html
-from ffnmem.reports.meanings import LISTED, meanings_card, meanings_html, settled
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.contexts import Window
 from ffnmem.scanning.neuron import CONTEXTS

@@ -86,22 +86,22 @@ def test_dead_is_empty_and_needs_no_model(meanings: Planted, planted_store: Stor
     assert list(found.table.columns) == ["meaning", "share", "examples", "strongest", "tokens"]
     assert found.table["meaning"].dtype == found.examples["meaning"].dtype == np.int64
     assert "dead" in repr(found)
-    assert json.loads(json.dumps(found.as_dict()))["meanings"] == []
+    assert json.loads(json.dumps(found.to_dict()))["meanings"] == []
 
 
 def test_rows_are_examples_of_the_store(surveyed: Store) -> None:
     """Each is a place where the coefficient is what it says; shares and counts are theirs."""
     found = meanings(surveyed, 1, 5)
     known = pd.concat([surveyed.examples(1, 5, context=8, k=99)])
-    values = {(row.sequence, row.position): row.activation for row in known.itertuples()}
+    values = {(row.sequence, row.position): row.coefficient for row in known.itertuples()}
     for row in found.examples.itertuples():
         assert row.token in row.context
         if (row.sequence, row.position) in values:
-            assert row.activation == pytest.approx(values[row.sequence, row.position], rel=1e-6)
+            assert row.coefficient == pytest.approx(values[row.sequence, row.position], rel=1e-6)
     assert len({*zip(found.examples["sequence"], found.examples["position"], strict=True)} & {*values}) >= 1
-    assert found.examples["activation"].max() == pytest.approx(surveyed.stats(1, 5)["max"].item(), rel=1e-6)
-    by_meaning = found.examples.groupby("meaning")["activation"]
-    shares = by_meaning.sum() / found.examples["activation"].sum()
+    assert found.examples["coefficient"].max() == pytest.approx(surveyed.stats(1, 5)["max"].item(), rel=1e-6)
+    by_meaning = found.examples.groupby("meaning")["coefficient"]
+    shares = by_meaning.sum() / found.examples["coefficient"].sum()
     assert found.table["share"].tolist() == pytest.approx(shares.tolist())
     assert found.table["share"].sum() == pytest.approx(1)
     assert found.table["share"].is_monotonic_decreasing
@@ -109,7 +109,7 @@ def test_rows_are_examples_of_the_store(surveyed: Store) -> None:
     assert found.table["strongest"].tolist() == by_meaning.max().tolist()
     for meaning, group in found.examples.groupby("meaning"):
         assert group["rank"].tolist() == list(range(1, len(group) + 1))
-        assert group["activation"].is_monotonic_decreasing
+        assert group["coefficient"].is_monotonic_decreasing
         assert set(group["token"]) == set(found.triggers[int(meaning)])
         assert found.of(int(meaning)) == group.index.tolist()
     first = found.triggers[0][0]
@@ -146,8 +146,8 @@ def test_k_and_context_only_cut_what_is_shown(surveyed: Store) -> None:
 
 def test_negative_coefficients(surveyed: Store) -> None:
     found = meanings(surveyed, 0, 3, sign="negative")
-    assert (found.examples["activation"] < 0).all()
-    assert found.examples["activation"].min() == pytest.approx(surveyed.stats(0, 3)["min"].item(), rel=1e-6)
+    assert (found.examples["coefficient"] < 0).all()
+    assert found.examples["coefficient"].min() == pytest.approx(surveyed.stats(0, 3)["min"].item(), rel=1e-6)
 
 
 def test_other_settings_are_measured_anew(surveyed: Store, tiny: fm.Model) -> None:
@@ -170,7 +170,7 @@ def test_saved_meanings_by_sign(surveyed: Store, tiny_store: Store) -> None:
 
 def test_as_dict_and_repr(surveyed: Store) -> None:
     found = meanings(surveyed, 1, 5, k=2)
-    plain = json.loads(json.dumps(found.as_dict()))
+    plain = json.loads(json.dumps(found.to_dict()))
     assert [row["measure"] for row in plain["estimates"]] == list(MEASURES)
     assert [one["share"] for one in plain["meanings"]] == found.table["share"].tolist()
     assert [tuple(one["tokens"]) for one in plain["meanings"]] == list(found.triggers)
