@@ -106,7 +106,9 @@ def test_examples_are_the_neurons(tiny_store: Store) -> None:
     text = neurons_markdown(tiny_store, [one])
     top = one.examples[one.examples["kind"] == "top"]
     found = rows(text, "Largest coefficients")
-    assert [float(read_back(cells[0])) for cells in found] == pytest.approx(top["coefficient"].tolist(), abs=5e-4)
+    assert [float(read_back(cells[0]).replace("−", "-")) for cells in found] == pytest.approx(
+        top["coefficient"].tolist(), abs=5e-4
+    )
     for cells, context in zip(found, top["context"], strict=True):
         shown = read_back(re.sub(r"</?b>", "", cells[1])).strip("…").strip()
         assert shown == context.strip() or "\ufffd" in context
