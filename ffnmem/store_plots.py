@@ -10,10 +10,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from .arguments import public
 from .plots import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, axes_for, ink, titled
-from .reports.histogram import DRAWN, bins
-from .reports.summary import RATES, layer_summary
 from .scanning.neuron import Neuron
-from .scanning.store import Store
+from .scanning.store import RATES, Store
+
+BARS = 40  # of a histogram
 
 
 @public
@@ -30,7 +30,7 @@ def plot_histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
         where it writes the opposite.
     """
     ax = axes_for(ax, (7, 3.8))
-    found = [b for b in bins(neuron, DRAWN) if b.density > 0]
+    found = [b for b in neuron.bins(BARS) if b.density > 0]
     colours = [ADDS if b.low >= 0 else TAKES for b in found]
     floor = min((b.density for b in found), default=1.0) / 3
     ax.bar(
@@ -67,7 +67,7 @@ def plot_firing_rates(store: Store, ax: Axes | None = None) -> Axes:
         whose pre-activation is above 0), a dark one from 25% to 75%, and a line at the median.
     """
     ax = axes_for(ax, (7, 3.8))
-    rows = layer_summary(store)
+    rows = store.to_frame()
     layers = rows["layer"].to_numpy()
     low, first, median, third, high = (rows[name].to_numpy() for name in RATES)
     ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of neurons")
@@ -93,7 +93,7 @@ def plot_dead(store: Store, ax: Axes | None = None) -> Axes:
         The Axes: one bar a layer. Where there is none, the picture says so.
     """
     ax = axes_for(ax, (7, 3.8))
-    rows = layer_summary(store)
+    rows = store.to_frame()
     dead, neurons = int(rows["dead"].sum()), int(rows["neurons"].sum())
     ax.bar(rows["layer"], rows["dead"], 0.7, color=FFN)
     ax.set_ylim(0, max(1.05 * float(rows["dead"].max()), 1.0))

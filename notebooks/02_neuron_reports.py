@@ -84,7 +84,7 @@ ax = fm.plot_histogram(neuron)
 
 # %%
 top = store.examples(1, 968, kind="top", k=12, context=4)
-top[["activation", "token", "context"]]
+top[["coefficient", "token", "context"]]
 
 # %% [markdown]
 # Further down the list the story dissolves already. The quantile bands finish it: random sequences of the corpus,
@@ -93,7 +93,7 @@ top[["activation", "token", "context"]]
 
 # %%
 bands = store.examples(1, 968, kind="quantile", k=2, context=4).query("extreme == 'max'")
-bands[["band_low", "band_high", "activation", "token", "context"]]
+bands[["band_low", "band_high", "coefficient", "token", "context"]]
 
 # %% [markdown]
 # The same in numbers: how many of the tokens at which it fires most strongly, and how many of those in the random

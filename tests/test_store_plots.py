@@ -9,9 +9,9 @@ from matplotlib.colors import to_hex
 
 import ffnmem as fm
 from ffnmem.plots import ADDS, TAKES
-from ffnmem.reports.histogram import DRAWN, bins
-from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
+from ffnmem.scanning.store import RATES
+from ffnmem.store_plots import BARS
 from tests.helpers import draw_whole
 
 
@@ -24,7 +24,7 @@ def test_histogram_is_a_density(tiny_store: Store) -> None:
     neuron = tiny_store.neuron(1, 5)
     ax = fm.plot_histogram(neuron)
     tops = [(bar.get_y() + bar.get_height()) * bar.get_width() for bar in bars(ax)]
-    found = [b for b in bins(neuron, DRAWN) if b.count]
+    found = [b for b in neuron.bins(BARS) if b.count]
     assert tops == pytest.approx([b.count for b in found])
     assert sum(tops) == pytest.approx(neuron.stats["count"])
     assert [bar.get_x() for bar in bars(ax)] == pytest.approx([b.low for b in found])
@@ -46,7 +46,7 @@ def test_histogram_says_dead_and_rare(tiny_store: Store) -> None:
 
 def test_firing_rates_are_the_quantiles(tiny_store: Store) -> None:
     ax = fm.plot_firing_rates(tiny_store)
-    rows = layer_summary(tiny_store)
+    rows = Store.to_frame(tiny_store)
     wide, narrow = bars(ax)[: tiny_store.n_layers], bars(ax)[tiny_store.n_layers :]
     for drawn, (low, high) in ((wide, (RATES[0], RATES[4])), (narrow, (RATES[1], RATES[3]))):
         assert [bar.get_y() for bar in drawn] == pytest.approx(rows[low].tolist())

@@ -14,12 +14,13 @@ import pandas as pd
 
 from .._version import __version__
 from ..arguments import public
+from ..core.choices import MEANING_DRAWS
 from ..errors import InputError, check_choice, check_count, check_seed, quoted
 from ..planted import Planted, plant
 from ..planted.planting import defaults
 from ..progress import Progress
 from ..scanning import Store, scan
-from ..semantics.polysemanticity import DRAWS, begin, polysemanticity
+from ..semantics.polysemanticity import begin, polysemanticity
 from ..semantics.roles import roles
 from ..semantics.verdicts import RULE, Rule
 from .calibration import Calibration
@@ -62,7 +63,7 @@ def calibrate(
     seeds: Sequence[int] = SEEDS,
     superposition: Sequence[float] = SUPERPOSITION,
     rule: Rule = RULE,
-    draws: int = DRAWS,
+    draws: int = MEANING_DRAWS,
     progress: Progress | None = None,
     **parameters: Any,
 ) -> Calibration:

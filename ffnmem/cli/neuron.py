@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
+from ..core.sheets import Origin, together
 from ..errors import InputError
 from ..files import check_destination
-from ..show.records import print_csv, print_json
-from ..show.terminal import console, provenance_line
+from ..show.records import emit
 from .figure import check_figure
 from .guard import Command
 from .late_bar import late_bar
-from .options import COUNT, given, output_options, plot_option, store_option, text
+from .options import COUNT, full_option, given, output_options, plot_option, store_argument, text
 from .project import read_neurons
-
-if TYPE_CHECKING:
-    from ..scanning import Store
-    from ..scanning.neuron import Neuron
-
-KINDS = ("top", "bottom", "quantile", "random")  # as in ffnmem.scanning.store, which is too slow to import for a manual
-CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
-LISTED = 10
-WHERE = ("values", "examples")
 
 
 @click.command(cls=Command, short_help="What fires a neuron, how often, how strongly, and what it writes.")
-@click.argument("neurons", type=text, nargs=-1, metavar="[LAYER.NEURON]...")
-@store_option
+@store_argument
+@click.argument("neurons", type=text, nargs=-1, metavar="[NEURON]...")
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice((*KINDS, *CASES)),
+    type=click.Choice((*EXAMPLE_KINDS, *CASES)),
     metavar="KIND",
     multiple=True,
     help='Which examples: "top" or "bottom" for the largest or smallest coefficients, "quantile" for random sequences '
@@ -45,8 +36,8 @@ WHERE = ("values", "examples")
     "--top",
     type=COUNT,
     metavar="N",
-    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: {LISTED}, 5 a "
-    "case and 3 a band; with --json and --csv all that the store keeps]",
+    help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: "
+    f"{EXAMPLES_SHOWN}, {CASE_SHOWN} a case and 3 a band; with --full and --csv all that the store keeps]",
 )
 @click.option(
     "--context",
@@ -63,17 +54,18 @@ WHERE = ("values", "examples")
 @click.option("--search", type=text, metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
 @click.option(
     "--where",
-    type=click.Choice(WHERE),
+    type=click.Choice(SEARCHED),
     default="values",
     show_default=True,
     help="Where to search: in the tokens that values promote and suppress, or in those at which neurons fire.",
 )
 @output_options
+@full_option
 @click.pass_context
 def neuron(
     setting: click.Context,
-    neurons: tuple[str, ...],
     store: str,
+    neurons: tuple[str, ...],
     kinds: tuple[str, ...],
     top: int | None,
     context: int,
@@ -82,8 +74,9 @@ def neuron(
     search: str | None,
     where: str,
     form: str,
+    full: bool,
 ) -> None:
-    """Show what a scan found out about neurons, each LAYER.NEURON, such as 3.17.
+    """Show what a scan, which left STORE, found out about each NEURON, such as 3.17: layer 3, neuron 17.
 
     A card tells how often the neuron fires (its pre-activation is above 0), how its coefficient is distributed, which
     tokens its value promotes and suppresses, which frequent tokens excite it, and where in the corpus it fires. The
@@ -95,23 +88,24 @@ def neuron(
 
     \b
     Examples
-      ffnmem neuron 3.17 --store runs/atlas
-      ffnmem neuron 3.17 --store runs/atlas --kind bottom --kind random --top 5
-      ffnmem neuron 3.17,0.18 --store runs/atlas --html neurons.html
-      ffnmem neuron --search paris --where examples --store runs/atlas
+      ffnmem neuron runs/atlas 3.17
+      ffnmem neuron runs/atlas 3.17 --kind bottom --kind random --top 5
+      ffnmem neuron runs/atlas 3.17,0.18 --html neurons.html
+      ffnmem neuron runs/atlas --search paris --where examples
 
-    --csv has one row an example: layer, neuron, kind, rank, activation, sequence, position, token, context, extreme,
-    band_low, band_high; of a gated neuron gate, linear and case too. --json has these and all that the card shows.
+    --csv has one row an example: layer, neuron, kind, rank, coefficient, sequence, position, token, context, extreme,
+    band_low, band_high; of a gated neuron gate, linear and case too. --json has what the card shows; with --full all
+    examples of these kinds, all bins of the histogram and all frequent tokens.
     """
     check_options(setting, form)
     if search is not None:
-        print_found(store, search, where, LISTED if top is None and form == "table" else top, form)
+        find(store, search, where, EXAMPLES_SHOWN if top is None and form == "table" else top, form)
         return
     asked = read_neurons(neurons)
     if html is not None and not html.lower().endswith(".html"):
         raise InputError(f"--html {html}: a page's name ends in .html")
     figure, page = None if plot is None else check_figure(plot), None if html is None else check_destination(html)
-    show(store, asked, kinds, top, context, page, figure, form)
+    show(store, asked, kinds, top, context, page, figure, form, full)
 
 
 def check_options(setting: click.Context, form: str) -> None:
@@ -124,7 +118,7 @@ def check_options(setting: click.Context, form: str) -> None:
     idle = ("where",) if values["search"] is None else ("kinds", "context", "html", "plot")
     for name, parameter in given(setting).items():
         if name in idle:
-            partner = "LAYER.NEURON" if values["search"] is None else "--search"
+            partner = "NEURON" if values["search"] is None else "--search"
             raise InputError(f"{parameter.opts[0]} does not go with {partner}: leave it out")
 
 
@@ -137,17 +131,32 @@ def show(
     page: Path | None,
     figure: Path | None,
     form: str,
+    full: bool,
 ) -> None:
     """The cards on a terminal, as data or as a page; and the figure."""
-    from ..reports.cards import kinds_shown
     from ..scanning import open_store
+    from ..scanning.neuron import kinds_shown
 
     store = open_store(folder)
     places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
     kinds = tuple(store.check_kinds(kinds or kinds_shown(store)))
     if page is None:
+        import pandas as pd
+
         found = [store.neuron(*place, kind=kinds, k=top, context=context) for place in places]
-        print_neurons(store, found, top, form)
+        provenance = store.provenance
+        emit(
+            found[0],
+            form,
+            sheet=lambda: together((one.sheet(top, origin=False) for one in found), Origin(provenance)),
+            data=lambda: {
+                "neurons": [
+                    {k: v for k, v in one.to_dict(top, full=full).items() if k != "provenance"} for one in found
+                ],
+                "provenance": provenance,
+            },
+            frame=lambda: pd.concat([one.to_frame() for one in found]),
+        )
     else:
         from ..reports.neurons import neuron_report
 
@@ -161,37 +170,13 @@ def show(
         save_axes([partial(plot_histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
 
 
-def print_neurons(store: Store, found: list[Neuron], listed: int | None, form: str) -> None:
-    if form == "csv":
-        rows = [row for one in found for row in one.examples.to_dict("records")]
-        print_csv(list(found[0].examples.columns), rows)
-    elif form == "json":
-        cards = [{k: v for k, v in one.as_dict().items() if k != "provenance"} for one in found]
-        print_json({"neurons": cards, "provenance": store.provenance})
-    else:
-        from .neuron_tables import print_card
-
-        out = console()
-        for one in found:
-            print_card(out, one, listed)
-            out.print()
-        out.print(provenance_line(store.provenance, out.width))
-
-
-def print_found(folder: str, search: str, where: str, limit: int | None, form: str) -> None:
+def find(folder: str, search: str, where: str, limit: int | None, form: str) -> None:
     """Neurons by text."""
     from ..scanning import open_store
+    from ..scanning.searching import Found
 
     store = open_store(folder)
-    frame = store.search(search, where=where, **({} if limit is None else {"limit": limit}))
-    if form == "csv":
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json({"neurons": frame.to_dict("records"), "provenance": store.provenance})
-    else:
-        from .neuron_tables import found_table, none_found
-
-        out = console()
-        out.print(found_table(frame, where) if len(frame) else none_found(search, where))
-        out.print()
-        out.print(provenance_line(store.provenance, out.width))
+    emit(
+        Found(store, search, where, store.search(search, where=where, **({} if limit is None else {"limit": limit}))),
+        form,
+    )

@@ -219,9 +219,8 @@ at_option = click.option(
 )
 
 
-store_option = click.option(
-    "--store", type=text, required=True, metavar="DIR", help="The store: the folder that a scan wrote."
-)
+store_argument = click.argument("store", type=text, metavar="STORE")
+"""The folder that a scan wrote."""
 
 
 column_option = click.option(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from ..show.records import print_csv, print_json
-from ..show.terminal import console, labelled, plain_table, user_text
+from ..core.choices import DIVISIONS
+from ..show.records import emit
+from ..show.terminal import user_text
 from .guard import Command
 from .options import output_options, text
 
-if TYPE_CHECKING:
-    from ..corpus import Packed
-
-DIVISIONS = ("paragraph", "line", "file")  # as in ffnmem.corpus.readers, which is too slow to import for a manual
 EVERY = 0.1  # seconds between two lines of progress
 
 
@@ -82,48 +78,4 @@ def pack(source: str, out: str, column: str, documents: str | None, model: str, 
                 )
 
         packed = pack_corpus(corpus, load_tokenizer(model), out, progress=show)
-    problems = [{**problem.as_dict(), "meaning": problem.meaning} for problem in packed.problems]
-    if form == "csv":
-        print_csv(["kind", "count", "first", "meaning"], problems)
-    elif form == "json":
-        print_json({**summary(packed), "problems": problems})
-    else:
-        print_summary(packed, problems)
-
-
-def summary(packed: Packed) -> dict[str, Any]:
-    """What a packed corpus holds."""
-    return {
-        "documents": packed.n_documents,
-        "tokens": packed.n_tokens,
-        "model": packed.model,
-        "hash": packed.hash,
-        "tokenizer_hash": packed.tokenizer_hash,
-        "folder": str(packed.folder),
-    }
-
-
-def print_summary(packed: Packed, problems: list[dict[str, Any]]) -> None:
-    out = console()
-    out.print(
-        labelled(
-            {
-                "documents": Text(f"{packed.n_documents:,}"),
-                "tokens": Text(f"{packed.n_tokens:,} of {packed.model}'s tokenizer"),
-                "hash": Text(packed.hash),
-                "folder": user_text(str(packed.folder)),
-                "problems": Text("none" if not problems else f"{len(problems)} kinds"),
-            }
-        )
-    )
-    if problems:
-        table = plain_table("problem", "count", "first", "meaning", left=["problem"], wraps=["first", "meaning"])
-        for problem in problems:
-            table.add_row(
-                Text(problem["kind"]),
-                f"{problem['count']:,}",
-                user_text(problem["first"]),
-                user_text(problem["meaning"]),
-            )
-        out.print()
-        out.print(table)
+    emit(packed, form)

@@ -10,9 +10,10 @@ import click
 
 import ffnmem as fm
 
+from ..core.choices import ABOVE, COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
+from ..core.sheets import Origin, together
 from ..errors import InputError
-from ..show.records import print_csv, print_json
-from ..show.terminal import console
+from ..show.records import emit
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, ModelChoice, device_option, given, output_options, plot_option, text
@@ -20,17 +21,13 @@ from .progress import Progress
 from .project import read_neurons
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..models import Model
     from ..scanning import Store
     from ..semantics.meanings import Meanings
     from ..semantics.verdicts import Rule
 
-SIGNS = ("positive", "negative", "both")  # as in the library, which is too slow to import for a manual
-VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
-ABOVE, DRAWS, BUDGET = 1.35, 200, 300_000
-LISTED, CONTEXTS = 5, 5
+LISTED = 5  # neurons of a verdict
+MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
 
 
 @click.command(cls=Command, short_help="Is a neuron one concept or many: verdicts, and the meanings behind them.")
@@ -46,7 +43,7 @@ LISTED, CONTEXTS = 5, 5
 @click.option("--layer", type=int, multiple=True, metavar="LAYER", help="Only these layers.  [default: all]")
 @click.option(
     "--sign",
-    type=click.Choice(SIGNS),
+    type=click.Choice((*COEFFICIENT_SIGNS, "both")),
     default="positive",
     show_default=True,
     help="Which coefficients: where the neuron fires, where its coefficient is negative, or each.",
@@ -68,12 +65,14 @@ LISTED, CONTEXTS = 5, 5
 @click.option(
     "--budget",
     type=click.IntRange(min=0),
-    default=BUDGET,
+    default=MEANING_BUDGET,
     show_default=True,
     metavar="TOKENS",
     help="How much text to read again for examples at most; 0 for no limit.",
 )
-@click.option("--draws", type=click.IntRange(min=20), metavar="N", help=f"Of bootstrap and null.  [default: {DRAWS}]")
+@click.option(
+    "--draws", type=click.IntRange(min=20), metavar="N", help=f"Of bootstrap and null.  [default: {MEANING_DRAWS}]"
+)
 @click.option("--seed", type=click.IntRange(min=0), metavar="SEED", help="Of every random step.  [default: 0]")
 @plot_option("the verdicts by layer, or with --neuron how alike its examples are,")
 @click.option(
@@ -105,7 +104,7 @@ def polysemanticity(setting: click.Context, /, **options: Any) -> None:
       ffnmem polysemanticity runs/atlas --layer 0 --sign both --csv
 
     --csv has one row a neuron: layer, neuron, sign, examples, each measure with its _low, _high, _null and _p, verdict,
-    why; with --neuron, one row an example: layer, neuron, sign, meaning, rank, activation, sequence, position, token,
+    why; with --neuron, one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token,
     context. --json has the counts by layer and the neurons listed; with --neuron, all of each.
     """
     check_options(setting)
@@ -140,7 +139,7 @@ def read_model(store: Store, options: dict[str, Any]) -> Model:
 
 
 def signs(options: dict[str, Any]) -> list[str]:
-    return list(SIGNS[:2]) if options["sign"] == "both" else [options["sign"]]
+    return list(COEFFICIENT_SIGNS) if options["sign"] == "both" else [options["sign"]]
 
 
 # -- one neuron ------------------------------------------------------------------------------------------------------
@@ -148,6 +147,10 @@ def signs(options: dict[str, Any]) -> list[str]:
 
 def show_neurons(store: Store, options: dict[str, Any], figure: Path | None) -> None:
     """The meanings of single neurons, of each sign asked for."""
+    import pandas as pd
+
+    from ..semantics.meanings import settled
+
     asked = read_neurons(options["neurons"])
     places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
     listing = options["top"] or (CONTEXTS if options["form"] == "table" else None)
@@ -156,18 +159,18 @@ def show_neurons(store: Store, options: dict[str, Any], figure: Path | None) -> 
     )
     model = read_model(store, options) if figure or options["model_name"] else None
     found = [ask(place, sign, model, options) for place in places for sign in signs(options)]
-    if options["form"] == "csv":
-        names = ["layer", "neuron", "sign", *found[0].examples.columns]
-        about = [{"layer": one.layer, "neuron": one.neuron, "sign": one.sign} for one in found]
-        rows = zip(about, found, strict=True)
-        print_csv(names, [{**known, **row} for known, one in rows for row in one.examples.to_dict("records")])
-    elif options["form"] == "json":
-        cards = [{k: v for k, v in one.as_dict().items() if k != "provenance"} for one in found]
-        print_json({"neurons": cards, "provenance": found[0].provenance})
-    else:
-        from .polysemanticity_tables import print_meanings
-
-        print_meanings(console(), found)
+    emit(
+        found[0],
+        options["form"],
+        sheet=lambda: together(
+            (one.sheet(MEANINGS, origin=False) for one in found), Origin(settled(found[0].provenance))
+        ),
+        data=lambda: {
+            "neurons": [{k: v for k, v in one.to_dict().items() if k != "provenance"} for one in found],
+            "provenance": found[0].provenance,
+        },
+        frame=lambda: pd.concat([one.to_frame() for one in found]),
+    )
     if figure is not None:
         drawn = [one for one in found if len(one.table)]
         if not drawn:
@@ -199,12 +202,15 @@ def renamed(bars: Progress) -> Any:
 
 def show_store(store: Store, options: dict[str, Any], figure: Path | None) -> None:
     """The table of the whole store, or of some layers."""
+    import pandas as pd
+
     from ..semantics.saved import is_kept, settings_key
+    from ..semantics.tallying import Survey, clearest
 
     layers = [store.layer(layer) for layer in options["layer"]] or None
     settings: dict[str, Any] = {
         "seed": options["seed"] or 0,
-        "draws": options["draws"] or DRAWS,
+        "draws": options["draws"] or MEANING_DRAWS,
         "budget": options["budget"] or None,
         "rule": read_rule(options) or fm.Rule(),
     }
@@ -214,45 +220,14 @@ def show_store(store: Store, options: dict[str, Any], figure: Path | None) -> No
         table = fm.polysemanticity(
             store, model, layers=layers, sign=options["sign"], progress=renamed(bars), **settings
         )
-    listed = clearest_of(table, options["verdict"], options["top"] or LISTED)
-    if options["form"] == "csv":
-        rows = table if options["verdict"] is None else listed_all(table, options["verdict"])
-        print_csv(list(table.columns), rows.to_dict("records"))
-    else:
-        ask = partial(fm.meanings, store, model=model, k=1, seed=settings["seed"], draws=settings["draws"])
-        found = [ask(row.layer, row.neuron, sign=row.sign, rule=settings["rule"]) for row in listed.itertuples()]
-        if options["form"] == "json":
-            print_json(described(table, listed, found))
-        else:
-            from .polysemanticity_tables import print_survey
-
-            print_survey(console(), table, listed, found)
+    listed = pd.concat(
+        clearest(table, name, options["top"] or LISTED)
+        for name in ([options["verdict"]] if options["verdict"] else VERDICTS[:2])
+    )
+    ask = partial(fm.meanings, store, model=model, k=1, seed=settings["seed"], draws=settings["draws"])
+    wanted = () if options["form"] == "csv" else listed.itertuples()
+    found = [ask(row.layer, row.neuron, sign=row.sign, rule=settings["rule"]) for row in wanted]
+    rows = table if options["verdict"] is None else clearest(table, options["verdict"])
+    emit(Survey(table, listed, found), options["form"], frame=lambda: rows)
     if figure is not None:
         save_axes([partial(fm.plot_verdicts, table)], figure)
-
-
-def clearest_of(table: pd.DataFrame, verdict: str | None, top: int) -> pd.DataFrame:
-    """The clearest neurons of a verdict; or of those that say something."""
-    import pandas as pd
-
-    from ..semantics.tallying import clearest
-
-    return pd.concat([clearest(table, name, top) for name in ([verdict] if verdict else VERDICTS[:2])])
-
-
-def listed_all(table: pd.DataFrame, verdict: str) -> pd.DataFrame:
-    from ..semantics.tallying import clearest
-
-    return clearest(table, verdict)
-
-
-def described(table: pd.DataFrame, listed: pd.DataFrame, found: list[Meanings]) -> dict[str, Any]:
-    """Counts and the listed neurons as plain values."""
-    from ..semantics.tallying import verdict_counts
-
-    rows = listed.to_dict("records")
-    return {
-        "layers": verdict_counts(table).to_dict("records"),
-        "neurons": [{**row, "groups": one.as_dict()["meanings"]} for row, one in zip(rows, found, strict=True)],
-        "provenance": table.attrs["provenance"],
-    }

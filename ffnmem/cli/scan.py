@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
-from ..show.records import print_json
-from ..show.terminal import console, labelled, provenance_line, user_text
+from ..core.choices import ENGINES, SCAN_DTYPES
+from ..show.records import emit
 from .guard import Command
 from .options import (
     COUNT,
@@ -26,12 +23,6 @@ from .options import (
     text,
 )
 from .progress import Progress
-
-if TYPE_CHECKING:
-    from ..scanning import Store
-
-SCAN_DTYPES = ("float32", "bfloat16")
-ENGINES = ("local", "ray")  # as in ffnmem.corpus.shards, which is too slow to import for a manual
 
 
 @click.command(cls=Command, short_help="Read a corpus once; keep what fires every neuron.")
@@ -122,7 +113,7 @@ def scan(
             documents=documents,
             progress=progress.report,
         )
-    show(store, as_json)
+    emit(store, "json" if as_json else "table", sheet=store.outcome, data=lambda: store.manifest)
 
 
 @click.command(cls=Command, short_help="Join the shards of a scan into one store.")
@@ -142,34 +133,4 @@ def merge(stores: tuple[str, ...], out: str, as_json: bool) -> None:
     with Progress() as progress:
         progress.wait(f"joining {len(stores)} stores")
         store = fm.merge(list(stores), out)
-    show(store, as_json)
-
-
-def show(store: Store, as_json: bool) -> None:
-    """What the scan left, and what to ask of it."""
-    if as_json:
-        print_json(dict(store.manifest))
-        return
-    out = console()
-    out.print(labelled(rows(store)))
-    out.print()
-    out.print(provenance_line(store.provenance, out.width))
-
-
-def rows(store: Store) -> dict[str, Any]:
-    """A store in a few lines."""
-    stats, units = store.stats(), store.manifest["units"]
-    dead = int(stats["dead"].sum())
-    found = {
-        "store": user_text(str(store.folder)),
-        "neurons": Text(f"{len(stats):,} in {store.n_layers} layers, {dead:,} of them dead"),
-        "corpus": Text(f"{store.n_tokens:,} tokens in {store.manifest['sequences']:,} sequences"),
-    }
-    if not store.complete:
-        found["part"] = Text(f"{units['done']} of {units['total']} units; ffnmem merge joins the shards")
-    if store.corpus.problems:
-        count = sum(problem.count for problem in store.corpus.problems)
-        found["problems"] = Text(f"{count:,} places of the text; ffnmem store lists them")
-    layer, neuron = (int(n) for n in stats.sort_values("kurtosis", ascending=False).iloc[0][["layer", "neuron"]])
-    found["next"] = user_text(f"ffnmem neuron {layer}.{neuron} --store {store.folder}")
-    return found
+    emit(store, "json" if as_json else "table", sheet=store.outcome, data=lambda: store.manifest)

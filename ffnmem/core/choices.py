@@ -6,6 +6,24 @@ Imports nothing, so that a manual is there at once.
 # corpora and scans
 DIVISIONS = ("paragraph", "line", "file")
 """What is a document of a .txt file: what blank lines separate, a line, or all of it."""
+SCAN_DTYPES = ("float32", "bfloat16")
+ENGINES = ("local", "ray")
+
+# examples of a store
+EXAMPLE_KINDS = ("top", "bottom", "quantile", "random")
+CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
+"""Of gated neurons, in the order of every array of cases; + is above 0, - is 0 or below."""
+EXAMPLES_SHOWN, CASE_SHOWN = 10, 5
+"""Of a kind, and of a sign case; of a band all that were read."""
+SEARCHED = ("values", "examples")
+
+# polysemanticity
+COEFFICIENT_SIGNS = ("positive", "negative")
+VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
+ABOVE = 1.35
+"""The number of meanings above which a neuron is polysemantic."""
+MEANING_DRAWS = 200
+MEANING_BUDGET = 300_000  # tokens read again, at most
 
 # facts and traces
 FACT_FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "pararel")

@@ -260,7 +260,9 @@ class Rows:
             (self.strong if style == "strong" else self.soft).append(at)
         self.rows.append((*values, *[None] * (len(self.columns) - len(values))))
 
-    def table(self, title: str = "", note: str = "", caption: str = "") -> Table:
+    def table(
+        self, title: str = "", note: str = "", caption: str = "", *, ruled: bool = True, folded: bool = False
+    ) -> Table:
         return Table(
             self.columns,
             tuple(self.rows),
@@ -270,6 +272,8 @@ class Rows:
             tuple(self.sections),
             tuple(self.strong),
             tuple(self.soft),
+            ruled,
+            folded,
         )
 
 
@@ -311,6 +315,16 @@ def decimals(values: Iterable[float], digits: int = 4) -> int:
     if largest == 0:
         return digits - 1
     return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 9)
+
+
+def of_number(value: float, places: int, sign: bool = False) -> str:
+    """A number with fixed places; a dash where there is none."""
+    return f"{value:{'+' if sign else ''}.{places}f}" if math.isfinite(value) else "–"
+
+
+def of_share(value: float) -> str:
+    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
+    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 NEGATIVE = "a negative coefficient writes the opposite of what the value promotes"

@@ -5,21 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Int64
 
 from ..checked_files import Form, read_json
+from ..core.sheets import Facts, Sheet
 from ..errors import FileError, check_index
 from ..files import user_folder
 from ..folders import UNFINISHED, Kind
 from ..schemas import fields, items, maybe, one_of, text, whole, word
+from ..show.result import Result
+from ..token_text import printable
 from .chunked import ChunkedFile
-from .problems import MEANINGS, Problem, problems_from
+from .problems import MEANINGS, Problem, problem_table, problems_from
 
 SCHEMA = 1
 MANIFEST = "corpus.json"
@@ -61,8 +65,8 @@ FORM = Form(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Packed:
+@dataclass(frozen=True, eq=False, repr=False)
+class Packed(Result):
     """A tokenised corpus. Made by :func:`pack`, found again by :func:`open_packed`.
 
     Attributes:
@@ -89,7 +93,40 @@ class Packed:
     problems: tuple[Problem, ...]
     stamp: str | None
     digest: str
-    _files: Mapping[str, ChunkedFile] = field(repr=False)
+    _files: Mapping[str, ChunkedFile]
+
+    def summary(self) -> str:
+        return printable(
+            f"{str(self.folder)!r}: {self.n_tokens} tokens of {self.model} in {self.n_documents} documents"
+        )
+
+    def sheet(self) -> Sheet:
+        """What it holds, and what was wrong with its source."""
+        told = {
+            "documents": f"{self.n_documents:,}",
+            "tokens": f"{self.n_tokens:,} of {self.model}'s tokenizer",
+            "hash": self.hash,
+            "folder": str(self.folder),
+            "problems": f"{len(self.problems)} kinds" if self.problems else "none",
+        }
+        return Sheet.of(Facts(told), problem_table(self.problems) if self.problems else None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "documents": self.n_documents,
+            "tokens": self.n_tokens,
+            "model": self.model,
+            "hash": self.hash,
+            "tokenizer_hash": self.tokenizer_hash,
+            "folder": str(self.folder),
+            "problems": [problem.to_dict() for problem in self.problems],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a kind of problem: kind, count, first (the place), meaning."""
+        found = [problem.to_dict() for problem in self.problems]
+        return pd.DataFrame(found, columns=["kind", "count", "first", "meaning"])
 
     @property
     def tokens(self) -> np.memmap[Any, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.sheets import Column, Table, rows
+
 MEANINGS = {
     "invalid_utf8": "bytes that are no UTF-8 (or half a surrogate pair), replaced by \N{REPLACEMENT CHARACTER}",
     "nul": "NUL characters, kept as they are",
@@ -49,7 +51,20 @@ class Problem:
         return MEANINGS[self.kind]
 
     def as_dict(self) -> dict[str, Any]:
+        """As a manifest keeps it."""
         return {"kind": self.kind, "count": self.count, "first": self.first}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same with its meaning."""
+        return {**self.as_dict(), "meaning": self.meaning}
+
+
+def problem_table(problems: Iterable[Problem]) -> Table:
+    """Each kind of problem, how often it occurs, and where first."""
+    shown = rows("problem", Column("count", "count"), Column("first", wraps=True), Column("meaning", wraps=True))
+    for problem in problems:
+        shown.add(*problem.to_dict().values())
+    return shown.table()
 
 
 class Problems:

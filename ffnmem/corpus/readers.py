@@ -19,8 +19,6 @@ from ..foreign import first_line
 from .problems import Document, Problems, clean, decoded
 from .streams import BLOCK, COMPRESSIONS, LONGEST, lines, opened, without_end
 
-DIVISIONS = ("paragraph", "line", "file")
-"""What is a document of a .txt file: what blank lines separate, a line, or all of it."""
 ROWS = 64  # of a Parquet file at a time
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
+from ..core.choices import DIVISIONS
 from ..errors import FileError, InputError, check_choice, quoted
 from ..files import check_ordinary, user_path
 from ..resources import EMBEDDED, embedded_corpus
 from .hub import HUB, open_hub
 from .packed import Packed, is_packed, open_packed
 from .problems import Document, Problem, Problems
-from .readers import DIVISIONS, READERS, CorpusFile, format_of, from_iterable
+from .readers import READERS, CorpusFile, format_of, from_iterable
 from .streams import COMPRESSIONS
 
 READING = 1  # goes up when the same bytes become other documents

@@ -16,9 +16,11 @@ from ..errors import InputError, check_count
 from ..files import check_destination, replacing, write_whole
 from ..models.turns import in_turn
 from ..neuron_names import NeuronNames
+from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import Store
-from .cards import Card, card, kinds_shown
-from .markdown import neurons_markdown
+from ..show.markdown import escaped, markdown
+from ..show.rendering import provenance_line
+from .cards import Card, card
 from .templating import render
 
 FORMATS = (".html", ".md", ".csv", ".parquet")
@@ -31,7 +33,7 @@ SCHEMA = pa.schema(
         **dict.fromkeys(("layer", "neuron"), pa.int64()),
         "kind": pa.string(),
         "rank": pa.int64(),
-        "activation": pa.float64(),
+        "coefficient": pa.float64(),
         **dict.fromkeys(("sequence", "position"), pa.int64()),
         **dict.fromkeys(("token", "context", "extreme"), pa.string()),
         **dict.fromkeys(("band_low", "band_high"), pa.float64()),
@@ -92,8 +94,9 @@ def neuron_report(
         write_table(path, suffix, counted(frames, len(places), progress), store.provenance, schema)
         return path
     neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
-    cards = [card(found, k) for found in counted(neurons_read, len(places), progress)]
-    write_whole(path, page_html(store, cards) if suffix == ".html" else neurons_markdown(store, cards))
+    found = list(counted(neurons_read, len(places), progress))
+    html = suffix == ".html"
+    write_whole(path, page_html(store, [card(one, k) for one in found]) if html else neurons_markdown(store, found, k))
     return path
 
 
@@ -153,6 +156,18 @@ def page_html(store: Store, cards: Sequence[Card]) -> str:
         tokens=store.n_tokens,
         provenance={**store.provenance, "basis": store.manifest["basis"]},
     )
+
+
+def neurons_markdown(store: Store, neurons: Sequence[Neuron], listed: int | None = None) -> str:
+    """The sheets of some neurons as Markdown, for notes, issues and pull requests."""
+    name = f"Neuron {neurons[0].name}" if len(neurons) == 1 else f"{len(neurons):,} neurons"
+    parts = [
+        f"# {name} of {escaped(store.model)}\n\nFrom a scan of {escaped(store.manifest['corpus']['source'])}:"
+        f" {store.n_tokens:,} tokens. **Bold** marks the token at which the neuron fires.\n",
+        *(markdown(one.sheet(listed, origin=False)) for one in neurons),
+        f"*{escaped(provenance_line(store.provenance))}*\n",
+    ]
+    return "\n".join(parts)
 
 
 def write_table(

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int64
 
-CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
-"""In the order of every array of cases; + is above 0, - is 0 or below."""
+from ..core.choices import CASES as CASES
 
 COLUMNS = ("gate_pos_linear_pos", "gate_pos_linear_neg", "gate_neg_linear_pos", "gate_neg_linear_neg")
 """What the names of the cases' statistics end in."""

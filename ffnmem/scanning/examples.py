@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Int64
 
+from ..core.choices import EXAMPLE_KINDS
 from ..errors import InputError
 from .cases import CASES, PARTS, with_parts
 from .layer_view import LayerView
@@ -21,14 +22,13 @@ from .settings import ScanSettings
 BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 PER_BAND = 3
 RANDOM = 10
-KINDS = ("top", "bottom", "quantile", "random")
-GATED_KINDS = (*KINDS, *CASES)
+GATED_KINDS = (*EXAMPLE_KINDS, *CASES)
 COLUMNS = (
     "layer",
     "neuron",
     "kind",
     "rank",
-    "activation",
+    "coefficient",
     "sequence",
     "position",
     "extreme",
@@ -84,7 +84,7 @@ def example_frame(
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame = frame.astype(
         dict.fromkeys(("layer", "neuron", "rank", "sequence", "position"), np.int64)
-        | dict.fromkeys(("activation", "band_low", "band_high"), np.float64)
+        | dict.fromkeys(("coefficient", "band_low", "band_high"), np.float64)
     )
     return with_parts(frame, np.array(parts, np.float64).reshape(-1, 2).T) if view.gated else frame
 

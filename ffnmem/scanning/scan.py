@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import public
+from ..core.choices import ENGINES
 from ..corpus.excerpts import BATCH_TOKENS, check_shard
 from ..corpus.passes import CHECKPOINT_SECONDS
-from ..corpus.shards import ENGINES
 from ..errors import check_choice, check_count
 from ..models import Model
 from ..models.turns import in_turn

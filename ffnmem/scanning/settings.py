@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from dataclasses import fields as names
 from typing import Any
 
+from ..core.choices import SCAN_DTYPES
 from ..corpus.excerpts import TextSettings
 from ..errors import SEEDS, check_choice, check_count, check_seed
 from ..models import Model
 from ..schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
 
-DTYPES = ("float32", "bfloat16")
 MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 
 
@@ -87,7 +87,7 @@ SETTINGS: Check = together(
         {
             "context": whole(1),
             "prepend_bos": flag,
-            "dtype": one_of(*DTYPES),
+            "dtype": one_of(*SCAN_DTYPES),
             "batch_tokens": whole(1),
             "seed": whole(0, SEEDS - 1),
             "k": whole(1),
@@ -120,7 +120,7 @@ def make_settings(
 ) -> ScanSettings:
     """Checked settings; raises InputError."""
     text = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    check_choice("dtype", dtype, DTYPES)
+    check_choice("dtype", dtype, SCAN_DTYPES)
     check_seed(seed)
     k = check_count("k", k, most=MOST)
     return ScanSettings(

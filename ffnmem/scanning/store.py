@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import pandas as pd
 
 from ..arguments import public
+from ..core.choices import EXAMPLE_KINDS
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, of_share, rows
 from ..corpus import Packed, Sequences, open_packed
+from ..corpus.problems import problem_table
 from ..errors import FileError, InputError, check_choice, check_count, check_index, quoted
 from ..files import user_folder
 from ..models import Model
 from ..models.turns import in_turn
 from ..neuron_names import NeuronName, place_of
+from ..show.result import Result
 from ..token_text import printable
-from .cases import CASES, PARTS
+from .cases import CASES, COLUMNS, PARTS
 from .contexts import Contexts, Window
-from .examples import BANDS, GATED_KINDS, KINDS, example_frame
+from .examples import BANDS, GATED_KINDS, example_frame
 from .layer_view import LayerView
 from .manifest import check_agreement, check_file, read_manifest
 from .parquet import NeuronTable
@@ -34,13 +38,13 @@ if TYPE_CHECKING:
     from .neuron import Neuron
 
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
-EXAMPLE_KINDS = KINDS
-"""Of every store; :attr:`Store.kinds` has those of one."""
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Store:
+@dataclass(frozen=True, eq=False, repr=False)
+class Store(Result):
     """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
 
     Attributes:
@@ -82,7 +86,7 @@ class Store:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of examples that it has: of gated neurons the sign cases too."""
-        return GATED_KINDS if self.gated else KINDS
+        return GATED_KINDS if self.gated else EXAMPLE_KINDS
 
     @property
     def complete(self) -> bool:
@@ -120,17 +124,97 @@ class Store:
                 f"{self.folder} is a store of {self.model} {self.fingerprint}, not of {model.name} {model.fingerprint}"
             )
 
-    def _repr_html_(self) -> str:
-        from ..reports.display import store_html
-
-        return store_html(self)
-
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         neurons = sum(self.manifest["d_mlp"])
         part = "" if self.complete else ", a part of its corpus"
-        return (
-            f"Store({str(self.folder)!r}: {neurons} neurons of {printable(self.model)} on {self.n_tokens} tokens{part})"
+        return f"{str(self.folder)!r}: {neurons} neurons of {printable(self.model)} on {self.n_tokens} tokens{part}"
+
+    def sheet(self, *, checked: bool = False) -> Sheet:
+        """What was scanned, and how; dead neurons and firing rates by layer; what was wrong with the corpus.
+
+        ``checked``: whether :meth:`verify` has read everything."""
+        layers = self.to_frame()
+        files = "all read and checked" if checked else "sizes and tables checked; --check reads everything"
+        problems = self.corpus.problems
+        found: dict[str, Content] = {
+            "store": str(self.folder),
+            **self.facts(),
+            "dead": f"{layers['dead'].sum():,} of {layers['neurons'].sum():,} neurons never fired",
+            "files": files,
+        }
+        if self.gated:
+            found["cases"] = ", ".join(f"{case} {of_share(share)}" for case, share in self.case_shares().items())
+        if not problems:
+            found["problems"] = "none in the corpus"
+        return Sheet.of(
+            Facts(found), layer_table(layers), problem_table(problems) if problems else None, Origin(self.provenance)
         )
+
+    def outcome(self) -> Sheet:
+        """What a scan left, and what to ask of it, in a few lines."""
+        stats, units = self.stats(), self.manifest["units"]
+        found: dict[str, Content] = {
+            "store": str(self.folder),
+            "neurons": f"{len(stats):,} in {self.n_layers} layers, {stats['dead'].sum():,} of them dead",
+            "corpus": f"{self.n_tokens:,} tokens in {self.manifest['sequences']:,} sequences",
+        }
+        if not self.complete:
+            found["part"] = f"{units['done']} of {units['total']} units; ffnmem merge joins the shards"
+        if self.corpus.problems:
+            count = sum(problem.count for problem in self.corpus.problems)
+            found["problems"] = f"{count:,} places of the text; ffnmem store lists them"
+        peaked = stats.sort_values("kurtosis", ascending=False).iloc[0]
+        found["next"] = f"ffnmem neuron {self.folder} {int(peaked['layer'])}.{int(peaked['neuron'])}"
+        return Sheet.of(Facts(found), Origin(self.provenance))
+
+    def facts(self) -> dict[str, str]:
+        """What was scanned, and how, in words."""
+        manifest, settings, corpus = self.manifest, self.settings, self.manifest["corpus"]
+        units = manifest["units"]
+        part = "" if self.complete else f", a part: {units['done']:,} of {units['total']:,} units"
+        rescored = f", examples in {manifest['rescored_in']}" if manifest["rescored_in"] else ""
+        return {
+            "model": f"{self.model} {self.fingerprint}, {self.n_layers} layers, {sum(manifest['d_mlp']):,} neurons",
+            "corpus": f"{corpus['source']}, {corpus['documents']:,} documents, hash {corpus['hash']}",
+            "scanned": f"{self.n_tokens:,} tokens in {manifest['sequences']:,} sequences"
+            f" of at most {settings.context}{part}",
+            "settings": f"{settings.dtype}{rescored}, {'with BOS' if settings.prepend_bos else 'no BOS'},"
+            f" seed {settings.seed}",
+            "kept": f"{settings.k} top and bottom sequences a neuron, {settings.sample} random sequences,"
+            f" {settings.draws} random positions, {len(settings.frequent)} frequent tokens",
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a layer: layer, neurons, dead (how many never fired), and the 5%, 25%, 50%, 75% and 95% quantiles of
+        its neurons' firing rates (shares of tokens) as firing_rate_5 to firing_rate_95."""
+        by_layer = self.stats().groupby("layer")
+        rates = by_layer["firing_rate"].quantile(list(QUANTILES)).unstack()
+        rates.columns = list(RATES)
+        counts = pd.DataFrame({"neurons": by_layer.size(), "dead": by_layer["dead"].sum()})
+        return counts.join(rates).reset_index()
+
+    def case_shares(self) -> dict[str, float]:
+        """The share of positions of each sign case, the mean over all gated neurons."""
+        stats = self.stats()
+        return {case: float(stats[f"share_{column}"].mean()) for case, column in zip(CASES, COLUMNS, strict=True)}
+
+    def to_dict(self, *, checked: bool = False) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "folder": str(self.folder),
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "complete": self.complete,
+            "checked": checked,
+            "tokens": self.n_tokens,
+            "sequences": self.manifest["sequences"],
+            "corpus": self.manifest["corpus"],
+            "problems": [problem.to_dict() for problem in self.corpus.problems],
+            "settings": self.settings.as_dict(),
+            "layers": self.to_frame().to_dict("records"),
+            **({"cases": self.case_shares()} if self.gated else {}),
+            "provenance": self.provenance,
+        }
 
     # -- the files behind it -------------------------------------------------------------------------------------
 
@@ -255,7 +339,7 @@ class Store:
             context: tokens of context on each side.
 
         Returns:
-            Columns layer, neuron, kind, rank, activation (the coefficient), sequence, position, token, context, and for
+            Columns layer, neuron, kind, rank, coefficient, sequence, position, token, context, and for
             quantiles extreme ("max"/"min"), band_low and band_high. Of gated neurons also gate (its pre-activation),
             linear (the linear part) and case. Numbers are exact in float32 whatever dtype the scan ran in; which
             sequences of a half-precision scan are candidates is its own judgement.
@@ -395,6 +479,15 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
         store.check_model(model)
     _ = store.header, store.corpus  # their descriptions, and the sizes of the corpus's files
     return store
+
+
+def layer_table(layers: pd.DataFrame) -> Table:
+    """Dead neurons and quantiles of the firing rates by layer."""
+    names = ("median" if quantile == 0.5 else f"{quantile:.0%}" for quantile in QUANTILES)
+    shown = rows(*(Column(name, "count") for name in layers.columns[:3]), *(Column(name, "percent") for name in names))
+    for row in layers.itertuples(index=False):
+        shown.add(*row)
+    return shown.table("firing rate: quantiles over a layer's neurons")
 
 
 def identity_of(path: Path) -> tuple[int, int]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from ..core.choices import COEFFICIENT_SIGNS
 from ..errors import check_choice
 from ..scanning import Store
 from ..scanning.examples import spread
 from ..scanning.state import place_of, sequence_of
 from ..scanning.writing import EXAMPLES
 
-SIGNS = ("positive", "negative")
 FLOOR = 0.5  # of the largest coefficient: what is weaker tells little of what the neuron is for
 TOP = 20
 SAMPLED = 20
@@ -61,7 +61,7 @@ class Firing:
 def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = None, sign: str = "positive") -> Firing:
     """The examples of a layer's neurons, or of some, for coefficients of one sign."""
     kind, extreme, factor = (
-        ("top", "max", 1.0) if check_choice("sign", sign, SIGNS) == "positive" else ("bottom", "min", -1.0)
+        ("top", "max", 1.0) if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else ("bottom", "min", -1.0)
     )
     asked = np.arange(store.d_mlp(layer)) if neurons is None else neurons
     view = store.view(layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -10,21 +11,24 @@ import pandas as pd
 from jaxtyping import Float32, Int64
 
 from ..arguments import public
+from ..core.choices import COEFFICIENT_SIGNS, MEANING_DRAWS
+from ..core.sheets import Column, Origin, Sheet, Span, Table, line, of_number, rows, tokens
 from ..errors import check_choice, check_count, check_seed
 from ..models import Model, load
 from ..models.turns import in_turn
 from ..neuron_names import NeuronName
 from ..progress import Progress
 from ..scanning import Store
-from ..scanning.contexts import Window
+from ..scanning.contexts import Example, Window, example_list
 from ..scanning.state import position_of, sequence_of
+from ..show.result import Result
 from ..token_text import printable, visible
 from .alike import compare
 from .background import Background, read_backgrounds
 from .estimates import Estimate
-from .firing import SIGNS, firing
+from .firing import firing
 from .inputs import Inputs
-from .polysemanticity import DRAWS, fires
+from .polysemanticity import fires
 from .reading import content_counts
 from .saved import read_one, settings_key
 from .trigger import trigger_tokens
@@ -33,12 +37,23 @@ from .verdicts import RULE, Rule, verdicts
 MEASURES = ("meanings", "clusters", "ms", "trigger_tokens")
 PARTS = ("value", "low", "high", "null", "p")
 CONTEXT = 8
-TOKENS = 6  # trigger tokens of a meaning, joined for display
+TOKENS = 6  # trigger tokens of a meaning, joined in a table
+TRIGGERS = 8  # of each meaning that is listed
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One meaning to be shown."""
+
+    share: float
+    count: int
+    tokens: tuple[str, ...]
+    examples: tuple[Example, ...]
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Meanings:
+@dataclass(frozen=True, eq=False, repr=False)
+class Meanings(Result):
     """The meanings of one neuron, the one with the largest share of the activation first.
 
     Attributes:
@@ -48,7 +63,7 @@ class Meanings:
         estimates: one row a measure (meanings, clusters, ms, trigger_tokens): measure, value, low, high, null, p.
         table: one row a meaning: meaning (0 is the largest), share (of the examples' activation), examples (how many),
             strongest (the coefficient furthest from 0), tokens (trigger tokens, most activation first, for eyes).
-        examples: meaning, rank (1 is the strongest of its meaning), activation (the coefficient), sequence, position,
+        examples: meaning, rank (1 is the strongest of its meaning), coefficient, sequence, position,
             token, context.
         windows: the tokens around each row of ``examples``.
         triggers: by meaning, all its trigger tokens, most activation first.
@@ -85,7 +100,7 @@ class Meanings:
         """The rows of ``examples`` that are of a meaning."""
         return [int(row) for row in np.flatnonzero(self.examples["meaning"].to_numpy() == meaning)]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         rows = self.examples.to_dict("records")
         return {
@@ -103,16 +118,99 @@ class Meanings:
             "provenance": self.provenance,
         }
 
-    def _repr_html_(self) -> str:
-        from ..reports.meanings import meanings_html
+    def to_frame(self) -> pd.DataFrame:
+        """``examples``, with layer, neuron and sign before."""
+        frame = self.examples.copy()
+        for at, name in enumerate(("layer", "neuron", "sign")):
+            frame.insert(at, name, getattr(self, name))
+        return frame
 
-        return meanings_html(self)
-
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         value, low, high = self.number
         number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]" if np.isfinite(value) else ""
         shares = [f"{row.share:.0%} {row.tokens}" for row in self.table.head(3).itertuples()]
-        return f"Meanings({self.name} of {printable(self.store.model)}: {'; '.join([self.verdict + number, *shares])})"
+        return f"{self.name} of {printable(self.store.model)}: {'; '.join([self.verdict + number, *shares])}"
+
+    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
+        """The verdict with the first meanings (``listed``; default all), and the measures behind it.
+
+        ``origin``: with where the numbers come from."""
+        return Sheet.of(
+            self.listing(listed),
+            self.measure_table() if len(self.table) else None,
+            Origin(settled(self.provenance)) if origin else None,
+            title=f"Neuron {self.name} of {self.store.model}",
+        )
+
+    @property
+    def negative(self) -> bool:
+        return self.sign == "negative"
+
+    @property
+    def n_examples(self) -> int:
+        return int(self.table["examples"].sum())
+
+    @property
+    def told(self) -> str:
+        """The effective number of meanings with its interval in words; nothing where there is none."""
+        value, low, high = (of_number(part, 2) for part in self.number)
+        return f"{value} meanings, 95% {low} to {high}" if np.isfinite(self.number[0]) else ""
+
+    def first(self, listed: int | None = None) -> tuple[Meaning, ...]:
+        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there."""
+        largest = float(self.table["strongest"].abs().max()) if len(self.table) else 1.0
+        examples = example_list(self.examples, self.windows, largest)
+        table = self.table if listed is None else self.table.head(listed)
+        return tuple(
+            Meaning(
+                share=row.share,
+                count=row.examples,
+                tokens=self.triggers[row.meaning][:TRIGGERS],
+                examples=tuple(examples[i] for i in self.of(row.meaning)),
+            )
+            for row in table.itertuples()
+        )
+
+    def listing(self, listed: int | None = None) -> Table:
+        """The verdict, and below it the ``listed`` first meanings with their shares, trigger tokens and examples."""
+        shown = rows(
+            Column("share", left=False, least=4), Column("coefficient", "number"), Column("context", "context")
+        )
+        first = self.first(listed)
+        for one in first:
+            share = Span(f"{one.share:.0%}", "strong", note=f"{one.count} example{'s' * (one.count != 1)}")
+            shown.add(share, None, tokens(one.tokens))
+            for example in one.examples:
+                shown.add(None, example.coefficient, example)
+        rest = self.table["share"].iloc[len(first) :]
+        if len(rest):
+            shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
+        return shown.table(*self.headline(), ruled=False)
+
+    def headline(self) -> tuple[str, str]:
+        """The verdict with the effective number of meanings, and what it rests on."""
+        where = " where its coefficient is negative" if self.negative else ""
+        n = self.n_examples
+        alike = f"{n or 'no'} example{'s' * (n != 1)}{', alike ones together' if n > 1 else ''}"
+        told = f": {self.told}" if self.told else ""
+        return f"{self.verdict.capitalize()}{where}{told}", f"{self.why}; {alike}" if self.why else alike
+
+    def measure_table(self) -> Table:
+        """The measures behind the verdict, each beside what chance gives."""
+        numbers = [Column(name, "number", places=2) for name in ("value", "low", "high", "by chance")]
+        shown = rows("measure", *numbers, Column("p", "number", places=3))
+        for measure, *values in self.estimates.itertuples(index=False):
+            shown.add(measure.replace("_", " "), *values)
+        return shown.table()
+
+
+def settled(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a polysemanticity on one level: the store's, and the settings that are not its."""
+    own = provenance["polysemanticity"]
+    store = {name: value for name, value in provenance.items() if name not in ("polysemanticity", "seed", "ffnmem")}
+    budget = "no limit" if own["budget"] is None else own["budget"]
+    settings = {"seed": own["seed"], "draws": own["draws"], "budget": budget, "above": own["rule"]["above"]}
+    return {**store, "sign": own["sign"], **settings, "ffnmem": provenance["ffnmem"]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +266,7 @@ def meanings(
         ModelError: the model is needed and cannot be loaded by its name.
     """
     index = store.index(layer, neuron)
-    check_choice("sign", sign, SIGNS)
+    check_choice("sign", sign, COEFFICIENT_SIGNS)
     width = check_count("context", context, least=0)
     most = None if k is None else check_count("k", k)
     if model is not None:
@@ -177,7 +275,9 @@ def meanings(
     found = kept(store, index, sign, model, wanted, progress)
     if found is None:
         own = rule or RULE
-        found = measured(store, index, model, sign, wanted.get("seed", 0), wanted.get("draws", DRAWS), own, progress)
+        found = measured(
+            store, index, model, sign, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS), own, progress
+        )
     return shown(store, index, sign, found, most, width)
 
 
@@ -189,13 +289,15 @@ def asked_settings(store: Store, seed: int | None, draws: int | None, rule: Rule
     if draws is not None:
         wanted["draws"] = check_count("draws", draws, least=20)
     if rule is not None:
-        wanted["rule"] = settings_key(store, seed=0, draws=DRAWS, budget=None, rule=rule, sign=SIGNS[0])["rule"]
+        wanted["rule"] = settings_key(
+            store, seed=0, draws=MEANING_DRAWS, budget=None, rule=rule, sign=COEFFICIENT_SIGNS[0]
+        )["rule"]
     return wanted
 
 
 def saved_meanings(store: Store, layer: int, neuron: int, *, k: int, context: int) -> tuple[Meanings, ...]:
     """What is kept of a neuron, for each sign that is; layer and neuron are indices. No model is needed."""
-    rows = {sign: kept(store, (layer, neuron), sign, None, {}, None) for sign in SIGNS}
+    rows = {sign: kept(store, (layer, neuron), sign, None, {}, None) for sign in COEFFICIENT_SIGNS}
     return tuple(
         shown(store, (layer, neuron), sign, found, k, context) for sign, found in rows.items() if found is not None
     )
@@ -294,12 +396,12 @@ def shown(store: Store, index: tuple[int, int], sign: str, found: Found, k: int 
     ranks = np.arange(len(labels)) - starts + 1
     listed = np.flatnonzero(ranks <= (len(ranks) if k is None else k))
     windows = store.contexts.windows(zip(sequences[listed].tolist(), positions[listed].tolist(), strict=True), context)
-    activations = strengths * (1.0 if sign == "positive" else -1.0)
+    coefficients = strengths * (1.0 if sign == "positive" else -1.0)
     examples = pd.DataFrame(
         {
             "meaning": labels[listed],
             "rank": ranks[listed],
-            "activation": activations[listed],
+            "coefficient": coefficients[listed],
             "sequence": sequences[listed],
             "position": positions[listed].astype(np.int64),
             "token": [window.tokens[window.at] for window in windows],
@@ -315,7 +417,7 @@ def shown(store: Store, index: tuple[int, int], sign: str, found: Found, k: int 
             "meaning": np.arange(n_meanings),
             "share": np.bincount(labels, weights=strengths, minlength=n_meanings) / max(strengths.sum(), 1e-300),
             "examples": counts,
-            "strongest": activations[first],
+            "strongest": coefficients[first],
             "tokens": ["  ".join(visible(token, 24) for token in some[:TOKENS]) for some in triggers],
         }
     )

@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Int64
 
 from ..arguments import public
+from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
 from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model, load
 from ..models.turns import in_turn
@@ -23,7 +24,7 @@ from .background import Background, read_backgrounds
 from .choosing import within_budget
 from .coherence import value_coherence
 from .estimates import Estimate
-from .firing import SIGNS, Firing, firing
+from .firing import Firing, firing
 from .inputs import Inputs
 from .reading import content_counts
 from .sample_measures import Sample, sample_measures, token_sample
@@ -31,9 +32,6 @@ from .saved import read_saved, settings_key, write_saved
 from .trigger import trigger_tokens
 from .verdicts import RULE, Rule, verdicts
 from .weights import key_estimates
-
-DRAWS = 200
-BUDGET = 300_000  # tokens read again, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +58,8 @@ def polysemanticity(
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     sign: str = "positive",
     seed: int = 0,
-    draws: int = DRAWS,
-    budget: int | None = BUDGET,
+    draws: int = MEANING_DRAWS,
+    budget: int | None = MEANING_BUDGET,
     rule: Rule = RULE,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -113,7 +111,7 @@ def polysemanticity(
     Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 (2401.12181) for unigrams,
         Scherlis et al. 2022 for capacity; meanings and the verdict are ours, calibrated by ``ffnmem calibrate``.
     """
-    check_choice("sign", sign, (*SIGNS, "both"))
+    check_choice("sign", sign, (*COEFFICIENT_SIGNS, "both"))
     chosen = chosen_layers(store, layers)
     if sign == "both":
         both = [
@@ -121,7 +119,7 @@ def polysemanticity(
                 store, model, layers=chosen, sign=one, seed=seed, draws=draws, budget=budget, rule=rule,
                 progress=progress,
             )
-            for one in SIGNS
+            for one in COEFFICIENT_SIGNS
         ]  # fmt: skip
         joined = pd.concat(both).sort_values(["layer", "neuron"], kind="stable", ignore_index=True)
         provenance = both[0].attrs["provenance"]

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int, Int64
 from torch import Tensor
 
+from ..core.choices import COEFFICIENT_SIGNS
 from ..errors import InputError, check_choice, check_count, check_seed
 from ..models import Model
 from ..models.plain_layers import activation
@@ -24,7 +25,6 @@ from ..scanning.state import place_of
 from ..vocabulary.scoring import in_threads
 from .estimates import Estimate, interval, p_values
 from .explaining import explained, sequence_sums
-from .firing import SIGNS
 
 POSITIONS = 16_384  # 128 sequences of 128: what a store samples by default
 GROUPS = 8
@@ -190,7 +190,7 @@ def sample_measures(
 
     Source: the explained share, Gurnee et al. 2024 (2401.12181), §4.1; Phipson and Smyth 2010 for p.
     """
-    index, factor = model.layer(layer), 1.0 if check_choice("sign", sign, SIGNS) == "positive" else -1.0
+    index, factor = model.layer(layer), 1.0 if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else -1.0
     check_count("draws", draws)
     check_seed(seed)
     if not len(sample) or len(sample) != len(inputs):

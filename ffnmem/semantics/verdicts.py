@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from ..arguments import public
+from ..core.choices import ABOVE
+from ..core.choices import VERDICTS as VERDICTS
 from ..errors import InputError, check_count
 from .estimates import Estimate
-
-VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
 
 
 @public
@@ -28,7 +28,7 @@ class Rule:
         above: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``ffnmem calibrate``).
     """
 
-    above: float = 1.35
+    above: float = ABOVE
     examples: int = 8
     alpha: float = 0.05
 

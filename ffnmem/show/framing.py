@@ -33,7 +33,7 @@ RESET = f"""\
 @cache
 def styles(*sheets: str, room: str = HERE) -> str:
     """The frame's styles, and those of some style sheets of a room's ``templates/`` put below its selector."""
-    named = [*((HERE, sheet) for sheet in ("pieces", "notebook")), *((room, sheet) for sheet in sheets)]
+    named = [*((HERE, sheet) for sheet in ("pieces", "contexts", "notebook")), *((room, sheet) for sheet in sheets)]
     own = "".join((files(place) / "templates" / f"{sheet}.css").read_text("utf-8") for place, sheet in named)
     return RESET + own.replace(f".{NAME}", ROOT)
 

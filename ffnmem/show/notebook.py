@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..core.sheets import Column, Sheet, Span, Table, decimals, is_line
+from ..core.sheets import Column, Context, Sheet, Span, Table, decimals, is_line
 from .bars import Axis, Bar, bar
 from .framing import framed
 from .rendering import count, percent, plain, probability, provenance_line, render, signed, tiny
@@ -90,7 +90,7 @@ def kind(value: Any) -> str:
     """Which block or content a value is: its class, or "line" or "lines" of a tuple."""
     if isinstance(value, tuple):
         return "lines" if value and not isinstance(value[0], Span) else "line"
-    return type(value).__name__
+    return "Context" if isinstance(value, Context) else type(value).__name__
 
 
 def strength(value: float, limit: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -22,7 +23,13 @@ NONE: Mapping[str, Any] = {}
 def render(template: str, *, room: str = HERE, filters: Mapping[str, Any] = NONE, **values: Any) -> str:
     """A template of ``templates/`` of a room, or of this one, filled in; every value is escaped unless a filter made
     it."""
-    environment = Environment(
+    return environment(room, tuple(filters.items())).get_template(template).render(**values)
+
+
+@cache
+def environment(room: str, filters: tuple[tuple[str, Any], ...]) -> Environment:
+    """The templates of a room, each compiled when first used: that takes longer than to fill it in."""
+    found = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((room, HERE))]),
         autoescape=True,
         finalize=finished,
@@ -30,7 +37,7 @@ def render(template: str, *, room: str = HERE, filters: Mapping[str, Any] = NONE
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    found.filters.update(
         token=token_html,
         running=running_html,
         signed=signed,
@@ -40,9 +47,9 @@ def render(template: str, *, room: str = HERE, filters: Mapping[str, Any] = NONE
         probability=probability,
         tiny=tiny,
         setting=setting,
-        **filters,
+        **dict(filters),
     )
-    return environment.get_template(template).render(**values)
+    return found
 
 
 def finished(value: Any) -> Any:

@@ -5,7 +5,6 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +18,10 @@ from rich.text import Text
 
 from ..core import sheets
 from ..core.sheets import decimals as decimals
-from ..core.sheets import of_chance
+from ..core.sheets import of_chance, of_number, of_share
 from ..token_text import flowing, pieces, printable
 
-probability = of_chance
+number, percent, probability = of_number, of_share, of_chance
 WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
 NARROWEST = 60
@@ -93,18 +92,6 @@ class OneLine:
 def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
     """Tokens on one line; ``bold`` ones stand out."""
     return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
-
-
-def number(value: float, places: int, sign: bool = False) -> str:
-    """A number with fixed places; a dash where there is none."""
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:{'+' if sign else ''}.{places}f}"
-
-
-def percent(value: float) -> str:
-    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = (), title: str = "") -> Table:
@@ -283,9 +270,8 @@ def table(block: sheets.Table, out: Console) -> Table:
         for _ in block.columns:
             shown.add_column(no_wrap=True)
     for column, drawn in zip(block.columns, shown.columns, strict=True):
-        drawn.style = "dim" if column.soft else ""
+        drawn.style, drawn.min_width = "dim" if column.soft else "", column.least or None
         drawn.justify, drawn.no_wrap = "left" if column.to_left or column.wraps else "right", not column.wraps
-        drawn.min_width = column.least or None
     for index in range(len(block.rows)):
         if index in block.sections:
             shown.add_section()
@@ -307,7 +293,11 @@ def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, colum
         return column.spare
     others = [place for place in range(len(texts)) if place != index]
     widths = [
-        max([len(block.columns[place].name) if block.ruled else 0, *(cells(one) for one in texts[place])])
+        max(
+            block.columns[place].least,
+            len(block.columns[place].name) if block.ruled else 0,
+            *(cells(one) for one in texts[place]),
+        )
         for place in others
     ]
     return sum(widths) + (len(texts) if block.ruled else 2 * len(others))

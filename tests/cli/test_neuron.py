@@ -10,10 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ffnmem.cli.neuron import CASES, KINDS, LISTED, WHERE
-from ffnmem.reports import cards
-from ffnmem.scanning import Store, cases, searching
-from ffnmem.scanning.store import EXAMPLE_KINDS
+from ffnmem.core.choices import CASES, EXAMPLE_KINDS, SEARCHED
+from ffnmem.scanning import Store
 from tests.cli.running import data, mistake, run, table
 from tests.scanning.gated import gated_store as make_gated_store
 
@@ -23,17 +21,9 @@ def gated_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return make_gated_store("llama", tmp_path_factory.mktemp("gated") / "store")
 
 
-def test_choices_are_the_librarys() -> None:
-    """They are written twice, because the library's need torch."""
-    assert EXAMPLE_KINDS == KINDS
-    assert cases.CASES == CASES
-    assert searching.WHERE == WHERE
-    assert cards.LISTED == LISTED
-
-
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Store) -> None:
-    out = table("neuron", "0.3", "--store", gated_store.folder, width=width)
+    out = table("neuron", gated_store.folder, "0.3", width=width)
     assert max(len(line) for line in out.splitlines()) <= width
     one = gated_store.neuron(0, 3)
     for case in one.cases:
@@ -44,19 +34,19 @@ def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Sto
     for name in ("gate +", "gate −", "key +", "key −"):
         assert f"\n{name} " in out
     assert "Largest coefficients" not in out
-    found = data("neuron", "0.3", "--store", gated_store.folder, "--kind", CASES[3])["neurons"][0]
+    found = data("neuron", gated_store.folder, "0.3", "--kind", CASES[3])["neurons"][0]
     assert {row["case"] for row in found["examples"]} == {CASES[3]}
     assert found["gate"]["promoted"] == one.tokens("promoted", "gate")
     assert [case["share"] for case in found["cases"]] == [case["share"] for case in one.cases]
 
 
 def test_cases_of_a_classic_store_are_refused(tiny_store: Store) -> None:
-    mistake("neuron", "0.3", "--store", tiny_store.folder, "--kind", CASES[0], named=(CASES[0], "gated"))
+    mistake("neuron", tiny_store.folder, "0.3", "--kind", CASES[0], named=(CASES[0], "gated"))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_card_fits(width: int, tiny_store: Store) -> None:
-    out = table("neuron", "1.5", "--store", tiny_store.folder, width=width)
+    out = table("neuron", tiny_store.folder, "1.5", width=width)
     assert f"Neuron 1.5 of {tiny_store.model}" in out
     assert "Largest coefficients" in out
     assert "Random sequences by their largest coefficient" in out
@@ -66,7 +56,7 @@ def test_card_fits(width: int, tiny_store: Store) -> None:
 
 def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5)
-    out = table("neuron", "1.5", "--store", tiny_store.folder, width=120)
+    out = table("neuron", tiny_store.folder, "1.5", width=120)
     assert f"at {one.stats['firing_rate']:.1%} of {tiny_store.n_tokens:,} tokens" in out
     assert f"excess kurtosis {one.stats['kurtosis']:.2f}" in out
     counts = re.findall(r"^ *-?[\d.]+ to -?[\d.]+ +([\d,]+) ", out, re.MULTILINE)
@@ -76,17 +66,13 @@ def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
 
 def test_where_no_style_shows_the_token_is_in_guillemets(tiny_store: Store) -> None:
     """Once in each example, in one column."""
-    lines = [
-        line
-        for line in table("neuron", "0.3", "--store", tiny_store.folder, "--kind", "top").splitlines()
-        if "«" in line
-    ]
+    lines = [line for line in table("neuron", tiny_store.folder, "0.3", "--kind", "top").splitlines() if "«" in line]
     assert len(lines) == 3
     assert all(line.count("«") == line.count("»") == 1 for line in lines)
 
 
 def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
-    asked = ["neuron", "0.3", "--store", tiny_store.folder, "--kind", "random", "--kind", "bottom", "--top", 2]
+    asked = ["neuron", tiny_store.folder, "0.3", "--kind", "random", "--kind", "bottom", "--top", 2]
     out = table(*asked)
     assert out.index("Random positions") < out.index("Smallest coefficients")
     assert "Largest" not in out
@@ -95,12 +81,12 @@ def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
 
 
 def test_csv_is_the_librarys(tiny_store: Store) -> None:
-    asked = ["neuron", "1.5,0.3", "--store", tiny_store.folder, *kinds(), "--context", 2]
+    asked = ["neuron", tiny_store.folder, "1.5,0.3", *kinds(), "--context", 2]
     found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
     expected = pd.concat([tiny_store.examples(1, 5, context=2), tiny_store.examples(0, 3, context=2)])
     assert list(found.columns) == list(expected.columns)
     assert found["context"].tolist() == expected["context"].tolist()
-    assert found["activation"].tolist() == pytest.approx(expected["activation"].tolist())
+    assert found["coefficient"].tolist() == pytest.approx(expected["coefficient"].tolist())
 
 
 def kinds() -> list[str]:
@@ -108,20 +94,24 @@ def kinds() -> list[str]:
 
 
 def test_json_has_all_of_the_card(tiny_store: Store) -> None:
-    found = data("neuron", "1.5", "0.3", "--store", tiny_store.folder, *kinds())
+    found = data("neuron", tiny_store.folder, "1.5", "0.3", *kinds(), "--full")
     assert [(one["layer"], one["neuron"]) for one in found["neurons"]] == [(1, 5), (0, 3)]
     one = tiny_store.neuron(1, 5)
     first = found["neurons"][0]
     assert first["promoted"] == one.tokens("promoted")
     assert first["stats"]["mean"] == one.stats["mean"]
-    assert [e["activation"] for e in first["examples"]] == one.examples["activation"].tolist()
+    assert [e["coefficient"] for e in first["examples"]] == one.examples["coefficient"].tolist()
     assert sum(b["count"] for b in first["histogram"]) == tiny_store.n_tokens
     assert found["provenance"] == tiny_store.provenance
+    short = data("neuron", tiny_store.folder, "1.5", "--kind", "top", "--top", 2)["neurons"][0]
+    assert [e["coefficient"] for e in short["examples"]] == one.examples["coefficient"].tolist()[:2]
+    assert sum(b["count"] for b in short["histogram"]) == tiny_store.n_tokens
+    assert len(short["histogram"]) == 16
 
 
 def test_page(tiny_store: Store, tmp_path: Path) -> None:
     page = tmp_path / "a page.html"
-    result = run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--html", page)
+    result = run("neuron", tiny_store.folder, "1.5", "0.3", "--html", page)
     assert (result.stdout, result.stderr) == (f"{page}\n", "")
     assert "2 neurons of" in page.read_text("utf-8")
 
@@ -129,29 +119,30 @@ def test_page(tiny_store: Store, tmp_path: Path) -> None:
 def test_figure(tiny_store: Store, tmp_path: Path) -> None:
     """One picture a neuron, beside the cards."""
     plot = tmp_path / "a.svg"
-    assert "Neuron 0.3" in run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--plot", plot).stdout
+    assert "Neuron 0.3" in run("neuron", tiny_store.folder, "1.5", "0.3", "--plot", plot).stdout
     assert plot.read_text("utf-8").count("<!-- tokens per unit of coefficient -->") == 2
 
 
 def test_search(tiny_store: Store) -> None:
     text = tiny_store.neuron(1, 5).tokens("promoted")[0]
     expected = tiny_store.search(text)
-    found = data("neuron", "--search", text, "--store", tiny_store.folder)
+    found = data("neuron", tiny_store.folder, "--search", text)
     assert found["neurons"] == expected.to_dict("records")
-    out = table("neuron", "--search", text, "--store", tiny_store.folder, "--top", 1)
+    out = table("neuron", tiny_store.folder, "--search", text, "--top", 1)
     first = expected.iloc[0]
     assert f"{first['layer']}.{first['neuron']}" in out
-    where = ["--where", "examples", "--store", tiny_store.folder]
-    rows = pd.read_csv(io.StringIO(run("neuron", "--search", "rome", *where, "--csv").stdout), keep_default_na=False)
+    where = ["--where", "examples"]
+    rome = ("neuron", tiny_store.folder, "--search", "rome", *where)
+    rows = pd.read_csv(io.StringIO(run(*rome, "--csv").stdout), keep_default_na=False)
     assert rows["hits"].tolist() == tiny_store.search("rome", where="examples")["hits"].tolist()
-    assert "Rome" in table("neuron", "--search", "rome", *where)
+    assert "Rome" in table(*rome)
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", SEARCHED)
 def test_search_that_finds_nothing(where: str, tiny_store: Store) -> None:
-    out = table("neuron", "--search", "zzz zzz", "--where", where, "--store", tiny_store.folder)
+    out = table("neuron", tiny_store.folder, "--search", "zzz zzz", "--where", where)
     assert "no token with 'zzz zzz'" in out
-    assert data("neuron", "--search", "zzz zzz", "--where", where, "--store", tiny_store.folder)["neurons"] == []
+    assert data("neuron", tiny_store.folder, "--search", "zzz zzz", "--where", where)["neurons"] == []
 
 
 @pytest.mark.parametrize(
@@ -162,7 +153,7 @@ def test_search_that_finds_nothing(where: str, tiny_store: Store) -> None:
         (["1.64"], ["neuron 64", "0 to 63"]),
         (["2.0", "1.5"], ["layer 2", "0 to 1"]),
         (["1"], ["'1'", "LAYER.NEURON"]),
-        (["1.5", "--where", "examples"], ["--where", "LAYER.NEURON"]),
+        (["1.5", "--where", "examples"], ["--where", "NEURON"]),
         (["--search", "x", "--kind", "top"], ["--kind", "--search"]),
         (["--search", "x", "--html", "a.html"], ["--html", "--search"]),
         (["--search", "x", "--context", "3"], ["--context", "--search"]),
@@ -181,15 +172,15 @@ def test_mistakes(
     args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    mistake("neuron", *args, "--store", tiny_store.folder, named=tuple(named))
+    mistake("neuron", tiny_store.folder, *args, named=tuple(named))
     assert not list(tmp_path.iterdir())
 
 
 def test_stores_that_are_none(tiny_store: Store, tmp_path: Path) -> None:
-    mistake("neuron", "1.5", named=("--store",))
-    mistake("neuron", "1.5", "--store", tmp_path / "none", named=(tmp_path / "none",))
-    mistake("neuron", "1.5", "--store", tmp_path, named=(tmp_path, "scan"))
+    mistake("neuron", named=("STORE",))
+    mistake("neuron", tmp_path / "none", "1.5", named=(tmp_path / "none",))
+    mistake("neuron", tmp_path, "1.5", named=(tmp_path, "scan"))
     broken = tmp_path / "broken"
     shutil.copytree(tiny_store.folder, broken)
     (broken / "examples.parquet").write_bytes(b"x")
-    mistake("neuron", "1.5", "--store", broken, named=("examples.parquet",))
+    mistake("neuron", broken, "1.5", named=("examples.parquet",))

@@ -98,7 +98,7 @@ def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
     assert len(data("facts", folder / "facts.jsonl")) == 16
     store = tmp_path / "store"
     run("scan", folder / "corpus.txt", "--model", folder, "--out", store)
-    assert data("neuron", f"2.{row.neuron}", "--store", store)
+    assert data("neuron", store, f"2.{row.neuron}")
     run("report", fact.text, "--model", folder, "--out", tmp_path / "r.html")
     assert fact.target_true in (tmp_path / "r.html").read_text("utf-8")
 

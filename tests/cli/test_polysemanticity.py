@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import shutil
 from pathlib import Path
@@ -11,9 +10,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.polysemanticity import ABOVE, BUDGET, DRAWS, SIGNS, VERDICTS
+from ffnmem.core.choices import MEANING_BUDGET
 from ffnmem.scanning import Store, open_store
-from ffnmem.semantics import firing, verdicts
 from ffnmem.semantics.saved import file_of
 from tests.cli.running import data, mistake, run, table
 
@@ -36,15 +34,6 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the model was loaded")
 
     monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", refuse)
-
-
-def test_choices_and_defaults_are_the_librarys() -> None:
-    """They are written twice, because the library's need torch."""
-    assert (*firing.SIGNS, "both") == SIGNS
-    assert verdicts.VERDICTS == VERDICTS
-    assert verdicts.RULE.above == ABOVE
-    asked = inspect.signature(fm.polysemanticity).parameters
-    assert (asked["draws"].default, asked["budget"].default, asked["seed"].default) == (DRAWS, BUDGET, 0)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -88,7 +77,7 @@ def test_json(surveyed: Store) -> None:
     first = found["neurons"][0]
     one = fm.meanings(surveyed, first["layer"], first["neuron"])
     assert [group["share"] for group in first["groups"]] == one.table["share"].tolist()
-    assert found["provenance"]["polysemanticity"]["budget"] == BUDGET
+    assert found["provenance"]["polysemanticity"]["budget"] == MEANING_BUDGET
 
 
 def test_one_neuron(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +89,7 @@ def test_one_neuron(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "trigger tokens" in out
     assert out.count("«") == len(one.examples.query("rank <= 5"))
     found = data("polysemanticity", surveyed.folder, "--neuron", "1.5")
-    assert found["neurons"][0]["meanings"] == one.as_dict()["meanings"]
+    assert found["neurons"][0]["meanings"] == one.to_dict()["meanings"]
     rows = run("polysemanticity", surveyed.folder, "--neuron", "1.5,0.3", "--top", 1, "--csv").stdout
     printed = pd.read_csv(io.StringIO(rows), keep_default_na=False)
     assert printed.columns.tolist()[:4] == ["layer", "neuron", "sign", "meaning"]
@@ -126,13 +115,13 @@ def test_plots(surveyed: Store, tmp_path: Path) -> None:
 def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
     """And says how to get it where it is not there: on the terminal only."""
     one = fm.meanings(surveyed, 1, 5)
-    out = table("neuron", "1.5", "--store", surveyed.folder)
+    out = table("neuron", surveyed.folder, "1.5")
     assert f"{one.verdict.capitalize()}" in out
     assert "ffnmem polysemanticity" not in out
-    assert data("neuron", "1.5", "--store", surveyed.folder)["neurons"][0]["meanings"][0]["verdict"] == one.verdict
-    bare = run("neuron", "1.5", "--store", tiny_store.folder).stdout
+    assert data("neuron", surveyed.folder, "1.5")["neurons"][0]["meanings"][0]["verdict"] == one.verdict
+    bare = run("neuron", tiny_store.folder, "1.5").stdout
     assert f"ffnmem polysemanticity {tiny_store.folder}" in bare.replace("\n", "")
-    assert data("neuron", "1.5", "--store", tiny_store.folder)["neurons"][0]["meanings"] == []
+    assert data("neuron", tiny_store.folder, "1.5")["neurons"][0]["meanings"] == []
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.scan import ENGINES, SCAN_DTYPES
-from ffnmem.core.choices import DIVISIONS
-from ffnmem.corpus import readers
 from ffnmem.corpus.packed import FOLDER as PACK
-from ffnmem.scanning import settings, workers
 from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.writing import CORPUS, STATE
 from tests.cli.running import data, mistake, process, run, table
@@ -26,13 +22,6 @@ def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
     path.write_bytes("\n\n".join(texts(40)).encode() + b"\n\nThe city \xff of Rome")
     return path
-
-
-def test_that_choices_are_the_librarys() -> None:
-    """They are repeated in the command because the library is too slow to import for a manual."""
-    assert SCAN_DTYPES == settings.DTYPES
-    assert ENGINES == workers.ENGINES
-    assert DIVISIONS == readers.DIVISIONS
 
 
 def test_that_the_store_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from ffnmem.corpus.problems import Problem
-from ffnmem.reports.summary import layer_summary
 from ffnmem.scanning import Store, open_store
 from tests.cli.running import data, mistake, run, table
 from tests.scanning.gated import gated_store
@@ -18,7 +17,7 @@ from tests.scanning.gated import gated_store
 
 def test_summary_names_what_was_scanned(tiny_store: Store) -> None:
     out = table("store", tiny_store.folder)
-    rows = layer_summary(tiny_store)
+    rows = tiny_store.to_frame()
     for value in (
         tiny_store.model,
         tiny_store.fingerprint,
@@ -34,12 +33,12 @@ def test_summary_names_what_was_scanned(tiny_store: Store) -> None:
 
 def test_csv_is_the_summary(tiny_store: Store) -> None:
     found = pd.read_csv(io.StringIO(run("store", tiny_store.folder, "--csv").stdout))
-    pd.testing.assert_frame_equal(found, layer_summary(tiny_store), check_dtype=False)
+    pd.testing.assert_frame_equal(found, tiny_store.to_frame(), check_dtype=False)
 
 
 def test_json_has_all(tiny_store: Store) -> None:
     found = data("store", tiny_store.folder, "--check")
-    assert found["layers"] == layer_summary(tiny_store).to_dict("records")
+    assert found["layers"] == tiny_store.to_frame().to_dict("records")
     assert found["settings"] == tiny_store.settings.as_dict()
     assert found["provenance"] == tiny_store.provenance
     assert (found["tokens"], found["complete"], found["checked"]) == (tiny_store.n_tokens, True, True)
@@ -55,7 +54,7 @@ def test_problems_of_the_corpus_are_listed(tiny_store: Store, monkeypatch: pytes
     out = table("store", tiny_store.folder)
     assert "invalid_utf8" in out
     assert "a\\x1b[31m.txt:7" in out
-    assert data("store", tiny_store.folder)["problems"] == [{**problem.as_dict(), "meaning": problem.meaning}]
+    assert data("store", tiny_store.folder)["problems"] == [problem.to_dict()]
 
 
 def test_check_reads_everything(tiny_store: Store, tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_figure(tiny_store: Store, tmp_path: Path) -> None:
 def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
     mistake("store", tmp_path / "none", named=(tmp_path / "none",))
     mistake("store", tmp_path, named=(tmp_path, "scan"))
-    mistake("store", named=("DIR",))
+    mistake("store", named=("STORE",))
     mistake("store", tiny_store.folder, "--plot", "a.gif", named=("a.gif", ".png"))
 
 

@@ -225,7 +225,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
             count = draw(st.integers(0, 2)) if parameter.nargs != 1 else draw(st.sampled_from([1, 1, 1, 0]))
-            arguments += [draw(st.sampled_from([*JUNK, "The Eiffel Tower", "0.1"])) for _ in range(count)]
+            known = [str(tiny_store().folder)] if parameter.name in ("store", "folder") else []
+            arguments += [draw(st.sampled_from([*JUNK, "The Eiffel Tower", "0.1", *known])) for _ in range(count)]
             continue
         assert isinstance(parameter, click.Option)
         if parameter.name == "name" or "--model" in parameter.opts:

@@ -150,9 +150,7 @@ def test_cards(text: str) -> None:
 def shown(neuron: Any, values: pd.DataFrame) -> str:
     from dataclasses import replace
 
-    from ffnmem.reports.display import neuron_html
-
-    return neuron_html(replace(neuron, values=values))
+    return replace(neuron, values=values)._repr_html_()
 
 
 def test_every_display_is_framed() -> None:

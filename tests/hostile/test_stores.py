@@ -44,7 +44,7 @@ QUESTIONS: dict[str, Callable[[Store], Any]] = {
     "by_token": lambda s: s.by_token(1, 17),
     "by_position": lambda s: s.by_position(0, 3),
     "values": lambda s: s.values(1, 17),
-    "neuron": lambda s: without_provenance(s.neuron(0, 5).as_dict()),
+    "neuron": lambda s: without_provenance(s.neuron(0, 5).to_dict()),
     "search values": lambda s: s.search("e"),
     "search examples": lambda s: s.search("e", where="examples"),
 }

@@ -5,11 +5,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.captures import PROMPTS, TOKENS
-from ffnmem.reports.summary import RATES, layer_summary
-from ffnmem.scanning import Store
 from ffnmem.show.framing import ROOT
 
-from .hostile import UNSEEN, poisoned
 from .page import Page
 
 NEURONS = 10
@@ -114,41 +111,3 @@ def test_hostile_tokens_in_paths_stay_text(atlas: fm.Model) -> None:
     paths = fm.attribute_paths(fm.capture(atlas, PROMPT), " Paris")
     html = replace(paths, tokens=(HOSTILE,) * len(paths.tokens), target=HOSTILE, foil=HOSTILE)._repr_html_()
     assert "<script" not in html
-
-
-def test_a_neuron_shows_its_card(tiny_store: Store) -> None:
-    neuron = tiny_store.neuron(1, 5)
-    page = Page(neuron._repr_html_())
-    assert f"Neuron 1.5 of {tiny_store.model}" in page.words
-    shown = [row[-2].values[0] for row in page.tables["fm-table fm-examples"] if row[-1].text != "context"]
-    assert shown == neuron.examples["activation"].tolist()
-    assert [chip for row in page.tables["fm-table fm-means"][1:] for chip in row[0].chips][:2] == [
-        token.replace(" ", "·") for token in neuron.by_token["token"].head(2)
-    ]
-    assert tiny_store.fingerprint in page.words
-
-
-def test_a_store_shows_its_layers(tiny_store: Store) -> None:
-    page = Page(tiny_store._repr_html_())
-    _, *rows = page.tables["fm-table fm-layers"]
-    summary = layer_summary(tiny_store)
-    assert [row[0].text for row in rows] == ["0", "1"]
-    assert [[cell.values[0] for cell in row[3:]] for row in rows] == summary[list(RATES)].to_numpy().tolist()
-    assert str(tiny_store.folder) in page.words
-    assert "none in the corpus" in page.words
-
-
-def test_hostile_tokens_in_neurons_stay_text(tiny_store: Store) -> None:
-    html = poisoned(tiny_store.neuron(1, 5))._repr_html_()
-    page = Page(html)
-    assert not {"script", "img"} & {tag for tag, _ in page.tags}
-    assert not set(UNSEEN) & set(html)
-
-
-def test_styles_of_cards_stay_inside(tiny_store: Store) -> None:
-    for html in (tiny_store.neuron(1, 5)._repr_html_(), tiny_store._repr_html_()):
-        style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
-        assert style is not None
-        selectors = [part.strip() for rule in re.findall(r"([^{}]+)\{[^{}]*\}", style[1]) for part in rule.split(", ")]
-        assert all(selector.split()[0].startswith(ROOT) for selector in selectors)
-        assert "//" not in html.replace(str(tiny_store.folder), "")

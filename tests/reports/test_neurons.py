@@ -48,7 +48,7 @@ def test_page_of_one_neuron_has_its_examples(tiny_store: Store, tmp_path: Path) 
     assert page.headings == ["Neuron 1.5 of " + tiny_store.model, "Neuron 1.5", *LAST]
     assert "index" not in page.tables
     rows = [row for row in page.tables["fm-table fm-examples"] if row[-1].text != "context"]
-    assert [row[-2].values[0] for row in rows] == one.examples["activation"].tolist()
+    assert [row[-2].values[0] for row in rows] == one.examples["coefficient"].tolist()
     marked = [e for e in page.tags if e[0] == "mark"]
     assert len(marked) == len(one.examples)
     counts = [int(row[2].text.replace(",", "")) for row in page.tables["fm-table fm-bins"][1:]]
@@ -67,7 +67,7 @@ def test_a_gated_page_shows_each_case_with_gate_and_linear_part(gated: Store, tm
     assert [row[0].text for row in rows] == list(CASES)
     assert [row[1].values[0] for row in rows] == [case["share"] for case in one.cases]
     shown = [row for row in page.tables["fm-table fm-examples fm-gated"] if row[-1].text != "context"]
-    columns = [one.examples[name].tolist() for name in ("activation", "gate", "linear")]
+    columns = [one.examples[name].tolist() for name in ("coefficient", "gate", "linear")]
     assert [[cell.values[0] for cell in row[-4:-1]] for row in shown] == [
         list(row) for row in zip(*columns, strict=True)
     ]
@@ -125,7 +125,7 @@ def test_examples_tables_are_the_stores(tiny_store: Store, tmp_path: Path) -> No
     found = pd.read_csv(fm.neuron_report(tiny_store, PLACES, tmp_path / "rows.csv"), keep_default_na=False)
     assert list(found.columns) == list(expected.columns)
     assert found["context"].tolist() == expected["context"].tolist()
-    assert found["activation"].tolist() == expected["activation"].tolist()
+    assert found["coefficient"].tolist() == expected["coefficient"].tolist()
 
 
 def test_kinds_and_counts(tiny_store: Store, tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_a_table_of_neurons(tiny_store: Store, tmp_path: Path) -> None:
         tiny_store, pd.concat([rows, rows]), tmp_path / "a.md", progress=lambda done, total: calls.append((done, total))
     )
     names = [f"{row.layer}.{row.neuron}" for row in rows.itertuples()]
-    assert re.findall(r"^## Neuron (.*)$", read(path), re.MULTILINE) == names
+    assert re.findall(r"^## Neuron (\S+) of ", read(path).replace("\\.", "."), re.MULTILINE) == names
     assert calls == [(done, 4) for done in range(1, 5)]
     one = fm.neuron_report(tiny_store, [(-1, -1), (1, 63)], tmp_path / "b.md")
-    assert re.findall(r"^## Neuron (.*)$", read(one), re.MULTILINE) == ["1.63"]
+    assert re.findall(r"^## Neuron (\S+) of ", read(one).replace("\\.", "."), re.MULTILINE) == ["1.63"]
 
 
 def test_same_store_same_bytes(tiny_store: Store, tmp_path: Path) -> None:

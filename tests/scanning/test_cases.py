@@ -95,13 +95,13 @@ def test_examples_of_each_case(store: fm.Store, everywhere: Everywhere, neuron: 
         assert rows["rank"].tolist() == list(range(1, len(expected) + 1))
         assert (rows["case"] == case).all()
         assert rows["sequence"].is_unique
-        assert allclose(rows["activation"].abs(), expected, 1e-5)
+        assert allclose(rows["coefficient"].abs(), expected, 1e-5)
         # Sequences that begin alike differ by rounding alone: which comes first is the processor's.
         for row in rows.itertuples():
             (here,) = np.flatnonzero((everywhere.sequence == row.sequence) & (everywhere.position == row.position))
             assert inside[here]
-            assert allclose(row.activation, everywhere.coefficient[here, neuron], 1e-5)
-            assert allclose(abs(row.activation), best[row.sequence], 1e-5)
+            assert allclose(row.coefficient, everywhere.coefficient[here, neuron], 1e-5)
+            assert allclose(abs(row.coefficient), best[row.sequence], 1e-5)
 
 
 def test_every_example_has_its_gate_and_linear_part(store: fm.Store, everywhere: Everywhere) -> None:
@@ -111,7 +111,7 @@ def test_every_example_has_its_gate_and_linear_part(store: fm.Store, everywhere:
         frame = store.examples(1, neuron)
         assert set(frame["kind"]) == {"top", "bottom", "quantile", "random", *CASES}
         at = [places[place] for place in zip(frame["sequence"], frame["position"], strict=True)]
-        assert allclose(frame["activation"], everywhere.coefficient[at, neuron], 1e-5)
+        assert allclose(frame["coefficient"], everywhere.coefficient[at, neuron], 1e-5)
         assert allclose(frame["gate"], everywhere.gate[at, neuron], 1e-5)
         assert allclose(frame["linear"], everywhere.linear[at, neuron], 1e-5)
         assert frame["case"].tolist() == case_names(frame["gate"].to_numpy(), frame["linear"].to_numpy())
@@ -177,10 +177,10 @@ def test_after_a_bfloat16_pass_examples_are_exact(tmp_path: Path) -> None:
         for kind in CASES:
             mine, theirs = (frame[frame["kind"] == kind].set_index("sequence") for frame in (a, b))
             assert (mine["case"] == kind).all()
-            assert (mine["activation"].abs().diff().dropna() <= 0).all()
+            assert (mine["coefficient"].abs().diff().dropna() <= 0).all()
             both = mine.index.intersection(theirs.index)
             agree, total = agree + len(both), total + len(theirs)
-            for name in ("activation", "gate", "linear", "position"):
+            for name in ("coefficient", "gate", "linear", "position"):
                 assert allclose(mine.loc[both, name], theirs.loc[both, name], 1e-5)
         mine, theirs = (frame[frame["kind"].isin(["quantile", "random"])] for frame in (a, b))
         for name in ("gate", "linear"):

@@ -137,7 +137,7 @@ def test_example_frame(view: LayerView) -> None:
     assert list(dict.fromkeys(frame["kind"])) == ["random", "bottom", "top", "quantile"]
     assert frame["kind"].value_counts().to_dict() == {"quantile": 30, "top": 3, "bottom": 3, "random": 2}
     assert set(frame.loc[frame["kind"] == "quantile", "extreme"]) == {"max", "min"}
-    assert frame.loc[frame["kind"] == "bottom", "activation"].tolist() == [-3.0, -2.0, -1.0]
+    assert frame.loc[frame["kind"] == "bottom", "coefficient"].tolist() == [-3.0, -2.0, -1.0]
     others = frame[frame["kind"] != "quantile"]
     assert others[["band_low", "band_high"]].isna().all(axis=None)
     fewer = example_frame(view, settings(), (0, 1), kept().to_dict("list"), ["top", "quantile"], 2, (0.0, 1.0))

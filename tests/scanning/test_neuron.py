@@ -38,9 +38,9 @@ def test_tokens_are_ranked(neuron: Neuron) -> None:
         assert len(neuron.tokens(sign)) == 10
 
 
-def test_as_dict_is_json(neuron: Neuron) -> None:
+def test_plain_values_are_json(neuron: Neuron) -> None:
     """NumPy's numbers in it would make every writer of JSON fail."""
-    found = neuron.as_dict()
+    found = neuron.to_dict()
     assert json.loads(json.dumps(found))["neuron"] == 17
     assert found["stats"]["count"] == neuron.store.n_tokens
     assert len(found["examples"]) == len(neuron.examples)

@@ -44,7 +44,7 @@ def test_that_every_example_and_moment_is_what_looking_everywhere_gives(
             largest[number] = (m, number, position)
     best = sorted(largest.values(), key=lambda row: -row[0])[: SMALL["k"]]
     top = store.examples(layer, neuron, kind="top")
-    assert allclose(top["activation"], [row[0] for row in best], 1e-5)
+    assert allclose(top["coefficient"], [row[0] for row in best], 1e-5)
     assert list(zip(top["sequence"], top["position"], strict=True)) == [row[1:] for row in best]
     stats = store.stats(layer, neuron).iloc[0]
     values, pre = np.array([row[0] for row in found]), np.array([row[1] for row in found])
@@ -64,7 +64,7 @@ def test_that_other_batch_sizes_change_rounding_only(
     assert allclose(other.stats()[numbers], store.stats()[numbers], 1e-4)
     for kind in ("top", "bottom", "quantile", "random"):
         a, b = other.examples(1, 3, kind=kind), store.examples(1, 3, kind=kind)
-        assert allclose(a["activation"], b["activation"], 1e-5)
+        assert allclose(a["coefficient"], b["coefficient"], 1e-5)
         assert a["sequence"].tolist() == b["sequence"].tolist()
 
 
@@ -79,10 +79,10 @@ def test_that_examples_after_a_bfloat16_pass_are_exact_in_float32(
         frame = half.examples(layer, neuron)
         for row in frame.itertuples():
             exact = fm.capture(tiny, corpus[row.sequence]).coefficients[layer][0, row.position, neuron]
-            assert allclose(row.activation, exact, 1e-6)
+            assert allclose(row.coefficient, exact, 1e-6)
         for kind in ("top", "bottom"):
             a, b = frame[frame["kind"] == kind], store.examples(layer, neuron, kind=kind)
-            assert (a["activation"].diff().dropna() * (1 if kind == "bottom" else -1) >= 0).all()
+            assert (a["coefficient"].diff().dropna() * (1 if kind == "bottom" else -1) >= 0).all()
             agree, total = agree + len(set(a["sequence"]) & set(b["sequence"])), total + len(a)
     assert agree >= 0.9 * total  # twice as many candidates as kept: the true winners are among them
     assert allclose(half.stats()["mean"], store.stats()["mean"], 1e-2)

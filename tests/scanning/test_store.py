@@ -91,14 +91,14 @@ def test_top_and_bottom(tiny_store: Store, looked: list[Looked], layer: int, neu
         order = np.argsort(-extremes, kind="stable")[:3]
         rows = found[found["kind"] == kind]
         assert rows["rank"].tolist() == [1, 2, 3]
-        assert allclose(rows["activation"], sign * extremes[order], 1e-5)
+        assert allclose(rows["coefficient"], sign * extremes[order], 1e-5)
         # At GELU's minimum, where sequences differ by rounding alone, the processor decides which comes first.
         assert rows["sequence"].nunique() == 3
-        assert allclose(rows["activation"], sign * extremes[rows["sequence"]], 1e-5)
+        assert allclose(rows["coefficient"], sign * extremes[rows["sequence"]], 1e-5)
         for row in rows.itertuples():
             one = looked[row.sequence]
             (at,) = np.flatnonzero(one.at == row.position)
-            assert allclose(row.activation, one.m[layer][at, neuron], 1e-5)
+            assert allclose(row.coefficient, one.m[layer][at, neuron], 1e-5)
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
@@ -159,15 +159,15 @@ def test_quantiles_and_random_positions(tiny_store: Store, looked: list[Looked],
             one = looked[row.sequence]
             strength = sign * one.m[layer][:, neuron]
             assert row.position == one.at[strength.argmax()]
-            assert allclose(row.activation, sign * strength.max(), 1e-5)
-        split = rows.groupby("band_low")["activation"]
+            assert allclose(row.coefficient, sign * strength.max(), 1e-5)
+        split = rows.groupby("band_low")["coefficient"]
         assert (sign * split.get_group(0.5)).min() >= (sign * split.get_group(0.0)).max()
     drawn = tiny_store.examples(layer, neuron, kind="random")
     assert len(drawn) == 4
     for row in drawn.itertuples():
         one = looked[row.sequence]
         (index,) = np.flatnonzero(one.at == row.position)
-        assert allclose(row.activation, one.m[layer][index, neuron], 1e-5)
+        assert allclose(row.coefficient, one.m[layer][index, neuron], 1e-5)
 
 
 def test_values_are_projections(tiny_store: Store, tiny: fm.Model) -> None:
@@ -193,7 +193,7 @@ def test_examples_of_a_half_precision_scan_are_exact(half_store: Store, looked: 
         for row in half_store.examples(layer, neuron).itertuples():
             one = looked[row.sequence]
             (index,) = np.flatnonzero(one.at == row.position)
-            assert allclose(row.activation, one.m[layer][index, neuron], 1e-5)
+            assert allclose(row.coefficient, one.m[layer][index, neuron], 1e-5)
 
 
 # -- columns, order, indices ---------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_columns(tiny_store: Store) -> None:
         "neuron",
         "kind",
         "rank",
-        "activation",
+        "coefficient",
         "sequence",
         "position",
         "token",
@@ -235,7 +235,7 @@ def test_every_neuron_has_its_own_numbers(tiny_store: Store, looked: list[Looked
         assert allclose(tiny_store.stats(layer)["max"], highest, 1e-5)
     for layer, neuron in [(0, 5), (1, 40)]:
         first = tiny_store.examples(layer, neuron, kind="top", k=1)
-        assert first["activation"].item() == tiny_store.stats(layer, neuron)["max"].item()
+        assert first["coefficient"].item() == tiny_store.stats(layer, neuron)["max"].item()
 
 
 def test_examples_say_where(tiny_store: Store, tiny: fm.Model) -> None:

@@ -18,12 +18,13 @@ def naive(store: Store, layer: int, neuron: int, sign: str) -> tuple[dict[tuple[
     """The examples that must be there, and the strengths of those of which at most SAMPLED may be."""
     kind, extreme, factor = NAIVE[sign]
     rows = store.example_rows(layer, neuron, kind=kind)
-    best = factor * rows["activation"].iloc[0]
+    best = factor * rows["coefficient"].iloc[0]
     if best <= 0:
         return {}, []
-    strong = rows[factor * rows["activation"] >= FLOOR * best][:TOP]
+    strong = rows[factor * rows["coefficient"] >= FLOOR * best][:TOP]
     top = {
-        (int(row.sequence), int(row.position)): factor * float(row.activation) for row in strong.itertuples(index=False)
+        (int(row.sequence), int(row.position)): factor * float(row.coefficient)
+        for row in strong.itertuples(index=False)
     }
     values = store.view(layer).sample[extreme][0][:, neuron]
     taken = {sequence for sequence, _ in top}

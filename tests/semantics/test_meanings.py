@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ import ffnmem as fm
 from ffnmem.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
-from ffnmem.semantics.meanings import MEASURES, Meanings, by_activation, meanings, saved_meanings
+from ffnmem.scanning.contexts import Window
+from ffnmem.semantics.meanings import MEASURES, Meanings, by_activation, meanings, saved_meanings, settled
 from ffnmem.semantics.saved import file_of
 from ffnmem.token_text import visible
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, printed, refuses
 from tests.reports.hostile import HOSTILE, UNSEEN
+from tests.reports.page import Page
 
 
 @pytest.fixture(scope="module")
@@ -86,22 +89,22 @@ def test_dead_is_empty_and_needs_no_model(meanings: Planted, planted_store: Stor
     assert list(found.table.columns) == ["meaning", "share", "examples", "strongest", "tokens"]
     assert found.table["meaning"].dtype == found.examples["meaning"].dtype == np.int64
     assert "dead" in repr(found)
-    assert json.loads(json.dumps(found.as_dict()))["meanings"] == []
+    assert json.loads(json.dumps(found.to_dict()))["meanings"] == []
 
 
 def test_rows_are_examples_of_the_store(surveyed: Store) -> None:
     """Each is a place where the coefficient is what it says; shares and counts are theirs."""
     found = meanings(surveyed, 1, 5)
     known = pd.concat([surveyed.examples(1, 5, context=8, k=99)])
-    values = {(row.sequence, row.position): row.activation for row in known.itertuples()}
+    values = {(row.sequence, row.position): row.coefficient for row in known.itertuples()}
     for row in found.examples.itertuples():
         assert row.token in row.context
         if (row.sequence, row.position) in values:
-            assert row.activation == pytest.approx(values[row.sequence, row.position], rel=1e-6)
+            assert row.coefficient == pytest.approx(values[row.sequence, row.position], rel=1e-6)
     assert len({*zip(found.examples["sequence"], found.examples["position"], strict=True)} & {*values}) >= 1
-    assert found.examples["activation"].max() == pytest.approx(surveyed.stats(1, 5)["max"].item(), rel=1e-6)
-    by_meaning = found.examples.groupby("meaning")["activation"]
-    shares = by_meaning.sum() / found.examples["activation"].sum()
+    assert found.examples["coefficient"].max() == pytest.approx(surveyed.stats(1, 5)["max"].item(), rel=1e-6)
+    by_meaning = found.examples.groupby("meaning")["coefficient"]
+    shares = by_meaning.sum() / found.examples["coefficient"].sum()
     assert found.table["share"].tolist() == pytest.approx(shares.tolist())
     assert found.table["share"].sum() == pytest.approx(1)
     assert found.table["share"].is_monotonic_decreasing
@@ -109,7 +112,7 @@ def test_rows_are_examples_of_the_store(surveyed: Store) -> None:
     assert found.table["strongest"].tolist() == by_meaning.max().tolist()
     for meaning, group in found.examples.groupby("meaning"):
         assert group["rank"].tolist() == list(range(1, len(group) + 1))
-        assert group["activation"].is_monotonic_decreasing
+        assert group["coefficient"].is_monotonic_decreasing
         assert set(group["token"]) == set(found.triggers[int(meaning)])
         assert found.of(int(meaning)) == group.index.tolist()
     first = found.triggers[0][0]
@@ -146,8 +149,8 @@ def test_k_and_context_only_cut_what_is_shown(surveyed: Store) -> None:
 
 def test_negative_coefficients(surveyed: Store) -> None:
     found = meanings(surveyed, 0, 3, sign="negative")
-    assert (found.examples["activation"] < 0).all()
-    assert found.examples["activation"].min() == pytest.approx(surveyed.stats(0, 3)["min"].item(), rel=1e-6)
+    assert (found.examples["coefficient"] < 0).all()
+    assert found.examples["coefficient"].min() == pytest.approx(surveyed.stats(0, 3)["min"].item(), rel=1e-6)
 
 
 def test_other_settings_are_measured_anew(surveyed: Store, tiny: fm.Model) -> None:
@@ -170,7 +173,7 @@ def test_saved_meanings_by_sign(surveyed: Store, tiny_store: Store) -> None:
 
 def test_as_dict_and_repr(surveyed: Store) -> None:
     found = meanings(surveyed, 1, 5, k=2)
-    plain = json.loads(json.dumps(found.as_dict()))
+    plain = json.loads(json.dumps(found.to_dict()))
     assert [row["measure"] for row in plain["estimates"]] == list(MEASURES)
     assert [one["share"] for one in plain["meanings"]] == found.table["share"].tolist()
     assert [tuple(one["tokens"]) for one in plain["meanings"]] == list(found.triggers)
@@ -198,3 +201,69 @@ def test_mistakes(surveyed: Store, tiny_store: Store, atlas: fm.Model) -> None:
         meanings(surveyed, 1, 0, draws=3)
     with refuses(InputError, ValueError, "atlas", surveyed.model):
         meanings(surveyed, 1, 0, atlas)
+
+
+# -- what they say of themselves -------------------------------------------------------------------------------------
+
+
+def many(found: Meanings, n: int) -> Meanings:
+    """As many meanings of one example each."""
+    rows = pd.concat([found.examples.head(1)] * n, ignore_index=True).assign(meaning=np.arange(n), rank=1)
+    columns = {"meaning": np.arange(n), "share": 1 / n, "examples": 1, "strongest": 1.0, "tokens": "x"}
+    triggers = tuple((f"t{i}",) for i in range(n))
+    return replace(found, table=pd.DataFrame(columns), examples=rows, windows=found.windows[:1] * n, triggers=triggers)
+
+
+def test_listing_holds_each_meaning(surveyed: Store) -> None:
+    found = meanings(surveyed, 1, 5)
+    table = found.listing()
+    heads = [row for row in table.rows if row[0] is not None]
+    assert [row[0].text for row in heads] == [f"{share:.0%}" for share in found.table["share"]]
+    assert [tuple(piece[0].text for piece in row[2].pieces) for row in heads] == [own[:8] for own in found.triggers]
+    assert [row[1] for row in table.rows if row[0] is None] == found.examples["coefficient"].tolist()
+    assert table.title.startswith(found.verdict.capitalize())
+    assert found.why in table.note
+    measures = found.measure_table()
+    assert [row[0] for row in measures.rows] == ["meanings", "clusters", "ms", "trigger tokens"]
+    assert [row[1] for row in measures.rows] == pytest.approx(found.estimates["value"].tolist(), nan_ok=True)
+    page = Page(found._repr_html_())
+    assert found.provenance["fingerprint"] in page.words
+    assert "draws 20" in page.words
+    assert found.to_frame()[["layer", "neuron", "sign"]].drop_duplicates().to_numpy().tolist() == [[1, 5, "positive"]]
+
+
+def test_what_is_not_listed_is_said(surveyed: Store) -> None:
+    found = many(meanings(surveyed, 1, 5), 8)
+    assert len(found.first(5)) == 5
+    assert any("and 3 more with 38% of the activation" in line for line in printed(found.listing(5), 60))
+    assert "more with" not in " ".join(printed(found.sheet()))
+
+
+def test_headline(surveyed: Store) -> None:
+    found = many(meanings(surveyed, 1, 5), 2)
+    rows = found.estimates.copy()
+    rows.loc[0, ["value", "low", "high"]] = [2.0, 1.5, 3.0]
+    said = replace(found, estimates=rows, verdict="polysemantic", why="").headline()
+    assert said == ("Polysemantic: 2.00 meanings, 95% 1.50 to 3.00", "2 examples, alike ones together")
+    rows.loc[0, "value"] = np.nan
+    none = replace(found, table=found.table.iloc[:0], estimates=rows, verdict="dead", why="", sign="negative")
+    assert none.headline() == ("Dead where its coefficient is negative", "no examples")
+    assert "Dead" in Page(none._repr_html_()).words
+
+
+def test_hostile_text_is_only_text(surveyed: Store) -> None:
+    found = many(meanings(surveyed, 1, 5), 2)
+    window = Window((HOSTILE, HOSTILE, HOSTILE), 1, True, True)
+    bad = replace(found, windows=(window,) * 2, triggers=((HOSTILE,),) * 2)
+    plain, hostile = printed(found.sheet()), printed(bad.sheet())
+    assert not set(UNSEEN) & set("".join(hostile))
+    assert len(hostile) == len(plain)
+    html = replace(bad, why=HOSTILE, provenance={**bad.provenance, "model": HOSTILE})._repr_html_()
+    assert not {"script", "img"} & {tag for tag, _ in Page(html).tags}
+    assert "<script" not in html
+
+
+def test_provenance_on_one_level(surveyed: Store) -> None:
+    flat = settled(meanings(surveyed, 1, 5).provenance)
+    assert all(isinstance(value, str | int | float | bool) for value in flat.values())
+    assert (flat["seed"], flat["draws"], flat["budget"], flat["sign"]) == (0, 20, "no limit", "positive")

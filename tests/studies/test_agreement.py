@@ -65,7 +65,7 @@ def test_the_trigger_is_the_best_prefix_that_a_token_follows(tiny_store: Store, 
     for layer, agreement in enumerate(found):
         for neuron in range(64):
             rows = tiny_store.example_rows(layer, neuron, kind="top")
-            rows = rows[rows["activation"] > 0]
+            rows = rows[rows["coefficient"] > 0]
             following = followers(
                 tiny_store.sequences, rows["sequence"].to_numpy(np.int64), rows["position"].to_numpy(np.int64)
             )

@@ -6,14 +6,14 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from ffnmem.reports.examples import Example
+from ffnmem.core.sheets import Context
 from ffnmem.show.terminal import first_columns, in_context, last_columns, running
 
 LONG = "one two three four five six seven eight nine ten"
 
 
-def example(before: str, token: str, after: str, cut: bool = False) -> Example:
-    return Example(1.0, 1.0, before, token, after, cut, cut, 0, 0)
+def example(before: str, token: str, after: str, cut: bool = False) -> Context:
+    return Context(before, token, after, cut, cut)
 
 
 @pytest.mark.parametrize("width", [24, 40, 41, 80])

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.reports.histogram import HEIGHT, Bin, bins, clipped, drawing, log_share, merged
+from ffnmem.reports.cards import HEIGHT, drawing
 from ffnmem.scanning import Store
 from ffnmem.scanning.bins import edges
+from ffnmem.scanning.histogram import Bin, clipped, log_share, merged
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.statistics import histogram_frame
 
@@ -59,7 +60,7 @@ def test_ends_are_the_extremes(tiny_store: Store) -> None:
     """An outer bin as wide as its rule would put tokens where none was, and one that is infinite cannot be drawn."""
     for column in range(20):
         one = tiny_store.neuron(1, column, kind="top", k=1)
-        found = bins(one, 40)
+        found = one.bins(40)
         assert found[0].low == pytest.approx(one.stats["min"])
         assert found[-1].high == pytest.approx(one.stats["max"])
         assert sum(b.count for b in found) == one.stats["count"]
@@ -67,17 +68,17 @@ def test_ends_are_the_extremes(tiny_store: Store) -> None:
 
 def test_infinite_bins_end_where_the_values_do(made: Make) -> None:
     one = made({256.0 * 0.4375: 3, float(NATIVE[-2]): 2, float(NATIVE[0]): 1}, -1000.0, 5000.0)
-    found = bins(one, 200)
+    found = one.bins(200)
     assert (found[0].low, found[-1].high) == (-1000.0, 5000.0)
     assert sum(b.count for b in found) == 6
 
 
 def test_a_constant_keeps_its_bin(made: Make) -> None:
     """A dead ReLU is 0 everywhere; a bin of no width would have no height."""
-    (only,) = bins(made({0.0: 7}, 0.0, 0.0), 16)
+    (only,) = made({0.0: 7}, 0.0, 0.0).bins()
     assert only.count == 7
     assert only.density > 0
-    (inside,) = bins(made({1.0: 4}, 1.1, 1.1), 16)
+    (inside,) = made({1.0: 4}, 1.1, 1.1).bins()
     assert inside.density > 0
     shape = drawing(made({0.0: 7}, 0.0, 0.0))
     assert shape is not None
