@@ -5,8 +5,8 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich import box
@@ -19,7 +19,9 @@ from rich.text import Text
 
 from ..core import sheets
 from ..core.sheets import decimals as decimals
+from ..core.sheets import number as number
 from ..core.sheets import of_chance as probability
+from ..core.sheets import percent as percent
 from ..token_text import flowing, pieces, printable
 
 WIDEST = 120
@@ -92,18 +94,6 @@ class OneLine:
 def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
     """Tokens on one line; ``bold`` ones stand out."""
     return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
-
-
-def number(value: float, places: int, sign: bool = False) -> str:
-    """A number with fixed places; a dash where there is none."""
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:{'+' if sign else ''}.{places}f}"
-
-
-def percent(value: float) -> str:
-    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = (), title: str = "") -> Table:
@@ -196,6 +186,7 @@ SHADES = " ░▒▓█"
 NEGATIVE = "-"
 STRIP = 48  # most columns of a strip of shades; of more values the largest of those that share one
 BAR, EIGHTHS = "█", " ▏▎▍▌▋▊▉"
+GAP = 2  # between columns
 BARE = 12  # the fewest columns of bars and contexts
 
 
@@ -218,7 +209,7 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
             yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
         elif isinstance(block, sheets.Table):
             if not block.folded:
-                yield table(block, out)
+                yield from (table(part, out) for part in parts(block, out.width))
         elif isinstance(block, sheets.Words):
             yield line(block.line)
         elif isinstance(block, sheets.Shaded):
@@ -263,6 +254,35 @@ class WholeLines(OneLine):
                 count += 1
             yield gap.join(rest[:count])
             rest = rest[count:]
+
+
+def parts(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
+    """A table that is wider than ``width`` as several, where it says which columns stand in each."""
+    columns = block.columns
+    if not any(column.stays for column in columns):
+        yield block
+        return
+    wide = [
+        max(cell_len(columns[index].name), *map(cells, column_texts(block, index, width)), 0) + GAP
+        for index in range(len(columns))
+    ]
+    room = width + GAP - sum(size for size, column in zip(wide, columns, strict=True) if column.stays)
+    rest = [index for index, column in enumerate(columns) if not column.stays]
+    title = block.title
+    while rest:
+        count = 1
+        while count < len(rest) and sum(wide[index] for index in rest[: count + 1]) <= room:
+            count += 1
+        taken, rest = rest[:count], rest[count:]
+        shown = [index for index, column in enumerate(columns) if column.stays or index in taken]
+        yield replace(
+            block,
+            columns=tuple(columns[index] for index in shown),
+            rows=tuple(tuple(row[index] for index in shown) for row in block.rows),
+            title=title,
+            caption="" if rest else block.caption,
+        )
+        title = ""
 
 
 def table(block: sheets.Table, out: Console) -> Table:
