@@ -15,13 +15,14 @@ from jaxtyping import Bool, Float, Float64, Int32, Int64
 from scipy import special, stats
 from torch import Tensor
 
+from ..core.choices import SEQUENCES_READ
 from ..errors import InputError
 from ..models import Model
 from ..scanning.passes import Report
 from ..scanning.reduction import Workers
 from ..scanning.store import Store
 from .kernels import count_active
-from .reading import SEQUENCES, Page, Reading, choose, read
+from .reading import Page, Reading, choose, read
 
 MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not looked at
 SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
@@ -100,7 +101,7 @@ def count_firings(
     store: Store,
     layers: Sequence[int] | None = None,
     *,
-    n_sequences: int | None = SEQUENCES,
+    n_sequences: int | None = SEQUENCES_READ,
     seed: int = 0,
     memory: int = MEMORY,
     progress: Report | None = None,

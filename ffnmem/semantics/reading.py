@@ -17,6 +17,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from ..core.choices import SEQUENCES_READ
 from ..corpus.batching import PAD, Batch, grouped
 from ..errors import InputError, check_count, check_seed
 from ..models import Model
@@ -25,7 +26,6 @@ from ..scanning.passes import Report
 from ..scanning.store import Store
 
 TOGETHER = 1024  # sequences sorted by length into batches at once
-SEQUENCES = 2048  # 260,000 tokens at a context of 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
     return counts
 
 
-def choose(store: Store, n_sequences: int | None = SEQUENCES, seed: int = 0) -> Reading:
+def choose(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int = 0) -> Reading:
     """Choose the sequences to read: uniformly, without replacement.
 
     Args:
