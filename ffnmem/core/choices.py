@@ -39,4 +39,4 @@ CALIBRATION_DRAWS = 200
 # studies
 STUDY_NAMES = ("geva2021", "gurnee2024", "voita2023")
 STUDY_EXAMPLES = 25
-"""At each end of a neuron, where a study scans the corpus itself."""
+"""At each end of a neuron, where a study scans the corpus itself: as many prefixes as Geva et al. show annotators."""

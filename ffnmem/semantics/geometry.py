@@ -162,8 +162,8 @@ class Geometry(Result):
         return shown.table(
             "effective rank and capacity",
             caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "
-            "median over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one at "
-            "most.",
+            "median over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one "
+            "at most.",
         )
 
     def cosine_table(self, name: str) -> Table:
