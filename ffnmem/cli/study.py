@@ -80,12 +80,12 @@ def study(
     name: str,
     device: str | None,
 ) -> None:
-    """Run the protocol of the paper NAME on STORE, a scan of the model, and write it into DIR: every table (CSV), every figure (PNG), the
-    settings beside the paper's own (study.json), and a page with all of it (index.html).
+    """Run the protocol of the paper NAME on STORE, a scan of the model, and write it into DIR: every table
+    (CSV), every figure (PNG), the settings beside the paper's own (study.json), and a page with all of it (index.html).
 
     \b
     geva2021    what keys look at, whether values predict what follows, how
-                layers compose their memories, how few sub-updates matter
+                layers compose their memories, how few neurons matter
     voita2023   dead neurons, token detectors, positional neurons
     gurnee2024  prediction, suppression, partition and other roles
 

@@ -1,9 +1,9 @@
 """What a study is: a paper's protocol run on a model, as tables and figures with their settings beside the paper's.
 
-Each study is a module of this room, of its name, with ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the paper's own settings
-and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose other keywords are its
-settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is told how far it is,
-with a phase of ``ffnmem.cli.progress``.
+Each study is a module of this room, of its name, with ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the
+paper's own settings and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose
+other keywords are its settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is
+told how far it is, with a phase of ``ffnmem.cli.progress``.
 """
 
 from __future__ import annotations
