@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
+from ffnmem.core.sheets import Sheet
 from ffnmem.errors import FfnmemWarning
 from ffnmem.models.turns import Turns
+from ffnmem.show.terminal import show
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -279,3 +283,10 @@ def hook_count(module: nn.Module) -> int:
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooks = [hook for part in module.modules() for kind in kinds for hook in getattr(part, kind).values()]
     return sum(not isinstance(getattr(hook, "__self__", None), Turns) for hook in hooks)
+
+
+def printed(shown: Any, width: int = 100) -> list[str]:
+    """The lines of a sheet, or of one block of one, on a terminal."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    show(shown if isinstance(shown, Sheet) else Sheet.of(shown), console)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]

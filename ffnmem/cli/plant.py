@@ -113,7 +113,7 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
             planted = fm.plant(kind, seed=seed, **parameters)
         except InputError as error:
             raise InputError(in_options(kind, str(error))) from None
-        planted.recalled()
+        planted.recalled()  # is asked of the model while the spinner turns
         planted.save(out)
     emit(
         planted, form, sheet=lambda: planted.sheet(out), data=lambda: planted.to_dict(out), frame=lambda: planted.counts
