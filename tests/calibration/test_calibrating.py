@@ -62,8 +62,9 @@ def test_progress_counts_models(run: tuple[fm.Calibration, Steps]) -> None:
 
 def test_settings(found: fm.Calibration) -> None:
     assert found.settings == {
-        "kinds": list(PLANTED_KINDS), "seeds": [3], "superposition": [1.2, 1.5], "standard": 1.5, "above": fm.Rule().above,
-        "examples": fm.Rule().examples, "alpha": 0.05, "draws": 20, **TINY, "ffnmem": fm.__version__,
+        "kinds": list(PLANTED_KINDS), "seeds": [3], "superposition": [1.2, 1.5], "standard": 1.5,
+        "above": fm.Rule().above, "examples": fm.Rule().examples,
+        "alpha": 0.05, "draws": 20, **TINY, "ffnmem": fm.__version__,
     }  # fmt: skip
 
 

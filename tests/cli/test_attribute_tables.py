@@ -6,10 +6,10 @@ import io
 import re
 
 import pytest
-from ffnmem.cli.attribute_tables import heading, ledger, neuron_table, written
 from rich.console import Console, RenderableType
 
 import ffnmem as fm
+from ffnmem.cli.attribute_tables import heading, ledger, neuron_table, written
 
 PROMPT = "The Eiffel Tower is in the city of"
 

@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.cli.calibrate import OF_MEANINGS
 from ffnmem.core.choices import PLANTED_KINDS
 from tests.calibration.made import made
-from tests.cli.running import data, mistake, run, table
+from tests.cli.running import data, lines, mistake, run
 from tests.helpers import printed
 
 TABLES = {
@@ -51,7 +51,7 @@ def test_options_reach_the_library(asked: Asked) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_sheet_is_printed(width: int) -> None:
-    assert table("calibrate", width=width).splitlines() == printed(made().sheet(), width)
+    assert lines("calibrate", width=width) == printed(made().sheet(), width)
 
 
 def test_json_is_all_of_it() -> None:

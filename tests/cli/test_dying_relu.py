@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ffnmem.health import dying_relu
-from tests.cli.running import data, mistake, run, table
+from tests.cli.running import data, lines, mistake, run, table
 from tests.helpers import printed
 
 ARGUMENTS = ("dying-relu", "--steps", 20, "--seed", 2)
@@ -21,7 +21,7 @@ def test_the_librarys() -> None:
     assert data(*ARGUMENTS) == mine.to_dict()
     frame = pd.read_csv(io.StringIO(run(*ARGUMENTS, "--csv").stdout))
     pd.testing.assert_frame_equal(frame, mine.frame, check_dtype=False)
-    assert table(*ARGUMENTS).splitlines() == printed(mine.sheet(), 80)
+    assert lines(*ARGUMENTS) == printed(mine.sheet(), 80)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

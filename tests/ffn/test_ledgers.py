@@ -257,7 +257,8 @@ def test_texts() -> None:
     written = json.loads(json.dumps(found.to_dict()))
     assert written["parameters"] == 124_439_808
     assert [row["component"] for row in written["components"]][2:4] == ["attention", "FFN"]
-    assert found.table(in_layers=True).rows[-1][:4] == ("all", 124_439_808 - 39_385_344 + 0, 1.0, 1.0)
+    one_layer = sum(one.layer_parameters for one in found.components)
+    assert found.sheet().blocks[1].rows[-1][:4] == ("all", one_layer, 124_439_808, 1.0)
 
 
 def test_llamas_width_is_the_parity_width() -> None:

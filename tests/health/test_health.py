@@ -82,7 +82,7 @@ def test_sheet(health: NeuronHealth) -> None:
         assert line[1:] == ((row["layer"], row["neuron"]), *numbers, ", ".join(flags_of(row)))
     assert "dead, stuck" in " ".join(printed(neurons))
     assert [column.name for column in whole.columns] == list(health.layers.columns)
-    assert flags_of(health.neurons.iloc[3]) == ["dead", "stuck"]  # saturated goes without saying
+    assert flags_of(health.neurons.to_dict("records")[3]) == ["dead", "stuck"]  # saturated goes without saying
     assert flags_of({"dead": False, "stuck": False, "saturated": True}) == ["saturated"]
     provenance = replace(health.provenance, model="<script>x</script>")
     page = replace(health, provenance=provenance, activation="<b>gelu</b>")._repr_html_()
