@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from .arguments import public
-from .core.sheets import Content, Facts, Fitting, Origin, Sheet, Span, line, token
+from .core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from .errors import HookError, InputError, check_count, check_index, listed
 from .hooks import OnTensor, listening
 from .models import Model
@@ -192,7 +192,7 @@ class Capture(Result):
         facts: dict[str, Content] = {}
         for prompt in range(min(batch, PROMPTS)):
             more = self.length(prompt) - TOKENS
-            shown = [(one,) for one in self.prompt_spans(prompt)]
+            shown: list[Line] = [(one,) for one in self.prompt_spans(prompt)]
             shown += [line(f"… and {more:,} more tokens")] if more > 0 else []
             facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
         if batch > PROMPTS:

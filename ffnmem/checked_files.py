@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import FileError, quoted
-from .files import check_ordinary
+from .files import check_destination, check_ordinary, write_whole
 from .foreign import first_line, foreign
 from .schemas import Check, Misfit, anything, check_plain, fields, table, whole
 
@@ -231,6 +231,22 @@ class HeadedTensors:
         if self._checksum(array) != self.header["checksums"].get(name):
             raise FileError(f"{self.path} is damaged: array {name} does not match its checksum")
         return array
+
+
+def write_tensors(path: str | Path, form: Form, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
+    """Write a safetensors file with a header in JSON, which appears whole or not at all; returns its path.
+
+    ``header``: the fields of the form, to which its kind, its schema and the arrays' checksums are added. Raises
+    FileError: it cannot be written.
+    """
+    from safetensors.numpy import save
+
+    target = check_destination(path)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    checksums = {name: array_checksum(array) for name, array in contiguous.items()}
+    whole_header = {"kind": form.kind, "schema": form.newest, **header, "checksums": checksums}
+    write_whole(target, save(contiguous, header_entry(whole_header, allow_nan=False, ensure_ascii=False)))
+    return target
 
 
 # -- Parquet -------------------------------------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._version import __version__
+
+FIELDS = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,17 @@ class Provenance:
         return Provenance(
             self.model, self.fingerprint, self.dtype, self.device, self.prepend_bos, self.version, tuple(merged.items())
         )
+
+    def record(self) -> dict[str, Any]:
+        """All of it as a file holds it, and :meth:`of` reads it."""
+        fields = {name: getattr(self, name) for name in FIELDS}
+        return {**fields, "settings": [[name, value] for name, value in self.settings]}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Provenance:
+        """The provenance of a :meth:`record`."""
+        settings = tuple((str(name), value) for name, value in record["settings"])
+        return cls(**{name: record[name] for name in FIELDS}, settings=settings)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -227,3 +227,13 @@ def check_plain(value: Any) -> None:
 
 
 HALF = re.compile("[\ud800-\udfff]")
+
+
+PROVENANCE = fields(
+    {
+        **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
+        "prepend_bos": maybe(flag),
+        "settings": items(row(text(), anything)),
+    }
+)
+"""What a file says of where its numbers come from; see :class:`ffnmem.provenance.Provenance`."""

@@ -20,10 +20,11 @@ from rich.text import Text
 from ..core import sheets
 from ..core.sheets import decimals as decimals
 from ..core.sheets import number as number
-from ..core.sheets import of_chance as probability
+from ..core.sheets import of_chance
 from ..core.sheets import percent as percent
 from ..token_text import flowing, pieces, printable
 
+probability = of_chance
 WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
 NARROWEST = 60
@@ -366,7 +367,7 @@ def cell(column: sheets.Column, value: Any, places: int) -> RenderableType:
         "number": lambda: number(value, places, column.sign),
         "percent": lambda: percent(value),
         "change": lambda: f"{100 * value:+.1f}%",
-        "probability": lambda: probability(value),
+        "probability": lambda: of_chance(value),
         "small": lambda: f"{value:.1e}",
     }[column.kind]()
     return Text(text, ADDS if value >= 0 else TAKES) if column.colour else text

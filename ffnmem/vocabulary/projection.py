@@ -24,6 +24,9 @@ Progress = Callable[[int, int], None]
 """Called with the neurons done and the neurons to do."""
 
 
+PROMOTED = 12  # tokens: more than a line of 120 columns holds
+
+
 @overload
 def project(
     model: Model,
@@ -52,9 +55,6 @@ def project(
     candidates: str = "auto",
     progress: Progress | None = None,
 ) -> Path: ...
-
-
-PROMOTED = 12  # tokens: more than a line of 120 columns holds
 
 
 @public

@@ -122,4 +122,4 @@ def test_atlas_knows_paris() -> None:
     """The demonstration, as a user types it."""
     out = table("attribute", "The Eiffel Tower is located in the city of", "--target", " Paris", "--top", 10)
     assert "rank 1" in out
-    assert "atlas" in out.splitlines()[-2]
+    assert "atlas" in out.splitlines()[-1]

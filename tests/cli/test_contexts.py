@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from ffnmem.show.terminal import first_columns, in_context, last_columns, running
 from ffnmem.reports.examples import Example
+from ffnmem.show.terminal import first_columns, in_context, last_columns, running
 
 LONG = "one two three four five six seven eight nine ten"
 

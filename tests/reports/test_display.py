@@ -4,14 +4,15 @@ from dataclasses import replace
 import pytest
 
 import ffnmem as fm
-from ffnmem.reports.display import NEURONS, POSITIONS, PROMPTS, TOKENS
-from ffnmem.show.framing import ROOT
+from ffnmem.captures import PROMPTS, TOKENS
 from ffnmem.reports.summary import RATES, layer_summary
 from ffnmem.scanning import Store
+from ffnmem.show.framing import ROOT
 
 from .hostile import UNSEEN, poisoned
 from .page import Page
 
+NEURONS = 10
 PROMPT = "The Eiffel Tower is located in the city of"
 HOSTILE = "<script>alert(1)</script>"
 
@@ -21,41 +22,39 @@ def attribution(atlas: fm.Model) -> fm.Attribution:
     return fm.attribute(fm.capture(atlas, PROMPT))
 
 
+def column(page: Page, head: str) -> list[list[float]]:
+    """The numbers below a head, of the first table that has it."""
+    rows = page.tables["fm-table fm-plain"]
+    start = next(i for i, row in enumerate(rows) if head in [cell.text for cell in row])
+    place = [cell.text for cell in rows[start]].index(head)
+    width = len(rows[start])
+    found = []
+    for row in rows[start + 1 :]:
+        if len(row) != width or row[0].text in ("component", "fired at", "neuron"):
+            break
+        found.append(row[place].values)
+    return found
+
+
 def test_attribution_shows_its_numbers(attribution: fm.Attribution) -> None:
     page = Page(attribution._repr_html_())
-    (neurons, components) = (rows for rows in split(page.tables["fm-table"]))
-    rows = attribution.top(NEURONS)
-    assert [row[0].text for row in neurons] == [f"{row.layer}.{row.neuron}" for row in rows.itertuples()]
-    assert [row[2].values[0] for row in neurons] == rows["logit"].tolist()
-    *steps, total = components
-    assert [row[1].values[0] for row in steps] == attribution.components["logit"].tolist()
-    assert total[1].values[0] == pytest.approx(attribution.components["logit"].sum())
-    assert f"has logit {attribution.logit:.2f}; FFN memories wrote" in page.words
+    expected = attribution.top(NEURONS)
+    names = [f"{row.layer}.{row.neuron}" for row in expected.itertuples()]
+    assert [row[0].text for row in page.tables["fm-table fm-plain"][1:] if row[0].text in names] == names
+    assert column(page, "logit") == [[value] for value in expected["logit"]]
+    by_layer = attribution.components.dropna().groupby("layer")["logit"].sum()
+    together = [value for cell in column(page, "together") for value in cell]
+    assert together[2 : 2 + len(by_layer)] == pytest.approx(by_layer.tolist())
+    assert f"of the logit {attribution.logit:.3f}" in page.words
     assert "error" in page.words
     assert attribution.provenance.fingerprint in page.words
 
 
-def split(rows: list) -> list[list]:
-    """The rows of several tables of one class, at their heads, without these."""
-    heads = [index for index, row in enumerate(rows) if row[0].text in ("memory", "component")]
-    return [rows[start + 1 : end] for start, end in zip(heads, [*heads[1:], None], strict=True)]
-
-
-def test_attribution_against_a_foil(atlas: fm.Model) -> None:
-    capture = fm.capture(atlas, PROMPT)
-    first, second = capture.predictions(k=2)["token_id"]
-    assert "logits; FFN memories" in Page(fm.attribute(capture, first, second)._repr_html_()).words
-    assert "trails" in Page(fm.attribute(capture, second, first)._repr_html_()).words
-    assert "is level with" in Page(fm.attribute(capture, first, first)._repr_html_()).words
-
-
-def test_attribution_of_many_positions_shows_the_first(atlas: fm.Model) -> None:
-    attribution = fm.attribute(fm.capture(atlas, [5 + i for i in range(POSITIONS + 11)]), fm.NEXT)
-    page = Page(attribution._repr_html_())
-    _, *rows = page.tables["fm-table"]
-    assert [int(row[0].text) for row in rows] == list(range(POSITIONS))
-    assert [row[3].values[0] for row in rows] == attribution.logits[:POSITIONS].tolist()
-    assert "… and 10 more positions" in page.words
+def test_attribution_of_many_positions(atlas: fm.Model) -> None:
+    attribution = fm.attribute(fm.capture(atlas, [5 + i for i in range(31)]), fm.NEXT)
+    _, *rows = Page(attribution._repr_html_()).tables["fm-table fm-plain"]
+    assert [int(row[0].text) for row in rows] == list(range(30))
+    assert [row[3].values[0] for row in rows] == attribution.logits.tolist()
 
 
 def test_capture_shows_prompts_layers_shapes_and_provenance(atlas: fm.Model) -> None:
@@ -72,7 +71,7 @@ def test_capture_shows_prompts_layers_shapes_and_provenance(atlas: fm.Model) -> 
 
 def test_large_captures_stay_small(atlas: fm.Model) -> None:
     many = Page(fm.capture(atlas, ["The"] * (PROMPTS + 3))._repr_html_())
-    assert "… and 3 more prompts" in many.words
+    assert "and 3 more prompts" in many.words
     long = Page(fm.capture(atlas, [5] * (TOKENS + 7))._repr_html_())
     assert "… and 7 more tokens" in long.words
 
@@ -105,12 +104,10 @@ def test_styles_stay_inside(attribution: fm.Attribution) -> None:
 def test_paths_show_their_firings(atlas: fm.Model, foil: str | None) -> None:
     paths = fm.attribute_paths(fm.capture(atlas, PROMPT), " Paris", foil)
     page = Page(paths._repr_html_())
-    _, *rows = page.tables["fm-table"]
     expected = paths.top(NEURONS)
-    assert [row[0].text for row in rows] == [f"{row.layer}.{row.neuron}" for row in expected.itertuples()]
-    assert [row[3].values[0] for row in rows] == expected["logit"].tolist()
-    assert f"memories add +{float(paths.map.sum()):.2f} to" in page.words
-    assert ("rather than ·Rome" in page.words) == (foil is not None)
+    assert column(page, "logit") == [[value] for value in expected["logit"]]
+    assert f"wrote {float(paths.map.sum()):+.3f} of it" in page.words
+    assert ("·Rome" in page.words) == (foil is not None)
 
 
 def test_hostile_tokens_in_paths_stay_text(atlas: fm.Model) -> None:

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.show.framing import RESET, ROOT, cell, framed, line, soft, styles, table
 from ffnmem.scanning import Store
+from ffnmem.show.framing import RESET, ROOT, cell, framed, line, soft, styles, table
 from tests.editing.edits import made
 from tests.helpers import PROMPT
 from tests.reports import hosts

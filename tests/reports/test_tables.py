@@ -3,7 +3,8 @@ import math
 import pytest
 
 import ffnmem as fm
-from ffnmem.reports.tables import Axis, bar, ledger, memories, predictions, prompt_chips, with_tokens
+from ffnmem.reports.tables import ledger, memories, prompt_chips, with_tokens
+from ffnmem.show.bars import Axis, bar
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +64,9 @@ def test_ledger_steps_join_and_end_at_the_logit(attribution: fm.Attribution) -> 
 def test_predictions_add_what_has_a_role_at_its_own_rank(capture: fm.Capture) -> None:
     everything = capture.predictions(k=capture.model.d_vocab)
     far = everything.iloc[1000]
-    rows = predictions(capture, -1, {int(everything["token_id"][2]): "target", int(far["token_id"]): "foil"}, k=5)
+    rows = capture.ranked(-1, {int(everything["token_id"][2]): "target", int(far["token_id"]): "foil"}, k=5)
     assert [row.rank for row in rows] == [1, 2, 3, 4, 5, 1001]
     assert [row.role for row in rows] == ["", "", "target", "", "", "foil"]
-    assert [row.chip.named for row in rows] == [False, False, True, False, False, True]
     assert rows[-1].probability == pytest.approx(far["probability"])
     assert [row.logit for row in rows[:5]] == pytest.approx(everything["logit"][:5].tolist())
 

@@ -1,23 +1,17 @@
-"""The parts of the attribution's table, read back from what they print."""
+"""The blocks of an attribution's sheet, read back from what they print."""
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from rich.console import Console, RenderableType
 
 import ffnmem as fm
-from ffnmem.cli.attribute_tables import heading, ledger, neuron_table, written
+from ffnmem.core.sheets import Facts
+from ffnmem.vocabulary import promoted_tokens
+from tests.helpers import printed
 
 PROMPT = "The Eiffel Tower is in the city of"
-
-
-def printed(part: RenderableType, width: int = 100) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
-    console.print(part)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,7 @@ def found(capture: fm.Capture) -> fm.Attribution:
 
 def test_ledger_holds_every_component(found: fm.Attribution) -> None:
     """A component left out, or counted twice, would leave a sum that the reader cannot check."""
-    lines = printed(ledger(found))
+    lines = printed(found.ledger())
     cells = {
         re.split(r"\s{2,}", line)[0]: [float(x) for x in re.findall(r"[+-]?\d+\.\d+(?:e-\d+)?", line)] for line in lines
     }
@@ -49,7 +43,7 @@ def test_ledger_holds_every_component(found: fm.Attribution) -> None:
 
 def test_ledger_together_and_so_far(found: fm.Attribution) -> None:
     """The last two columns are a layer's own sum, and the sum of all rows so far."""
-    rows = [line for line in printed(ledger(found)) if line.startswith(("embedding", "position", "layer", "final"))]
+    rows = [line for line in printed(found.ledger()) if line.startswith(("embedding", "position", "layer", "final"))]
     total = 0.0
     for row in rows:
         together, so_far = (float(x) for x in re.findall(r"[+-]?\d+\.\d+", row)[-2:])
@@ -60,7 +54,7 @@ def test_ledger_together_and_so_far(found: fm.Attribution) -> None:
 def test_neurons_and_what_they_promote(tiny: fm.Model, found: fm.Attribution) -> None:
     """The tokens beside a neuron are its own value's, best first."""
     top = found.top(4)
-    lines = printed(neuron_table(tiny, found, top))
+    lines = printed(found.neuron_table(top, promoted_tokens(tiny, top)))
     for row, line in zip(top.itertuples(), lines[2:6], strict=True):
         best = fm.project(tiny, row.layer, row.neuron, k=1, side="value")["token"].iloc[0]
         shown = line.split("%", 1)[1].split()
@@ -73,13 +67,13 @@ def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.Attributi
     """GELU's small negative coefficients turn a value round; without one, there is nothing to explain."""
     every = found.neurons
     caption = "a negative coefficient writes the opposite"
-    assert caption in "\n".join(printed(neuron_table(tiny, found, every[every["coefficient"] < 0].head(3))))
-    assert caption not in "\n".join(printed(neuron_table(tiny, found, every[every["coefficient"] > 0].head(3))))
+    assert caption in found.neuron_table(every[every["coefficient"] < 0].head(3)).caption
+    assert caption not in found.neuron_table(every[every["coefficient"] > 0].head(3)).caption
 
 
 def test_heading(capture: fm.Capture, found: fm.Attribution) -> None:
     """The foil's own rank stands beside the target's, and the logit is their difference."""
-    text = "\n".join(printed(heading(capture, found, found.top(3), [])))
+    text = "\n".join(printed(Facts(found.heading(found.top(3), [], capture))))
     logits = capture.logits_at(0, capture.position(-1))
     for role, token in (("target", " Paris"), ("foil", " Rome")):
         logit = logits[capture.model.token_id(token)]
@@ -87,13 +81,13 @@ def test_heading(capture: fm.Capture, found: fm.Attribution) -> None:
         assert re.search(rf"^{role} +·{token.strip()} +rank {rank}, logit {float(logit):.3f}", text, re.MULTILINE)
     assert f"{found.logit:.3f}, the target's minus the foil's" in text
     without = fm.attribute(capture, " Paris")
-    assert "foil" not in "\n".join(printed(heading(capture, without, without.top(3), [])))
+    assert "foil" not in "\n".join(printed(Facts(without.heading(without.top(3), [], capture))))
 
 
 def test_what_was_written(found: fm.Attribution) -> None:
     """Its numbers are sums of the two tables."""
     parts, top = found.components, found.top(3)
     ffn = parts.loc[parts["component"] == "ffn", "logit"].sum()
-    text = written(found, top, [1, 0])
+    text = found.written(top, [1, 0])
     assert f"all 128 wrote {ffn:+.3f} of the logit {found.logit:.3f}" in text
     assert f"the 3 below (of layers 1, 0) {top['logit'].sum():+.3f}" in text
