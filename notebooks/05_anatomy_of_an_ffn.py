@@ -161,7 +161,7 @@ table.pivot(index="title", columns="x", values="gradient").round(3)
 
 # %%
 dying = dying_relu(steps=1000)
-ends = dying.summary.set_index("activation")
+ends = dying.outcomes.set_index("activation")
 assert ends.loc["relu", "recovered"] == ends.loc["relu", "largest_gradient"] == 0
 assert (ends.loc[["gelu", "silu"], "recovered"] > 0.5).all()
 ax = plot_dying(dying)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from .._version import __version__
 from ..arguments import public
-from ..core.choices import MEANING_DRAWS
+from ..core.choices import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS, PLANTED_KINDS
 from ..errors import InputError, check_choice, check_count, check_seed, quoted
 from ..planted import Planted, plant
 from ..planted.planting import defaults
@@ -28,10 +28,6 @@ from .meaning_scores import by_chance, meaning_scores, verdict_counts, with_trut
 from .nulls import example_nulls, null_rates, scrambled
 from .role_scores import role_scores
 
-KINDS = ("meanings", "roles", "facts")
-SEEDS = (110, 111, 112, 113, 114)
-"""Held out: thresholds were chosen on seeds 0 to 4."""
-SUPERPOSITION = (1.0, 1.5, 2.0, 2.5)
 STANDARD = 1.5
 
 
@@ -58,10 +54,10 @@ class Steps:
 
 @public
 def calibrate(
-    kinds: str | Sequence[str] = KINDS,
+    kinds: str | Sequence[str] = PLANTED_KINDS,
     *,
-    seeds: Sequence[int] = SEEDS,
-    superposition: Sequence[float] = SUPERPOSITION,
+    seeds: Sequence[int] = CALIBRATION_SEEDS,
+    superposition: Sequence[float] = CALIBRATION_SUPERPOSITION,
     rule: Rule = RULE,
     draws: int = MEANING_DRAWS,
     progress: Progress | None = None,
@@ -116,7 +112,7 @@ def check_asked(
 ) -> None:
     """Raise InputError before any work is done for nothing."""
     for kind in kinds:
-        check_choice("kind", kind, KINDS)
+        check_choice("kind", kind, PLANTED_KINDS)
     if not kinds or not seeds or not levels:
         raise InputError("calibrate needs a kind, a seed and a superposition at least")
     for level in levels:

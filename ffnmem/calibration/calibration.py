@@ -9,14 +9,23 @@ from typing import Any
 import pandas as pd
 
 from ..arguments import public
+from ..attribution import plain_records
+from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, number, percent, rows
 from ..errors import check_choice
+from ..show.result import Result
+from .meaning_scores import K
 
 TABLES = ("measures", "verdicts", "random_keys", "nulls", "curves", "roles", "facts")
+NAMES = {"measures": "measure", "curves": "measure", "nulls": "measure", "roles": "role", "facts": "measure"}
+SETTINGS = {"curves": "superposition", "facts": "site"}
+"""The columns of each table that say what a row is of, and under which setting."""
+COLUMNS = ("table", "name", "setting", "score", "value", "low", "high")
+NOT_SHOWN = ("kinds", "standard")  # of the settings, in a sheet
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Calibration:
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Result):
     """Made by :func:`ffnmem.calibrate`; a table is None where its kind was not asked for.
 
     Attributes:
@@ -70,14 +79,116 @@ class Calibration:
         total = float(row.to_numpy().sum())
         return float(row[verdict].sum()) / total if total else float("nan")
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {**{name: t.to_dict("records") for name, t in self.tables.items()}, "settings": dict(self.settings)}
+        return {**{name: plain_records(table) for name, table in self.tables.items()}, "settings": dict(self.settings)}
 
-    def __repr__(self) -> str:
-        return f"Calibration({', '.join(self.tables)}; seeds {', '.join(map(str, self.settings.get('seeds', ())))})"
+    def to_frame(self) -> pd.DataFrame:
+        """Every number with where it comes from: table, name, setting, score, value, low, high.
 
-    def _repr_html_(self) -> str:
-        from ..reports.calibration import calibration_html
+        ``low`` and ``high`` are missing where there is no interval.
+        """
+        found: list[tuple[Any, ...]] = []
+        for table, frame in self.tables.items():
+            for row in frame.to_dict("records"):
+                name, setting = row.get(NAMES.get(table, "")), row.get(SETTINGS.get(table, ""), "")
+                if table == "verdicts":
+                    name, setting = row["true_meanings"], ""
+                for score, value in row.items():
+                    label = score in (NAMES.get(table), SETTINGS.get(table), "true_meanings")
+                    if label or str(score).endswith(("low", "high")):
+                        continue
+                    own = score in ("rate", "first")
+                    ends = (row.get(end if own else f"{score}_{end}") for end in ("low", "high"))
+                    found.append((table, name, setting, score, value, *ends))
+        return pd.DataFrame(found, columns=COLUMNS, dtype=object)
 
-        return calibration_html(self)
+    def summary(self) -> str:
+        return f"{', '.join(self.tables)}; seeds {', '.join(map(str, self.settings.get('seeds', ())))}"
+
+    def sheet(self) -> Sheet:
+        """Measures, verdicts, nulls, roles and facts, as far as they were asked for."""
+        made = {
+            "measures": self.measure_table,
+            "verdicts": self.verdict_table,
+            "nulls": self.null_table,
+            "roles": self.role_table,
+            "facts": self.fact_table,
+        }
+        tables = [make(self.tables[name]) for name, make in made.items() if name in self.tables]
+        shown = {name: value for name, value in self.settings.items() if name not in NOT_SHOWN}
+        settings = " · ".join(f"{name} {setting_words(value)}" for name, value in shown.items())
+        return Sheet.of(*tables, Words.of(settings, "soft"))
+
+    def measure_table(self, frame: pd.DataFrame) -> Table:
+        """How well measures tell polysemantic neurons, with their intervals."""
+        heads = ("AUROC", "Spearman", f"precision at {K}")
+        shown = rows("measure", *(Column(name, left=False) for name in heads))
+        for row in frame.to_dict("records"):
+            shown.add(row["measure"], *(ranged(row, name) for name in ("auroc", "spearman", "precision_at_k")))
+        return shown.table(
+            f"measures of polysemanticity, superposition {self.settings['standard']:g}",
+            caption="AUROC: polysemantic against monosemantic neurons; Spearman: with the planted number of meanings; "
+            "95% intervals over models and neurons.",
+        )
+
+    def verdict_table(self, frame: pd.DataFrame) -> Table:
+        """Planted meanings against verdicts."""
+        names = [str(name) for name in frame.columns if name != "true_meanings"]
+        shown = rows(Column("planted meanings", left=False), *(Column(name, "count") for name in names))
+        for row in frame.to_dict("records"):
+            planted = row["true_meanings"]
+            shown.add("dead" if planted == 0 else str(planted), *(row[name] for name in names))
+        return shown.table(
+            "verdicts",
+            caption=f"{percent(self.false_polysemantic)} of monosemantic neurons are called polysemantic, and "
+            f"{percent(self.random_polysemantic)} of neurons of random keys: what fires a random direction is of "
+            "several kinds too.",
+        )
+
+    def null_table(self, frame: pd.DataFrame) -> Table:
+        """How often nothing is found to be something."""
+        shown = rows("measure", Column("p < .05", "percent"), Column("95%", left=False), Column("neurons", "count"))
+        for row in frame.to_dict("records"):
+            ends = " to ".join(percent(row[end]) for end in ("low", "high"))
+            shown.add(row["measure"], row["rate"], ends, row["neurons"])
+        return shown.table("nulls", caption="Where nothing is to be found: random examples, or random keys and values.")
+
+    def role_table(self, frame: pd.DataFrame) -> Table:
+        """Precision and recall of each role."""
+        shares = (Column(name, "number", places=2) for name in ("precision", "recall"))
+        shown = rows("role", *shares, Column("planted", left=False), Column("found", left=False))
+        for row in frame.to_dict("records"):
+            shown.add(row["role"], row["precision"], row["recall"], str(row["planted"]), str(row["found"]))
+        return shown.table("roles")
+
+    def fact_table(self, frame: pd.DataFrame) -> Table:
+        """How often each measure puts the planted neuron of a fact first."""
+        shown = rows(
+            "measure",
+            "recalled",
+            Column("first", "number", places=2),
+            Column("95%", left=False),
+            Column("first or second", "number", places=2),
+            Column("facts", left=False),
+        )
+        for row in frame.to_dict("records"):
+            ends = " to ".join(number(row[end], 2) for end in ("low", "high"))
+            shown.add(row["measure"], row["site"], row["first"], ends, row["second"], str(row["facts"]))
+        return shown.table(
+            "facts",
+            caption="The share of facts whose planted neuron is ranked first of all. Each subject has a neuron as "
+            "well, without which nothing is recalled: so second is right too. attribute and knowledge_neurons look at "
+            "the last token only; a fact recalled early is not there.",
+        )
+
+
+def ranged(row: Mapping[Any, Any], name: str) -> Line:
+    """A score and its interval."""
+    ends = " to ".join(number(row[f"{name}_{end}"], 2) for end in ("low", "high"))
+    return line(number(row[name], 3), Span(f"  {ends}", "soft"))
+
+
+def setting_words(value: Any) -> str:
+    """A setting in words: numbers without trailing zeros."""
+    return ", ".join(f"{one:g}" for one in value) if isinstance(value, list) else str(value)

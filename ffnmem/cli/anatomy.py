@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
-from .._version import __version__
-from ..show.records import print_csv, print_json
-from ..show.terminal import captioned, console, labelled, percent, plain_table, user_text
+from ..show.records import emit
 from .figure import check_figure, write_figure
 from .guard import Command
 from .options import COUNT, output_options, plot_option, text
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..models.anatomy import Anatomy
 
 
@@ -54,35 +49,7 @@ def anatomy(model: str, context: int | None, plot: str | None, form: str) -> Non
     found = dissect(model, context=context)
     if figure is not None:
         draw(found, figure)
-    if form == "csv":
-        frame = found.to_frame()
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json(found.to_dict())
-    else:
-        print_anatomy(found)
-
-
-def print_anatomy(found: Anatomy) -> None:
-    out = console()
-    kind = f"{found.architecture}, {found.ledger.n_layers:,} layers, d_model {found.d_model:,}"
-    out.print(user_text(found.name, "bold").append(f": {kind}, vocabulary {found.d_vocab:,}"))
-    out.print()
-    out.print(component_table(found))
-    out.print()
-    out.print(labelled({name: Text(words) for name, words in found.summary().items()}))
-    out.print()
-    out.print(user_text(f"config of {found.name} · ffnmem {__version__}", "dim"))
-
-
-def component_table(found: Anatomy) -> Table:
-    """One row a component, and their sum."""
-    table = plain_table("component", "parameters", "share", "FLOPs a token", "share", left=["component"])
-    for row in found.to_frame().to_dict("records"):
-        numbers = (f"{row['parameters']:,}", percent(row["share"]), f"{row['flops']:,}", percent(row["flops_share"]))
-        table.add_row(row["component"], *numbers)
-    table.add_row("all", f"{found.parameters:,}", percent(1.0), f"{found.ledger.flops:,}", percent(1.0), style="bold")
-    return captioned(table, f"FLOPs of a token that attends over {found.ledger.context:,} positions")
+    emit(found, form)
 
 
 def draw(found: Anatomy, file: Path) -> None:

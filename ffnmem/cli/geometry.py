@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 import ffnmem as fm
 
+from ..core.choices import DUPLICATE_COSINE
 from ..errors import InputError
-from ..show.records import print_csv, print_json
-from ..show.terminal import captioned, console, number, percent, plain_table, provenance_line
+from ..show.records import emit
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option
 from .progress import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
-
-    from ..semantics.geometry import Geometry
 
 
 @click.command(cls=Command, short_help="How keys and values share their space: overlap, rank, capacity, duplicates.")
@@ -31,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--threshold",
     type=float,
-    default=0.9,
+    default=DUPLICATE_COSINE,
     show_default=True,
     metavar="COSINE",
     help="With --duplicates: above this cosine two keys, values or gates nearly coincide.",
@@ -100,130 +92,15 @@ def geometry(
             seed=seed,
             progress=progress.report,
         )
-    if form == "csv":
-        frame = found.duplicates if found.duplicates is not None else found.neurons if neurons else found.layers
-        print_csv(list(frame.columns), frame.to_dict("records"))
-    elif form == "json":
-        print_json(described(found, neurons))
-    else:
-        print_geometry(found)
+    pairs = found.duplicates
+    emit(
+        found,
+        form,
+        sheet=lambda: found.sheet(limit),
+        data=lambda: found.to_dict(neurons=neurons),
+        frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
+    )
     if figure is not None:
         from ..geometry_plots import DRAWS
 
         save_axes([partial(fm.plot_geometry, found, what) for what in DRAWS], figure)
-
-
-def described(found: Geometry, neurons: bool) -> dict[str, Any]:
-    """The geometry as plain values."""
-    tables: dict[str, pd.DataFrame | None] = {
-        "layers": found.layers,
-        "neurons": found.neurons if neurons else None,
-        "duplicates": found.duplicates,
-        "duplicate_counts": found.duplicate_counts,
-    }
-    rows = {name: frame.to_dict("records") for name, frame in tables.items() if frame is not None}
-    return {**rows, "provenance": found.provenance.as_dict()}
-
-
-def print_geometry(found: Geometry) -> None:
-    out = console()
-    parts: list[Table | Text] = [overlap_table(found), space_table(found)]
-    parts += [io_table(found, name) for name in found.alignments]
-    if found.duplicates is not None:
-        parts.append(duplicate_table(found, found.duplicates))
-    for part in parts:
-        out.print(part)
-        out.print()
-    provenance = found.provenance.as_dict()
-    shown = {name: value for name, value in provenance.items() if name not in ("strengthening", "weakening", "limit")}
-    out.print(provenance_line({k: v for k, v in shown.items() if v is not None}, out.width))
-
-
-def overlap_table(found: Geometry) -> Table:
-    """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
-    from ..reports.geometry import side_rows
-
-    names = ("rms", "99.9%", "by chance", "max", "by chance", "neurons")
-    table = plain_table("layer", "", *names, left=[""], title="cosines of pairs of neurons")
-    for row in side_rows(found):
-        table.add_row(
-            str(row.layer) if row.side == "keys" else "",
-            row.side,
-            *(number(value, 3) for value in (row.rms, row.high, row.chance)),
-            number(row.largest, 3, sign=True),
-            number(row.chance_largest, 3),
-            row.pair,
-        )
-    return captioned(
-        table,
-        "99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as anisotropic "
-        f"as the layer's. The rms of random directions is {found.dimensions**-0.5:.3f}.",
-    )
-
-
-def space_table(found: Geometry) -> Table:
-    """Effective rank and capacity, beside those of random rows."""
-    from ..reports.geometry import side_rows
-
-    names = ("entropy rank", "random", "capacity", "random", "features a dimension")
-    table = plain_table("layer", "", *names, left=[""], title="effective rank and capacity")
-    for row in side_rows(found):
-        table.add_row(
-            str(row.layer) if row.side == "keys" else "",
-            row.side,
-            *(number(value, 1) for value in (row.rank, row.random_rank)),
-            *(percent(value) for value in (row.capacity, row.random_capacity)),
-            number(row.features_per_dimension, 2),
-        )
-    return captioned(
-        table,
-        f"rank: of {found.dimensions} dimensions; capacity: the share of one that a neuron has to itself, median "
-        "over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one at most.",
-    )
-
-
-def io_table(found: Geometry, name: str) -> Table:
-    """One of the cosines within a neuron, beside those of different neurons."""
-    from ..reports.geometry import ALIGNED, cosine_rows
-
-    roles = name == "io"
-    ends = ("strengthening", "weakening") if roles else (f"above {found.strengthening:g}", f"below {found.weakening:g}")
-    names = ("median", "5%", "95%", "mismatched 95%", "beyond", *ends)
-    table = plain_table("layer", *names, title=f"cosine of a neuron's {ALIGNED[name]}")
-    for row in cosine_rows(found, name):
-        table.add_row(
-            str(row.layer),
-            *(number(value, 3, sign=True) for value in (row.median, row.low, row.high)),
-            " to ".join(number(value, 2, sign=True) for value in (row.chance_low, row.chance_high)),
-            *(percent(value) for value in (row.beyond, row.above, row.below)),
-        )
-    meaning = (
-        f"strengthening: above {found.strengthening:g}; weakening: below {found.weakening:g}."
-        if roles
-        else "its sign changes if key and value are turned round together, which changes nothing the neuron does."
-    )
-    return captioned(table, f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}")
-
-
-def duplicate_table(found: Geometry, duplicates: pd.DataFrame) -> Table | Text:
-    if not len(duplicates):
-        gates = "gate" in found.sides
-        what = "keys, values or gates" if gates else "keys, or values,"
-        return Text(f"near-duplicates: no two neurons have {what} with a cosine above {found.threshold:g}")
-    totals = ", ".join(f"{found.duplicate_total(by):,} by {by}" for by in found.kinds)
-    title = f"near-duplicates above {found.threshold:g}: {totals}"
-    names = [f"{side} cosine" for side in found.sides]
-    table = plain_table("by", "rank", "neuron", "other", *names, left=["by"], title=title)
-    previous = None
-    for row in duplicates.to_dict("records"):
-        if previous not in (None, row["by"]):
-            table.add_section()
-        previous = row["by"]
-        table.add_row(
-            row["by"],
-            str(row["rank"]),
-            f"{row['layer']}.{row['neuron']}",
-            f"{row['other_layer']}.{row['other_neuron']}",
-            *(number(row[f"{side}_cosine"], 4, sign=True) for side in found.sides),
-        )
-    return table

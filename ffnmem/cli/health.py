@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from ..errors import InputError
-from ..show.records import print_csv, print_json
-from ..show.terminal import captioned, console, decimals, number, percent, plain_table, provenance_line
+from ..show.records import emit
 from .figure import check_figure, save_axes
 from .guard import Command
 from .options import (
@@ -19,6 +16,7 @@ from .options import (
     bos_option,
     column_option,
     documents_option,
+    full_option,
     given,
     model_options,
     output_options,
@@ -28,11 +26,6 @@ from .options import (
     top_option,
 )
 from .progress import Progress
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ..health import NeuronHealth
 
 
 @click.command(cls=Command, short_help="Dead, stuck and saturated neurons, and the gradient that each carries.")
@@ -68,6 +61,7 @@ if TYPE_CHECKING:
 @documents_option
 @bos_option
 @model_options
+@full_option
 @output_options
 @click.pass_context
 def health(
@@ -85,6 +79,7 @@ def health(
     column: str,
     documents: str | None,
     choice: ModelChoice,
+    full: bool,
     form: str,
 ) -> None:
     """Read a sample of CORPUS, forward and back, and say how every neuron fares.
@@ -104,8 +99,8 @@ def health(
       ffnmem health atlas --csv > neurons.csv
 
     --csv has one row a neuron: layer, neuron, fires, dead, local_gradient, flat, linear, stuck, saturated, and
-    without --no-flow flow_coefficient, flow_pre and both with _rms. --json has the layers, the neurons listed and
-    where the numbers come from.
+    without --no-flow flow_coefficient, flow_pre and both with _rms. --json has the layers, the neurons listed (with
+    --full all) and where the numbers come from.
     """
     if everything and "tokens" in given(setting):
         raise InputError("--all reads everything: leave --tokens out")
@@ -129,75 +124,8 @@ def health(
             documents=documents,
             progress=bars.report,
         )
-    if form == "csv":
-        print_csv(list(found.neurons.columns), found.neurons.to_dict("records"))
-    elif form == "json":
-        print_json(described(found, top))
-    else:
-        print_health(found, top)
+    emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(None if full else top))
     if figure is not None:
         from ..health_plots import plot_health
 
         save_axes([partial(plot_health, found, what) for what in ("shares", "flow")[: 1 + found.flow]], figure)
-
-
-def described(found: NeuronHealth, top: int) -> dict[str, Any]:
-    """The layers and the listed neurons as plain values."""
-    tables = {"layers": found.layers, "neurons": found.extremes(top)}
-    return {**{name: frame.to_dict("records") for name, frame in tables.items()}, **found.about()}
-
-
-def print_health(found: NeuronHealth, top: int) -> None:
-    out = console()
-    for part in (layer_table(found), neuron_table(found, top)):
-        out.print(part)
-        out.print()
-    provenance = found.provenance.as_dict()
-    hidden = ("tolerance", "saturated", "batch_tokens", "corpus_hash")
-    out.print(provenance_line({k: v for k, v in provenance.items() if k not in hidden}, out.width))
-
-
-def layer_table(found: NeuronHealth) -> Table:
-    """A row a layer."""
-    names = ("fires", "dead", "stuck", "saturated", "act'", *(("dL/dpre", "half") if found.flow else ()))
-    loss = "" if found.loss is None else f", loss {found.loss:.3f} nats"
-    title = f"{len(found.neurons):,} neurons ({found.activation}) over {found.positions:,} positions{loss}"
-    table = plain_table("layer", "neurons", *names, title=title)
-    places = decimals(found.layers["flow_pre"], 3) if found.flow else 0
-    for row in found.layers.to_dict("records"):
-        table.add_row(
-            str(row["layer"]),
-            f"{row['neurons']:,}",
-            *(percent(row[name]) for name in ("fires", "dead", "stuck", "saturated")),
-            number(row["local_gradient"], 3, sign=True),
-            *((number(row["flow_pre"], places), percent(row["half_flow"])) if found.flow else ()),
-        )
-    flow = "; half: neurons that carry half of dL/dpre" if found.flow else ""
-    return captioned(table, f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}")
-
-
-def flags_of(row: dict[str, Any]) -> list[str]:
-    """What a neuron is; that a stuck one is saturated too goes without saying."""
-    return [flag for flag in ("dead", "stuck", "saturated") if row[flag] and not (flag == "saturated" and row["stuck"])]
-
-
-def neuron_table(found: NeuronHealth, top: int) -> Table:
-    """The neurons at both ends."""
-    rows = found.extremes(top).to_dict("records")
-    columns = ("dL/dpre",) if found.flow else ()
-    table = plain_table(
-        "ends", "neuron", "fires", "flat", "linear", "act'", *columns, "is", left=["ends"], wraps=["is"]
-    )
-    places = decimals((row["flow_pre"] for row in rows), 3) + 1 if found.flow else 0
-    previous = None
-    for row in rows:
-        first, previous = row["kind"] != previous, row["kind"]
-        table.add_row(
-            previous if first else "",
-            f"{row['layer']}.{row['neuron']}",
-            *(percent(row[name]) for name in ("fires", "flat", "linear")),
-            number(row["local_gradient"], 3, sign=True),
-            *((number(row["flow_pre"], places),) if found.flow else ()),
-            Text(", ".join(flags_of(row))),
-        )
-    return table

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,18 +12,11 @@ from rich.text import Text
 
 import ffnmem as fm
 
+from ..core.choices import PLANTED_KINDS
 from ..errors import InputError
-from ..show.records import print_csv, print_json
-from ..show.terminal import console, labelled, plain_table, user_text
+from ..show.records import emit
 from .guard import Command
 from .options import Function, output_options, text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ..planted import Planted
-
-KINDS = ("meanings", "roles", "facts")  # as in ffnmem.planted, which is too slow to import for a manual
 
 # Option, its type, its help without the default, and per kind the parameter of the library and its default.
 OPTIONS: tuple[tuple[str, type, str, dict[str, tuple[str, Any]]], ...] = (
@@ -62,17 +54,15 @@ OPTIONS: tuple[tuple[str, type, str, dict[str, tuple[str, Any]]], ...] = (
         {"meanings": ("noise", 0.7), "roles": ("noise", 0.3), "facts": ("noise", 0.05)},
     ),
 )
-SUMMED = {"meanings": ("verdict", "meanings"), "roles": ("role",), "facts": ("role", "position")}
-"""The columns of the truth that the summary counts by."""
 
 
 def kind_options(command: Function) -> Function:
     """The options that some kinds take, in the order of OPTIONS."""
     for name, kind, what, takers in reversed(OPTIONS):
-        same = len(takers) == len(KINDS) or len({default for _, default in takers.values()}) == 1
+        same = len(takers) == len(PLANTED_KINDS) or len({default for _, default in takers.values()}) == 1
         values = [f"{default:g}" if kind is not str else default for _, default in takers.values()]
         default = values[0] if len(set(values)) == 1 else ", ".join(map(" ".join, zip(takers, values, strict=True)))
-        whose = "" if same and len(takers) == len(KINDS) else f"  [{', '.join(takers)}]"
+        whose = "" if same and len(takers) == len(PLANTED_KINDS) else f"  [{', '.join(takers)}]"
         option: Callable[[Function], Function] = click.option(
             name,
             parameter(name),
@@ -89,7 +79,7 @@ def parameter(option: str) -> str:
 
 
 @click.command(cls=Command, short_help="Make a model whose memories were written by hand, with the truth about them.")
-@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.argument("kind", type=click.Choice(PLANTED_KINDS), metavar="KIND")
 @click.option("--out", type=text, required=True, metavar="FOLDER", help="A new folder for the model and its truth.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="SEED", help="Of everything random.")
 @kind_options
@@ -123,15 +113,11 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
             planted = fm.plant(kind, seed=seed, **parameters)
         except InputError as error:
             raise InputError(in_options(kind, str(error))) from None
-        recalled = planted.recalled()
+        planted.recalled()  # is asked of the model while the spinner turns
         planted.save(out)
-    counts = planted.truth.groupby(["layer", *SUMMED[kind]], sort=True).size().rename("neurons").reset_index()
-    if form == "csv":
-        print_csv(list(counts.columns), counts.to_dict("records"))
-    elif form == "json":
-        print_json({**summary(planted, recalled, out), "counts": counts.to_dict("records")})
-    else:
-        print_summary(planted, recalled, out)
+    emit(
+        planted, form, sheet=lambda: planted.sheet(out), data=lambda: planted.to_dict(out), frame=lambda: planted.counts
+    )
 
 
 def chosen(kind: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -152,60 +138,3 @@ def in_options(kind: str, message: str) -> str:
     """The library's message with options for the parameters that it speaks of: ``n_tokens must be …``."""
     names = {takers[kind][0]: option for option, _, _, takers in OPTIONS if kind in takers} | {"seed": "--seed"}
     return re.sub(rf"(?:^|(?<= and ))(?:{'|'.join(names)})\b", lambda found: names[found[0]], message)
-
-
-def summary(planted: Planted, recalled: list[bool], out: str) -> dict[str, Any]:
-    """What was planted and where it lies."""
-    model = planted.model
-    return {
-        "kind": planted.kind,
-        "settings": dict(planted.settings),
-        "folder": out,
-        "fingerprint": model.fingerprint,
-        "n_layers": model.n_layers,
-        "d_model": model.d_model,
-        "d_mlp": model.d_mlp,
-        "vocabulary": model.d_vocab,
-        "texts": len(planted.texts),
-        "facts": len(planted.facts),
-        "recalled": sum(recalled),
-    }
-
-
-def print_summary(planted: Planted, recalled: list[bool], out: str) -> None:
-    model, printer = planted.model, console()
-    printer.print(counts_table(planted))
-    printer.print()
-    sizes = f"{model.n_layers} layers, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
-    lines = {"model": Text(sizes), "corpus": Text(f"{len(planted.texts):,} documents in corpus.txt")}
-    if planted.facts:
-        lines["facts"] = Text(f"{len(planted.facts):,} in facts.jsonl, {sum(recalled):,} of them recalled")
-    lines["truth"] = Text(f"{len(planted.truth):,} neurons in truth.csv")
-    lines["settings"] = Text(", ".join(f"{name} {value}" for name, value in planted.settings.items()))
-    lines["folder"] = user_text(out)
-    command, words = ("attribute", planted.facts[0].text) if planted.facts else ("decompose", beginning(planted))
-    lines["try"] = user_text(f'ffnmem {command} "{words}" --model {shlex.quote(out)}')
-    printer.print(labelled(lines))
-
-
-def beginning(planted: Planted) -> str:
-    """The first words of the corpus."""
-    return " ".join(planted.texts[0].split()[:5])
-
-
-def counts_table(planted: Planted) -> Table:
-    """How many neurons of each sort there are in each layer."""
-    columns = list(SUMMED[planted.kind])
-    layers = range(planted.model.n_layers)
-    counts = planted.truth.groupby([*columns, "layer"], sort=False).size()
-    order = {key: i for i, key in enumerate(sorted({index[:-1] for index in counts.index}, key=in_order))}
-    table = plain_table(*columns, *(f"layer {layer}" for layer in layers), left=columns, title="neurons planted")
-    for key in order:
-        row = [int(counts.get((*key, layer), 0)) for layer in layers]
-        table.add_row(*(user_text(str(part)) for part in key), *(f"{count:,}" if count else "–" for count in row))
-    return table
-
-
-def in_order(key: tuple[Any, ...]) -> tuple[bool, bool, tuple[str, ...]]:
-    """By name, the dead and those without a role last; numbers as such."""
-    return key[0] == "none", key[0] == "dead", tuple(f"{part:>6}" for part in map(str, key))

@@ -131,6 +131,7 @@ class Column:
         limit: of tokens, the most columns; of heat, the largest magnitude.
         least: the fewest columns on a terminal.
         scale: of heat, that magnitude in words, for a legend; each: what each of its values stands for, "layer".
+        stays: where a table is too wide for a terminal, it becomes several, and this column stands in each.
         spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
 
@@ -149,6 +150,7 @@ class Column:
     each: str = ""
     spare: int | None = None
     least: int = 0
+    stays: bool = False
 
     @property
     def to_left(self) -> bool:
@@ -333,6 +335,33 @@ NEGATIVE = "a negative coefficient writes the opposite of what the value promote
 def of_negatives(coefficients: Iterable[float]) -> str:
     """A caption that says what a negative coefficient means, where there is one."""
     return NEGATIVE if any(coefficient < 0 for coefficient in coefficients) else ""
+
+
+def number(value: float, places: int, sign: bool = False) -> str:
+    """A number with fixed places; a dash where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:{'+' if sign else ''}.{places}f}"
+
+
+def percent(value: float) -> str:
+    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
+    return f"{value:z.1%}" if math.isfinite(value) else "–"
+
+
+def brief(value: Any) -> str:
+    """A number with four significant digits, a whole one with thousands; anything else as it is."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else "–"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def folded(records: Sequence[Mapping[Any, Any]], title: str, note: str = "") -> Table:
+    """A table of data with all its columns, where it can be unfolded."""
+    names = list(records[0]) if records else []
+    columns = tuple(Column(str(name), left=index == 0) for index, name in enumerate(names))
+    cells = tuple(tuple(brief(record[name]) for name in names) for record in records)
+    return Table(columns, cells, title, note, folded=True)
 
 
 def of_chance(probability: float) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from ..core.sheets import Column, Sheet, Table, Words, rows
 from ..errors import InputError, check_count, quoted
+from ..show.result import Result
 from ..token_text import printable
 from .shapes import Shape
 
@@ -33,8 +35,8 @@ class Component:
     other_flops: int = 0
 
 
-@dataclass(frozen=True)
-class Ledger:
+@dataclass(frozen=True, repr=False)
+class Ledger(Result):
     """Parameters and FLOPs by component.
 
     FLOPs are those of matrix products in one forward pass for one token, 2 for a multiply-add, as in Kaplan et al.
@@ -119,29 +121,31 @@ class Ledger:
             "components": self.to_frame().to_dict("records"),
         }
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         return (
-            f"Ledger({printable(self.name)}, {self.parameters:,} parameters, FFN {self.ffn_share:.1%} of all and "
-            f"{self.ffn_share_of_layers:.1%} of the layers, {self.flops:,} FLOPs a token at context {self.context})"
+            f"{printable(self.name)}, {self.parameters:,} parameters, FFN {self.ffn_share:.1%} of all and "
+            f"{self.ffn_share_of_layers:.1%} of the layers, {self.flops:,} FLOPs a token at context {self.context}"
         )
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
+    def sheet(self) -> Sheet:
+        """What it comes to, and its lines."""
+        return Sheet.of(Words.of(self.summary()), self.table(in_layers=True))
 
+    def table(self, *, in_layers: bool = False) -> Table:
+        """One row a component, and their sum; ``in_layers``: with what one layer has of each."""
+        names = {"parameters": "parameters", "share": "share", "flops": "FLOPs a token", "flops_share": "share"}
+        if in_layers:
+            names = {
+                "layer_parameters": "parameters in a layer", "parameters": names["parameters"], "share": "share",
+                "layer_flops": "FLOPs in a layer", "flops": names["flops"], "flops_share": "share",
+            }  # fmt: skip
+        shown = rows("component", *(Column(one, "percent" if "share" in one else "count") for one in names.values()))
         frame = self.to_frame()
-        total = {
-            "component": "all",
-            "parameters": self.parameters,
-            "share": 1.0,
-            "flops": self.flops,
-            "flops_share": 1.0,
-        }
-        for column in ("layer_parameters", "layer_flops"):
-            total[column] = int(frame[column].sum())
-        frame.loc[len(frame)] = total
-        for column in frame.columns[1:]:
-            frame[column] = [f"{value:.1%}" if "share" in column else f"{int(value):,}" for value in frame[column]]
-        return framing.framed(framing.line(str(framing.running_html(repr(self)))) + framing.table(frame, rows=None))
+        for row in frame.to_dict("records"):
+            shown.add(row["component"], *(row[name] for name in names))
+        sums = {name: 1.0 if "share" in name else int(frame[name].sum()) for name in names}
+        shown.add("all", *sums.values(), style="strong")
+        return shown.table(caption=f"FLOPs of a token that attends over {self.context:,} positions")
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:

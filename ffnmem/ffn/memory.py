@@ -12,15 +12,17 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..core.sheets import Column, Sheet, Words, rows
 from ..errors import InputError, check_count, check_index, check_seed
+from ..show.result import Result
 from .activations import Activation, widened
 from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written
 
 SHOWN = 10
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
+@dataclass(frozen=True, eq=False, repr=False)
+class Memory(Result):
     """What the memories of one FFN wrote for each input: y = Σᵢ mᵢvᵢ + b, the strongest slots first.
 
     Attributes:
@@ -50,21 +52,21 @@ class Memory:
         ``weight``, ``share``. With every slot kept the shares of a row sum to 1.
         """
         neurons = self.neurons.reshape(-1, self.neurons.shape[-1])
-        rows, top = neurons.shape
-        one, bias = torch.ones(rows, 1), torch.full((rows, 1), self.bias_norm)
-        kept = self.coefficients.gather(-1, self.neurons).reshape(rows, top)
+        n, top = neurons.shape
+        one, bias = torch.ones(n, 1), torch.full((n, 1), self.bias_norm)
+        kept = self.coefficients.gather(-1, self.neurons).reshape(n, top)
 
         def column(slots: Tensor, last: Tensor) -> Any:
             return torch.cat([slots.detach().double().cpu(), last.detach().double().cpu()], dim=1).flatten().numpy()
 
         return pd.DataFrame(
             {
-                "row": torch.arange(rows).repeat_interleave(top + 1).numpy(),
-                "neuron": torch.cat([neurons.cpu(), torch.full((rows, 1), -1)], dim=1).flatten().numpy(),
+                "row": torch.arange(n).repeat_interleave(top + 1).numpy(),
+                "neuron": torch.cat([neurons.cpu(), torch.full((n, 1), -1)], dim=1).flatten().numpy(),
                 "coefficient": column(kept, one),
                 "value_norm": column(self.value_norms[neurons], bias),
-                "weight": column(self.weights.reshape(rows, top), bias),
-                "share": column(self.shares.reshape(rows, top), self.bias_shares.reshape(rows, 1)),
+                "weight": column(self.weights.reshape(n, top), bias),
+                "share": column(self.shares.reshape(n, top), self.bias_shares.reshape(n, 1)),
             }
         )
 
@@ -72,17 +74,20 @@ class Memory:
         """Plain values, ready for JSON."""
         return {"slots": self.to_frame().to_dict("records"), "output": self.output.detach().tolist()}
 
-    def __repr__(self) -> str:
-        rows = self.bias_shares.numel()
-        return (
-            f"Memory({rows:,} inputs, {self.coefficients.shape[-1]:,} neurons, {self.neurons.shape[-1]:,} slots kept)"
-        )
+    def summary(self) -> str:
+        inputs, neurons, kept = self.bias_shares.numel(), self.coefficients.shape[-1], self.neurons.shape[-1]
+        return f"{inputs:,} inputs, {neurons:,} neurons, {kept:,} slots kept"
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
-
-        said = framing.line(str(framing.running_html(repr(self))))
-        return framing.framed(said + framing.table(self.to_frame(), SHOWN))
+    def sheet(self, top: int = SHOWN) -> Sheet:
+        """The first ``top`` rows of ``to_frame()``."""
+        names = ("coefficient", "value norm", "weight", "share")
+        shown = rows("row", "neuron", *(Column(name, "percent" if name == "share" else "number") for name in names))
+        frame = self.to_frame()
+        for row in frame.head(top).to_dict("records"):
+            neuron = "bias" if row["neuron"] < 0 else str(row["neuron"])
+            shown.add(str(row["row"]), neuron, *(row[name.replace(" ", "_")] for name in names))
+        hidden = len(frame) - len(shown.rows)
+        return Sheet.of(Words.of(self.summary()), shown.table(caption=f"{hidden:,} rows more" if hidden else ""))
 
 
 def as_memory(

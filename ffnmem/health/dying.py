@@ -15,23 +15,25 @@ from torch import Tensor
 from .._version import __version__
 from ..arguments import public
 from ..attribution import plain_records
+from ..core import choices
+from ..core.sheets import Column, Sheet, Table, Words, folded, rows
 from ..errors import InputError, check_choice, check_count, check_number, check_seed, quoted
 from ..ffn.activations import Activation, activation
 from ..progress import Progress
+from ..show.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 D_MODEL, D_MLP, INPUTS = 8, 64, 256
-ACTIVATIONS = ("relu", "gelu", "silu")
-OPTIMISERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMISERS = dict(zip(choices.DYING_OPTIMISERS, (torch.optim.Adam, torch.optim.SGD), strict=True))
 RATES = {"adam": 1e-3, "sgd": 0.1}
 ROWS = 11  # steps looked at, the first and the last among them
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Dying:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dying(Result):
     """What became of the pushed neurons. Made by :func:`dying_relu`.
 
     Attributes:
@@ -47,7 +49,7 @@ class Dying:
     settings: dict[str, Any]
 
     @property
-    def summary(self) -> pd.DataFrame:
+    def outcomes(self) -> pd.DataFrame:
         """A row an activation.
 
         ``pushed``: how many neurons; ``recovered``: the share of them that fires for some input in the end; ``dead``,
@@ -76,7 +78,7 @@ class Dying:
         """Plain values, ready for JSON."""
         return {
             "steps": plain_records(self.frame),
-            "summary": plain_records(self.summary),
+            "summary": plain_records(self.outcomes),
             "settings": dict(self.settings),
         }
 
@@ -86,26 +88,68 @@ class Dying:
 
         return plot_dying(self, ax=ax)
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         if not self.settings["pushed"]:
-            return f"Dying(no neuron pushed; {self.settings['steps']:,} steps)"
-        ends = ", ".join(f"{row.activation} {row.recovered:.0%}" for row in self.summary.itertuples())
-        return f"Dying({self.settings['pushed']} neurons pushed; back after {self.settings['steps']:,} steps: {ends})"
+            return f"no neuron pushed; {self.settings['steps']:,} steps"
+        ends = ", ".join(f"{row.activation} {row.recovered:.0%}" for row in self.outcomes.itertuples())
+        return f"{self.settings['pushed']} neurons pushed; back after {self.settings['steps']:,} steps: {ends}"
 
-    def _repr_html_(self) -> str:
-        from .display import dying_html
+    def sheet(self) -> Sheet:
+        """How many neurons are dead by step, and what became of them in the end."""
+        pushed, of = self.settings["pushed"], self.settings["d_mlp"]
+        return Sheet.of(
+            self.step_table(),
+            self.outcome_table(),
+            folded(self.frame.to_dict("records"), "steps", "all columns"),
+            Words.of(" · ".join(f"{name} {value}" for name, value in self.settings.items()), "soft"),
+            title=f"{pushed} of {of} neurons pushed to where they fire for no input",
+        )
 
-        return dying_html(self)
+    def step_table(self) -> Table:
+        """The share of the pushed neurons that is dead, and the loss, by step."""
+        pairs = [
+            (Column(f"{name} dead", "percent"), Column(f"{name} loss", "number", places=4)) for name in self.activations
+        ]
+        shown = rows(Column("step", left=False), *(column for pair in pairs for column in pair))
+        pushed = self.settings["pushed"]
+        for step, found in self.frame.groupby("step"):
+            by = found.set_index("activation")
+            cells = [
+                by.at[name, column]
+                for name in self.activations
+                for column in ("pushed_dead" if pushed else "dead", "loss")
+            ]
+            shown.add(str(step), *cells)
+        of_whom = "of the pushed neurons, " if pushed else "of all neurons (none was pushed), "
+        return shown.table(caption=f"dead: {of_whom}those that fire for no input; loss: mean square error")
+
+    def outcome_table(self) -> Table:
+        """What became of them in the end."""
+        shown = rows(
+            "",
+            *(Column(name, "percent") for name in ("came back", "dead", "act' = 0")),
+            Column("largest gradient of a dead neuron", left=False),
+        )
+        for row in self.outcomes.to_dict("records"):
+            largest = row["largest_gradient"]
+            shown.add(
+                row["activation"],
+                *(row[name] for name in ("recovered", "dead", "zero_slope")),
+                "0, at every step" if largest == 0 else "–" if math.isnan(largest) else f"{largest:.1e}",
+            )
+        return shown.table(
+            caption="came back: of the pushed neurons; dead, and act' = 0 at every input: of all; after the last step"
+        )
 
 
 @public
 def dying_relu(
     *,
     seed: int = 0,
-    steps: int = 2000,
-    share: float = 0.5,
-    depth: float = 0.5,
-    activations: Sequence[str] = ACTIVATIONS,
+    steps: int = choices.DYING_STEPS,
+    share: float = choices.DYING_SHARE,
+    depth: float = choices.DYING_DEPTH,
+    activations: Sequence[str] = choices.DYING_ACTIVATIONS,
     optimiser: str = "adam",
     rate: float | None = None,
     progress: Progress | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import pandas as pd
 
 from ..arguments import public
 from ..attribution import plain_records
+from ..core.sheets import Column, Origin, Sheet, Table, decimals, folded, rows
 from ..errors import check_count
 from ..provenance import Provenance
+from ..show.result import Result
 from ..token_text import printable
 from .sums import SATURATED
 
@@ -20,11 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FLAGS = ("dead", "stuck", "saturated")
+NOT_SHOWN = ("tolerance", "saturated", "batch_tokens", "corpus_hash")  # of the settings, in a sheet
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class NeuronHealth:
+@dataclass(frozen=True, eq=False, repr=False)
+class NeuronHealth(Result):
     """The health of every neuron over a corpus. Made by :func:`neuron_health`, which says what the columns mean.
 
     Attributes:
@@ -73,10 +77,10 @@ class NeuronHealth:
         """The rows by neuron."""
         return self.neurons.copy()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        tables = {"layers": plain_records(self.layers), "neurons": plain_records(self.neurons)}
-        return {**tables, **self.about()}
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON: of all neurons, or of the ``top`` at both ends, as ``extremes`` has them."""
+        neurons = self.neurons if top is None else self.extremes(top)
+        return {"layers": plain_records(self.layers), "neurons": plain_records(neurons), **self.about()}
 
     def about(self) -> dict[str, Any]:
         """All but the tables, as plain values."""
@@ -94,17 +98,66 @@ class NeuronHealth:
 
         return plot_health(self, what, ax)
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
         return (
-            f"NeuronHealth({printable(self.provenance.model)}, {len(self.layers)} layers, "
-            f"{len(self.neurons):,} neurons over {self.positions:,} positions: {shares})"
+            f"{printable(self.provenance.model)}, {len(self.layers)} layers, "
+            f"{len(self.neurons):,} neurons over {self.positions:,} positions: {shares}"
         )
 
-    def _repr_html_(self) -> str:
-        from .display import health_html
+    def sheet(self, top: int = 5) -> Sheet:
+        """Each layer, and the ``top`` neurons at both ends."""
+        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        layers = folded(self.layers.to_dict("records"), "layers", "all columns")
+        return Sheet.of(self.layer_table(), self.neuron_table(top), layers, Origin(origin))
 
-        return health_html(self)
+    def layer_table(self) -> Table:
+        """A row a layer."""
+        shown = rows(
+            Column("layer", "count"),
+            Column("neurons", "count"),
+            *(Column(name, "percent") for name in ("fires", *FLAGS)),
+            Column("act'", "number", places=3, sign=True),
+            *((Column("dL/dpre", "number", digits=3), Column("half", "percent")) if self.flow else ()),
+        )
+        names = ("layer", "neurons", "fires", *FLAGS, "local_gradient")
+        for row in self.layers.to_dict("records"):
+            shown.add(*(row[name] for name in (*names, *(("flow_pre", "half_flow") if self.flow else ()))))
+        loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
+        flow = "; half: neurons that carry half of dL/dpre" if self.flow else ""
+        return shown.table(
+            f"{len(self.neurons):,} neurons ({self.activation}) over {self.positions:,} positions{loss}",
+            caption=f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}",
+        )
+
+    def neuron_table(self, top: int = 5) -> Table:
+        """The neurons at both ends."""
+        found = self.extremes(top).to_dict("records")
+        places = decimals((row["flow_pre"] for row in found), 3) + 1 if self.flow else 0
+        shown = rows(
+            "ends",
+            Column("neuron", "neuron", left=False),
+            *(Column(name, "percent") for name in ("fires", "flat", "linear")),
+            Column("act'", "number", places=3, sign=True),
+            *((Column("dL/dpre", "number", places=places),) if self.flow else ()),
+            Column("is", wraps=True),
+        )
+        previous = None
+        for row in found:
+            first, previous = row["kind"] != previous, row["kind"]
+            shown.add(
+                previous if first else "",
+                (row["layer"], row["neuron"]),
+                *(row[name] for name in ("fires", "flat", "linear", "local_gradient")),
+                *((row["flow_pre"],) if self.flow else ()),
+                ", ".join(flags_of(row)),
+            )
+        return shown.table()
+
+
+def flags_of(row: Mapping[Any, Any]) -> list[str]:
+    """What a neuron is; that a stuck one is saturated too goes without saying."""
+    return [flag for flag in FLAGS if row[flag] and not (flag == "saturated" and row["stuck"])]
 
 
 def layer_rows(neurons: pd.DataFrame) -> pd.DataFrame:

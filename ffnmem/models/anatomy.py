@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from .._version import __version__
 from ..arguments import public
+from ..core.sheets import Facts, Sheet, Words
 from ..ffn.ledgers import Ledger, Parity, parity, parity_width
 from ..provenance import Provenance
+from ..show.result import Result
 
 MULTIPLE = 256
 """Widths of parity are multiples of it, as Llama's are."""
@@ -32,8 +34,8 @@ class Matrix:
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Anatomy:
+@dataclass(frozen=True, eq=False, repr=False)
+class Anatomy(Result):
     """Where a model's parameters are, and its FFNs as memories. Made by :func:`ffnmem.anatomy`.
 
     Attributes:
@@ -128,7 +130,7 @@ class Anatomy:
             "provenance": origin if self.provenance is None else self.provenance.as_dict(),
         }
 
-    def summary(self) -> dict[str, str]:
+    def traits(self) -> dict[str, str]:
         """The memories of the model and its other traits, a line each by its name."""
         n, kind = self.ledger.n_layers, "gated" if self.gated else "classic"
         vectors = ", ".join(self.vectors[:-1]) + " and " + self.vectors[-1]
@@ -169,19 +171,21 @@ class Anatomy:
         than = "" if missing == 0 else f": {abs(missing):,} {'fewer' if missing > 0 else 'more'}"
         return f"in the loaded model; the formula for its config gives {self.formula.parameters:,}{than}"
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         return (
-            f"Anatomy({self.name!r}: {self.architecture}, {self.parameters:,} parameters, {self.neurons:,} "
+            f"{self.name!r}: {self.architecture}, {self.parameters:,} parameters, {self.neurons:,} "
             f"{'gated' if self.gated else 'classic'} neurons, FFN {self.ledger.ffn_share:.1%} of all and "
-            f"{self.ledger.ffn_share_of_layers:.1%} of the layers)"
+            f"{self.ledger.ffn_share_of_layers:.1%} of the layers"
         )
 
-    def _repr_html_(self) -> str:
-        from ..show import framing
-
-        rows = "".join(
-            f'<tr><th class="fm-left">{name}</th><td class="fm-left fm-words">{framing.running_html(words)}</td></tr>'
-            for name, words in self.summary().items()
+    def sheet(self) -> Sheet:
+        """Parameters and FLOPs by component, and what the FFNs are as memories."""
+        kind = f"{self.architecture}, {self.ledger.n_layers:,} layers, d_model {self.d_model:,}"
+        in_layers = replace(self.ledger.table(in_layers=True), title="in a layer and in all", folded=True)
+        return Sheet.of(
+            self.ledger.table(),
+            in_layers,
+            Facts(self.traits()),
+            Words.of(f"config of {self.name} · ffnmem {__version__}", "soft"),
+            title=f"{self.name}: {kind}, vocabulary {self.d_vocab:,}",
         )
-        own = framing.line(f"<b>{framing.running_html(self.name)}</b>") + framing.whole(f"<tbody>{rows}</tbody>")
-        return framing.framed(own) + self.ledger._repr_html_()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,20 @@ import torch
 from .._version import __version__
 from ..arguments import public
 from ..checked_files import read_json
+from ..core import sheets
 from ..errors import FileError
 from ..facts import Fact, load_facts, write_facts
 from ..files import appearing, check_new_folder, user_folder, write_whole
 from ..models import Model, load
 from ..models.sources import quiet
 from ..schemas import Misfit, anything, fields, one_of, table, text, together, whole
+from ..show.result import Result
 
 TRUTH, CORPUS, FACTS, CARD = "truth.csv", "corpus.txt", "facts.jsonl", "planted.json"
 TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}
 """What a column of the truth holds, by the letter of its NumPy kind; a file of text would not say so."""
+COUNTED = {"meanings": ("verdict", "meanings"), "roles": ("role",), "facts": ("role", "position")}
+"""The columns of the truth that its summary counts by."""
 CARD_FORM = fields(
     {
         "kind": text(),
@@ -35,8 +41,8 @@ CARD_FORM = fields(
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Planted:
+@dataclass(frozen=True, eq=False, repr=False)
+class Planted(Result):
     """A planted model. Made by :func:`ffnmem.plant` or, from its folder, by :func:`ffnmem.load_planted`.
 
     Attributes:
@@ -64,6 +70,11 @@ class Planted:
 
     def recalled(self) -> list[bool]:
         """For each of the facts: whether the model's top token after its prompt is the true target."""
+        return list(self.recall)
+
+    @cached_property
+    def recall(self) -> tuple[bool, ...]:
+        """What ``recalled`` found."""
         found: list[bool] = []
         for start in range(0, len(self.facts), 64):
             facts = self.facts[start : start + 64]
@@ -74,7 +85,35 @@ class Planted:
                 logits = self.pristine(torch.tensor(rows), use_cache=False).logits
             best = logits[torch.arange(len(rows)), torch.tensor(ends)].argmax(-1).tolist()
             found += [top == self.model.token_id(f" {fact.target_true}") for top, fact in zip(best, facts, strict=True)]
-        return found
+        return tuple(found)
+
+    @property
+    def counts(self) -> pd.DataFrame:
+        """One row for each sort of neurons in each layer: layer, what the truth says of it, neurons."""
+        sorts = self.truth.groupby(["layer", *COUNTED[self.kind]], sort=True)
+        return sorts.size().rename("neurons").reset_index()
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``truth``."""
+        return self.truth.copy()
+
+    def to_dict(self, folder: str | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON: sizes, settings and ``counts``; ``folder``: where it was saved."""
+        model = self.model
+        return {
+            "kind": self.kind,
+            "settings": dict(self.settings),
+            **({} if folder is None else {"folder": folder}),
+            "fingerprint": model.fingerprint,
+            "n_layers": model.n_layers,
+            "d_model": model.d_model,
+            "d_mlp": model.d_mlp,
+            "vocabulary": model.d_vocab,
+            "texts": len(self.texts),
+            "facts": len(self.facts),
+            "recalled": sum(self.recall),
+            "counts": self.counts.to_dict("records"),
+        }
 
     def save(self, folder: str | Path) -> Path:
         """Write the model in Hugging Face layout, its truth, its corpus and its facts; ``--model FOLDER`` takes it.
@@ -101,9 +140,45 @@ class Planted:
                 shutil.copymode(place / CARD, weights)
         return path
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         words = sum(text.count(" ") + 1 for text in self.texts)
-        return f"Planted({self.kind!r}, seed {self.seed}: {self.model!r}, {len(self.texts)} texts of {words} words)"
+        return f"{self.kind!r}, seed {self.seed}: {self.model!r}, {len(self.texts)} texts of {words} words"
+
+    def sheet(self, folder: str | None = None) -> sheets.Sheet:
+        """How many neurons of each sort there are, and what else; ``folder``: where it was saved."""
+        model, written = self.model, folder is not None
+        sizes = f"{model.n_layers} layers, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
+        facts: dict[str, sheets.Content] = {
+            "model": sizes,
+            "corpus": f"{len(self.texts):,} documents{f' in {CORPUS}' * written}",
+        }
+        if self.facts:
+            facts["facts"] = f"{len(self.facts):,}{f' in {FACTS}' * written}, {sum(self.recall):,} of them recalled"
+        facts["truth"] = f"{len(self.truth):,} neurons{f' in {TRUTH}' * written}"
+        facts["settings"] = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+        if folder is not None:
+            command, words = "decompose", " ".join(self.texts[0].split()[:5])
+            if self.facts:
+                command, words = "attribute", self.facts[0].text
+            facts["folder"] = folder
+            facts["try"] = f'ffnmem {command} "{words}" --model {shlex.quote(folder)}'
+        return sheets.Sheet.of(self.count_table(), sheets.Facts(facts))
+
+    def count_table(self) -> sheets.Table:
+        """How many neurons of each sort there are in each layer."""
+        columns = list(COUNTED[self.kind])
+        layers = range(self.model.n_layers)
+        counts = self.truth.groupby([*columns, "layer"], sort=False).size()
+        shown = sheets.rows(*columns, *(sheets.Column(f"layer {layer}", left=False) for layer in layers))
+        for key in sorted({index[:-1] for index in counts.index}, key=in_order):
+            found = (int(counts.get((*key, layer), 0)) for layer in layers)
+            shown.add(*map(str, key), *(f"{count:,}" if count else "–" for count in found))
+        return shown.table("neurons planted")
+
+
+def in_order(key: tuple[Any, ...]) -> tuple[bool, bool, tuple[str, ...]]:
+    """By name, the dead and those without a role last; numbers as such."""
+    return key[0] == "none", key[0] == "dead", tuple(f"{part:>6}" for part in map(str, key))
 
 
 def behind_bridge(hf: Any, tokenizer: Any, name: str) -> Model:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Float64, Int32, Int64
 from scipy import special, stats
 from torch import Tensor
 
+from ..core.choices import SEQUENCES_READ
 from ..corpus.excerpts import Drawn, Page
 from ..corpus.passes import Accumulator, Forward, read
 from ..errors import InputError
@@ -23,7 +24,7 @@ from ..progress import Progress
 from ..scanning.reduction import Workers
 from ..scanning.store import Store
 from .kernels import count_active
-from .reading import SEQUENCES, sample_of
+from .reading import sample_of
 
 MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not looked at
 SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
@@ -109,7 +110,7 @@ def count_firings(
     store: Store,
     layers: Sequence[int] | None = None,
     *,
-    n_sequences: int | None = SEQUENCES,
+    n_sequences: int | None = SEQUENCES_READ,
     seed: int = 0,
     memory: int = MEMORY,
     progress: Progress | None = None,

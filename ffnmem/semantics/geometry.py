@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,12 +13,16 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..arguments import public
+from ..attribution import plain_records
 from ..captures import choose_layers
+from ..core.choices import DUPLICATE_COSINE
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, number, rows
 from ..errors import InputError, check_count, check_seed, quoted
 from ..models import Model
 from ..models.turns import in_turn
 from ..progress import Progress
 from ..provenance import Provenance
+from ..show.result import Result
 from ..token_text import printable
 from . import capacity, interference
 from .alignment import NO_ALIGNMENT, SPREAD, Alignment, alignment, mismatched
@@ -26,13 +30,14 @@ from .duplicates import Duplicates, find_duplicates, kinds
 from .folding import COSINES, cosines, memory_rows, memory_sides, unit_rows
 from .interference import QUANTILES, Overlap
 
-THRESHOLD = 0.9
 LIMIT = 100
+ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
+NOT_SHOWN = ("strengthening", "weakening", "limit")  # of the settings: the tables say them
 
 
 @public
-@dataclass(frozen=True, eq=False)
-class Geometry:
+@dataclass(frozen=True, eq=False, repr=False)
+class Geometry(Result):
     """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
 
     Attributes:
@@ -82,15 +87,141 @@ class Geometry:
         counts = self.duplicate_counts
         return 0 if counts is None else int(counts.loc[counts["by"] == by, "pairs"].sum())
 
-    def __repr__(self) -> str:
+    def to_dict(self, *, neurons: bool = True) -> dict[str, Any]:
+        """Plain values, ready for JSON; ``neurons``: with a row for each."""
+        tables = {
+            "layers": self.layers,
+            "neurons": self.neurons if neurons else None,
+            "duplicates": self.duplicates,
+            "duplicate_counts": self.duplicate_counts,
+        }
+        found = {name: plain_records(frame) for name, frame in tables.items() if frame is not None}
+        return {**found, "provenance": self.provenance.as_dict()}
+
+    def summary(self) -> str:
         sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
         model = printable(self.provenance.model)
-        return f"Geometry({model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought})"
+        return f"{model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought}"
 
-    def _repr_html_(self) -> str:
-        from ..reports.geometry import geometry_html
+    def sheet(self, top: int = 20) -> Sheet:
+        """Overlap, rank and capacity of each layer's sides, cosines within neurons, and near-duplicates if sought.
 
-        return geometry_html(self)
+        ``top``: how many near-duplicates of each kind.
+        """
+        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        return Sheet.of(
+            self.overlap_table(),
+            self.space_table(),
+            *(self.cosine_table(name) for name in self.alignments),
+            self.duplicate_block(top),
+            Origin({name: value for name, value in origin.items() if value is not None}),
+        )
+
+    def overlap_table(self) -> Table:
+        """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
+        cosine = Column("rms", "number", places=3)
+        shown = rows(
+            Column("layer", "count"), "", cosine, replace(cosine, name="99.9%"), replace(cosine, name="by chance"),
+            replace(cosine, name="max", sign=True), replace(cosine, name="by chance"), Column("neurons", left=False),
+        )  # fmt: skip
+        for row in self.layers.to_dict("records"):
+            for side in self.sides:
+                pair = (
+                    "" if row[f"{side}_max_neuron"] < 0 else f"{row[f'{side}_max_neuron']}, {row[f'{side}_max_other']}"
+                )
+                shown.add(
+                    row["layer"] if side == self.sides[0] else None,
+                    f"{side}s",
+                    *(row[f"{side}_{name}"] for name in ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")),
+                    abs(row[f"{side}_matched_max"]),
+                    pair,
+                )
+        return shown.table(
+            "cosines of pairs of neurons",
+            caption="99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as "
+            f"anisotropic as the layer's. The rms of random directions is {self.dimensions**-0.5:.3f}.",
+        )
+
+    def space_table(self) -> Table:
+        """Effective rank and capacity, beside those of random rows."""
+        shown = rows(
+            Column("layer", "count"),
+            "",
+            Column("entropy rank", "number", places=1),
+            Column("random", "number", places=1),
+            Column("capacity", "percent"),
+            Column("random", "percent"),
+            Column("features a dimension", "number", places=2),
+        )
+        numbers = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
+        for row in self.layers.to_dict("records"):
+            for side in self.sides:
+                layer = row["layer"] if side == self.sides[0] else None
+                found = (row[f"{side}_{name}"] for name in (*numbers, "features_per_dimension"))
+                shown.add(layer, f"{side}s", *found)
+        return shown.table(
+            "effective rank and capacity",
+            caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "
+            "median over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one "
+            "at most.",
+        )
+
+    def cosine_table(self, name: str) -> Table:
+        """One of the cosines within a neuron (see :attr:`alignments`), beside those of different neurons."""
+        own = name == "io"
+        ends = ("strengthening", "weakening") if own else (f"above {self.strengthening:g}", f"below {self.weakening:g}")
+        shown = rows(
+            Column("layer", "count"),
+            *(Column(quantile, "number", places=3, sign=True) for quantile in ("median", "5%", "95%")),
+            Column("mismatched 95%", left=False),
+            *(Column(share, "percent") for share in ("beyond", *ends)),
+        )
+        for row in self.layers.to_dict("records"):
+            chance = (number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
+            shown.add(
+                row["layer"],
+                *(row[f"{name}_{quantile}"] for quantile in ("q50", "q5", "q95")),
+                " to ".join(chance),
+                *(row[f"{name}_{share}"] for share in ("beyond", "strengthening", "weakening")),
+            )
+        meaning = (
+            f"strengthening: above {self.strengthening:g}; weakening: below {self.weakening:g}."
+            if own
+            else "its sign changes if key and value are turned round together, which changes nothing the neuron does."
+        )
+        return shown.table(
+            f"cosine of a neuron's {ALIGNED[name]}",
+            caption=f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}",
+        )
+
+    def duplicate_block(self, top: int = 20) -> Block | None:
+        """The pairs of near-duplicates; words where there are none; None where they were not sought."""
+        if self.duplicates is None:
+            return None
+        if not len(self.duplicates):
+            what = "keys, values or gates" if "gate" in self.sides else "keys, or values,"
+            return Words.of(f"near-duplicates: no two neurons have {what} with a cosine above {self.threshold:g}")
+        totals = ", ".join(f"{self.duplicate_total(by):,} by {by}" for by in self.kinds)
+        shown = rows(
+            "by",
+            Column("rank", "count"),
+            Column("neuron", "neuron", left=False),
+            Column("other", "neuron", left=False),
+            *(Column(f"{side} cosine", "number", places=4, sign=True) for side in self.sides),
+        )
+        listed = self.duplicates[self.duplicates["rank"] <= top]
+        before = listed["by"].iloc[0]
+        for row in listed.to_dict("records"):
+            shown.add(
+                row["by"],
+                row["rank"],
+                (row["layer"], row["neuron"]),
+                (row["other_layer"], row["other_neuron"]),
+                *(row[f"{side}_cosine"] for side in self.sides),
+                section=row["by"] != before,
+            )
+            before = row["by"]
+        return shown.table(f"near-duplicates above {self.threshold:g}: {totals}")
 
 
 @public
@@ -101,7 +232,7 @@ def geometry(
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     strengthening: float = 0.5,
     weakening: float = -0.5,
-    threshold: float | None = THRESHOLD,
+    threshold: float | None = DUPLICATE_COSINE,
     limit: int = LIMIT,
     seed: int = 0,
     progress: Progress | None = None,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int64
 
+from ..core.choices import SEQUENCES_READ
 from ..corpus.excerpts import Drawn, draw_sequences
 from ..errors import check_count, check_seed
 from ..scanning.store import Store
-
-SEQUENCES = 2048  # 260,000 tokens at a context of 128
 
 
 def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
@@ -19,7 +18,7 @@ def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
     return counts
 
 
-def sample_of(store: Store, n_sequences: int | None = SEQUENCES, seed: int = 0) -> Drawn:
+def sample_of(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int = 0) -> Drawn:
     """Sequences of a store's text, uniformly, without replacement.
 
     Args:

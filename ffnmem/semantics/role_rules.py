@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from ..core.choices import ROLE_NAMES, TEXT_ROLES
 from ..errors import InputError, check_count, check_number
 from .unembedding import null_dimension
 
@@ -24,18 +25,19 @@ class Role:
         return "is_" + self.name.replace("-", "_")
 
 
-ROLES = (
-    Role("dead", "firing_rate", needs_store=True),
-    Role("position", "position_information", needs_store=True),
-    Role("entropy", "null_share"),
-    Role("token-frequency", "frequency_cosine", needs_store=True),
-    Role("prediction", "cosine_kurtosis"),
-    Role("suppression", "cosine_kurtosis"),
-    Role("partition", "cosine_variance"),
-    Role("token-detector", "trigger_share", needs_store=True),
-    Role("strengthening", "io_cosine"),
-    Role("weakening", "io_cosine"),
+STATISTICS = (
+    "firing_rate",
+    "position_information",
+    "null_share",
+    "frequency_cosine",
+    "cosine_kurtosis",
+    "cosine_kurtosis",
+    "cosine_variance",
+    "trigger_share",
+    "io_cosine",
+    "io_cosine",
 )
+ROLES = tuple(Role(name, by, name in TEXT_ROLES) for name, by in zip(ROLE_NAMES, STATISTICS, strict=True))
 """In order of precedence: a neuron's primary role is the first one that applies."""
 
 NONE = "none"

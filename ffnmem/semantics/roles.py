@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, SupportsIndex
 
@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ..arguments import public
+from ..core.choices import SEQUENCES_READ
+from ..core.sheets import Column, Origin, Sheet, Table, brief, rows, tokens
 from ..errors import InputError, check_count, quoted
 from ..models import Model
 from ..models.turns import in_turn
@@ -17,7 +19,7 @@ from ..progress import Progress
 from ..scanning.store import Store
 from .counting import FiringCounts, count_firings, position_information, token_detection
 from .folding import centred_values, gate_key_cosines, io_cosines
-from .reading import SEQUENCES, content_counts
+from .reading import content_counts
 from .role_rules import NONE, ROLES, Role, Thresholds, assign
 from .unembedding import frequency_direction, null_space, read_unembedding, variance_null, written
 
@@ -43,7 +45,7 @@ def roles(
     types: int = 5,
     coverage: float = 0.95,
     min_count: int = 10,
-    n_sequences: int | None = SEQUENCES,
+    n_sequences: int | None = SEQUENCES_READ,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -275,6 +277,66 @@ def strongest(frame: pd.DataFrame, role: str, top: int) -> pd.DataFrame:
         need = any(found.name == role and found.needs_store for found in ROLES)
         hint = ": it needs a store" if need else f": choose {' or '.join(repr(name) for name in known)}"
         raise InputError(f"role {quoted(role)} is not in this table{hint}")
-    rows = frame[frame[known[role].column]]
-    order = rows[known[role].statistic].abs().sort_values(ascending=False, kind="stable").index
-    return rows.loc[order].head(check_count("top", top))
+    found = frame[frame[known[role].column]]
+    order = found[known[role].statistic].abs().sort_values(ascending=False, kind="stable").index
+    return found.loc[order].head(check_count("top", top))
+
+
+def clearest(frame: pd.DataFrame, role: str | None = None, top: int = 3) -> pd.DataFrame:
+    """The ``top`` clearest neurons of one role, or of each, with that role in a first column ``listed``."""
+    names = [found.name for found in known_roles(frame)] if role is None else [role]
+    found = pd.concat([strongest(frame, name, top).assign(listed=name) for name in names])
+    return found[["listed", *frame.columns]]
+
+
+def roles_dict(frame: pd.DataFrame, listed: pd.DataFrame) -> dict[str, Any]:
+    """A table of roles as plain values: the counts by layer, the neurons ``listed`` and the settings."""
+    return {
+        "layers": role_counts(frame).to_dict("records"),
+        "applies": role_counts(frame, flags=True).to_dict("records"),
+        "neurons": listed.to_dict("records"),
+        **frame.attrs,
+    }
+
+
+def roles_sheet(frame: pd.DataFrame, listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]) -> Sheet:
+    """How many neurons each role applies to by layer, and the neurons ``listed`` (see :func:`clearest`).
+
+    ``promoted``: the tokens that the value of each of these promotes, by (layer, neuron).
+    """
+    origin = {**frame.attrs["provenance"], "basis": frame.attrs["settings"]["basis"]}
+    return Sheet.of(count_table(frame), clearest_table(listed, promoted), Origin(origin))
+
+
+def count_table(frame: pd.DataFrame) -> Table:
+    """A row a role, a column a layer; roles without neurons are named below."""
+    counts = role_counts(frame, flags=True)
+    names = [name for name in counts.columns if name != "layer"]
+    absent = [name for name in names if name != NONE and not counts[name].any()]
+    layers = (Column(str(layer), "count") for layer in counts["layer"])
+    shown = rows(Column("role", stays=True), *layers, Column("all", "count", stays=True))
+    for name in names:
+        if name not in absent:
+            shown.add(name, *(count or None for count in counts[name].tolist()), int(counts[name].sum()))
+    return shown.table(APPLIES, caption=f"none: {', '.join(absent)}" if absent else "")
+
+
+def clearest_table(listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]) -> Table:
+    """The clearest neurons, with the tokens that their values promote."""
+    statistics = {role.name: role.statistic for role in ROLES}
+    shown = rows(
+        "role",
+        Column("neuron", "neuron", left=False),
+        "statistic",
+        Column("value", left=False),
+        Column("value promotes", wraps=True),
+    )
+    last = ""
+    for row in listed.to_dict("records"):
+        name, at = row["listed"], (row["layer"], row["neuron"])
+        statistic = statistics[name]
+        value = brief(row[statistic])
+        shown.add(name if name != last else "", at, statistic.replace("_", " "), value, tokens(promoted.get(at, ())))
+        last = name
+    caption = "" if len(listed) else "no neuron has any of these roles"
+    return shown.table("the clearest neurons of each role", caption=caption)

@@ -6,6 +6,7 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich import box
@@ -187,6 +188,7 @@ SHADES = " ░▒▓█"
 NEGATIVE = "-"
 STRIP = 48  # most columns of a strip of shades; of more values the largest of those that share one
 BAR, EIGHTHS = "█", " ▏▎▍▌▋▊▉"
+GAP = 2  # between columns
 BARE = 12  # the fewest columns of bars and contexts
 
 
@@ -209,7 +211,7 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
             yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
         elif isinstance(block, sheets.Table):
             if not block.folded:
-                yield table(block, out)
+                yield from (table(part, out) for part in parts(block, out.width))
         elif isinstance(block, sheets.Words):
             yield line(block.line)
         elif isinstance(block, sheets.Shaded):
@@ -254,6 +256,35 @@ class WholeLines(OneLine):
                 count += 1
             yield gap.join(rest[:count])
             rest = rest[count:]
+
+
+def parts(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
+    """A table that is wider than ``width`` as several, where it says which columns stand in each."""
+    columns = block.columns
+    if not any(column.stays for column in columns):
+        yield block
+        return
+    wide = [
+        max(cell_len(columns[index].name), *map(cells, column_texts(block, index, width)), 0) + GAP
+        for index in range(len(columns))
+    ]
+    room = width + GAP - sum(size for size, column in zip(wide, columns, strict=True) if column.stays)
+    rest = [index for index, column in enumerate(columns) if not column.stays]
+    title = block.title
+    while rest:
+        count = 1
+        while count < len(rest) and sum(wide[index] for index in rest[: count + 1]) <= room:
+            count += 1
+        taken, rest = rest[:count], rest[count:]
+        shown = [index for index, column in enumerate(columns) if column.stays or index in taken]
+        yield replace(
+            block,
+            columns=tuple(columns[index] for index in shown),
+            rows=tuple(tuple(row[index] for index in shown) for row in block.rows),
+            title=title,
+            caption="" if rest else block.caption,
+        )
+        title = ""
 
 
 def table(block: sheets.Table, out: Console) -> Table:

@@ -11,13 +11,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from ..core.choices import SEQUENCES_READ
 from ..models import Model
 from ..models.turns import in_turn
 from ..plots import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
 from ..progress import Progress
 from ..roles_plots import plot_percentiles, plot_roles
 from ..scanning.store import Store
-from ..semantics.reading import SEQUENCES
 from ..semantics.roles import APPLIES, known_roles, role_counts, roles, strongest
 from ..token_text import visible
 from ..vocabulary import project
@@ -48,7 +48,7 @@ def study(
     *,
     progress: Progress | None = None,
     seed: int = 0,
-    n_sequences: int | None = SEQUENCES,
+    n_sequences: int | None = SEQUENCES_READ,
     basis: str = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,

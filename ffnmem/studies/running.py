@@ -9,16 +9,15 @@ from typing import Any
 from .._version import __version__
 from ..arguments import public
 from ..checked_files import is_whole
+from ..core.choices import STUDY_EXAMPLES
 from ..errors import FileError, InputError, quoted
 from ..folders import claimed
 from ..models import Model
 from ..models.turns import in_turn
 from ..progress import Progress
 from ..scanning import Store, scan
-from .study import Study, check_settings, study_module
-from .writing import ABOUT, FOLDER, STORE, write_study
-
-EXAMPLES = 25  # trigger prefixes a key, as Geva et al. show their annotators
+from .study import ABOUT, Study, check_settings, study_module
+from .writing import FOLDER, STORE, write_study
 
 
 @public
@@ -72,7 +71,7 @@ def study(
         if isinstance(corpus, Store):
             store = corpus
         else:
-            options = {"k": EXAMPLES, "seed": seed, **(scan_options or {})}
+            options = {"k": STUDY_EXAMPLES, "seed": seed, **(scan_options or {})}
             store = scan(model, corpus, folder / STORE, progress=progress, **options)
         found = module.study(model, store, progress=progress, seed=seed, **settings)
         assert isinstance(found, Study)

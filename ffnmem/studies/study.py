@@ -1,9 +1,9 @@
 """What a study is: a paper's protocol run on a model, as tables and figures with their settings beside the paper's.
 
-Each module of :data:`STUDIES` has ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the paper's own settings
-and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose other keywords are its
-settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is told how far it is,
-with a phase of ``ffnmem.cli.progress``.
+Each study is a module of this room, of its name, with ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the
+paper's own settings and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose
+other keywords are its settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is
+told how far it is, with a phase of ``ffnmem.cli.progress``.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ..attribution import plain_records
+from ..core import sheets
+from ..core.choices import STUDY_NAMES
 from ..errors import InputError, check_choice, listed, quoted
 from ..progress import Progress
+from ..show.records import plain
+from ..show.result import Result
 from ..token_text import printable
 
-STUDIES = {"geva2021": "geva2021", "gurnee2024": "gurnee2024", "voita2023": "voita2023"}
-"""Studies by name, and the module of this room that runs each; imported when asked for."""
-
+PAGE, ABOUT = "index.html", "study.json"
+"""Of a study's folder, beside a file for each table and figure."""
 SHOWN = ("model", "store", "progress", "seed")  # of a study's function, what is no setting
 
 
@@ -64,12 +69,12 @@ class Figure:
     size: tuple[float, float] = (7.0, 3.8)
 
 
-@dataclass(frozen=True, eq=False)
-class Study:
+@dataclass(frozen=True, eq=False, repr=False)
+class Study(Result):
     """What a study found.
 
     Attributes:
-        name: its name in :data:`STUDIES`.
+        name: its name in :data:`ffnmem.core.choices.STUDY_NAMES`.
         paper: authors, year, title and arXiv id.
         tables, figures: in the order in which they are shown. ``summary``, if there is one, comes first: one row a
             layer with the main numbers, which the command line prints.
@@ -107,22 +112,50 @@ class Study:
         """The first table: the main numbers by layer."""
         return self.tables[0].frame
 
-    def _repr_html_(self) -> str:
-        from .writing import study_html
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON, with the rows of every table."""
+        tables = {
+            table.name: {"title": table.title, "note": table.note, "rows": plain_records(table.frame)}
+            for table in self.tables
+        }
+        about = {name: getattr(self, name) for name in ("paper", "settings", "published", "provenance")}
+        figures = {figure.name: {"title": figure.title, "note": figure.note} for figure in self.figures}
+        values: dict[str, Any] = plain({"study": self.name, **about, "tables": tables, "figures": figures})
+        return values
 
-        return study_html(self)
+    def summary(self) -> str:
+        model = printable(str(self.provenance.get("model", "?")))
+        return f"{self.name!r} of {model}: {len(self.tables)} tables, {len(self.figures)} figures"
 
-    def __repr__(self) -> str:
-        model = self.provenance.get("model", "?")
-        return (
-            f"Study({self.name!r} of {printable(str(model))}: {len(self.tables)} tables, {len(self.figures)} figures)"
-        )
+    def sheet(self, folder: Path | None = None) -> sheets.Sheet:
+        """The first table, and the names of all; ``folder``: where they were written."""
+        first = self.tables[0]
+        frame = first.frame
+        columns = [sheets.Column(str(name), left=False, stays=place == 0) for place, name in enumerate(frame.columns)]
+        shown = sheets.rows(*columns)
+        for row in frame.to_dict("records"):
+            shown.add(*map(sheets.brief, row.values()))
+        tables, figures = ([one.name for one in some] for some in (self.tables, self.figures))
+        facts: dict[str, sheets.Content] = {
+            "study": f"{self.name}: {self.paper}",
+            "tables": ", ".join(tables),
+            "figures": ", ".join(figures),
+        }
+        if folder is not None:
+            facts = {
+                "page": str(folder / PAGE),
+                "tables": ", ".join(f"{name}.csv" for name in tables),
+                "figures": ", ".join(f"{name}.png" for name in figures),
+                "settings": str(folder / ABOUT),
+            }
+        blocks = (shown.table(), sheets.Facts(facts), sheets.Origin(self.provenance))
+        return sheets.Sheet.of(*blocks, title=first.title)
 
 
 def study_module(name: str) -> ModuleType:
     """The module of a study; raises InputError for an unknown name."""
-    check_choice("study", name, tuple(STUDIES))
-    return import_module(f".{STUDIES[name]}", __package__)
+    check_choice("study", name, STUDY_NAMES)
+    return import_module(f".{name}", __package__)
 
 
 def setting_names(name: str) -> list[str]:

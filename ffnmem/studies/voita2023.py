@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
 
+from ..core.choices import SEQUENCES_READ
 from ..models import Model
 from ..models.turns import in_turn
 from ..progress import Progress
@@ -22,7 +23,6 @@ from ..semantics.counting import (
     position_information,
     token_detection,
 )
-from ..semantics.reading import SEQUENCES
 from ..semantics.role_rules import Thresholds
 from ..semantics.roles import reading_settings
 from ..semantics.unembedding import Unembedding, read_unembedding, written
@@ -58,7 +58,7 @@ def study(
     *,
     progress: Progress | None = None,
     seed: int = 0,
-    n_sequences: int | None = SEQUENCES,
+    n_sequences: int | None = SEQUENCES_READ,
     types: int = 5,
     coverage: float = 0.95,
     position: float = 0.05,

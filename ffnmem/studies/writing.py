@@ -20,16 +20,14 @@ from ..checked_files import with_checksum
 from ..errors import FileError
 from ..files import write_whole
 from ..folders import Kind
-from ..reports.templating import display, render
-from ..show.rendering import MINUS, provenance_line
-from .study import Figure, Study, Table
+from ..reports.templating import render
+from ..show.rendering import MINUS
+from .study import ABOUT, PAGE, Figure, Study, Table
 
-PAGE, ABOUT = "index.html", "study.json"
 STORE = "store"  # of the corpus, where the study scanned it
 FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study", older=frozenset({"study", "ffnmem", "settings", "tables"}))
 DPI = 150
 ROWS = 60  # of a table on the page; the file has all
-NOTEBOOK_ROWS = 12
 TEXTS = ("prefix", "context")  # columns of running text, in which spaces are spaces
 
 
@@ -134,16 +132,6 @@ def page(study: Study, drawings: list[bytes]) -> str:
         settings={name: flat(value) for name, value in study.settings.items()},
         published={name: flat(value) for name, value in study.published.items()},
         provenance={name: flat(value) for name, value in study.provenance.items()},
-    )
-
-
-def study_html(study: Study) -> str:
-    """What a notebook shows of a study: the main table, and the names of the others."""
-    return display(
-        "study_card.html",
-        study=study,
-        main=shown(study.tables[0], NOTEBOOK_ROWS),
-        provenance=provenance_line({name: flat(value) for name, value in study.provenance.items()}),
     )
 
 

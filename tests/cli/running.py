@@ -31,6 +31,11 @@ def table(*args: object, width: int = 80) -> str:
     return out
 
 
+def lines(*args: object, width: int = 80) -> list[str]:
+    """The lines of :func:`table` without the spaces at their ends, as ``tests.helpers.printed`` has a sheet's."""
+    return [line.rstrip() for line in table(*args, width=width).splitlines()]
+
+
 def data(*args: object, warning: str = "") -> Any:
     """The JSON of a command, which must be strict and stand alone on standard output; only warnings are said."""
 

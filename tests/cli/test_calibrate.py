@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.calibration import calibrating, meaning_scores
-from ffnmem.cli.calibrate import DRAWS, KINDS, OF_MEANINGS, SEEDS, SUPERPOSITION, K
-from ffnmem.semantics import polysemanticity
+from ffnmem.cli.calibrate import OF_MEANINGS
+from ffnmem.core.choices import PLANTED_KINDS
 from tests.calibration.made import made
-from tests.cli.running import data, mistake, run, table
+from tests.cli.running import data, lines, mistake, run
+from tests.helpers import printed
 
 TABLES = {
     "meanings": ("measures", "verdicts", "random_keys", "nulls", "curves"),
@@ -39,21 +39,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return calls
 
 
-def test_names_and_defaults_are_the_librarys(asked: Asked) -> None:
-    """They are repeated in the command because the library is too slow to import for a manual."""
-    assert KINDS == calibrating.KINDS
-    assert SEEDS == calibrating.SEEDS
-    assert SUPERPOSITION == calibrating.SUPERPOSITION
-    assert DRAWS == polysemanticity.DRAWS
-    assert K == meaning_scores.K
-    run("calibrate")
-    ((arguments, options),) = asked
-    assert arguments == (KINDS,)
-    assert {k: v for k, v in options.items() if k != "progress"} == {
-        "seeds": SEEDS, "superposition": SUPERPOSITION, "draws": DRAWS,
-    }  # fmt: skip
-
-
 def test_options_reach_the_library(asked: Asked) -> None:
     few = ("--superposition", 2, "--superposition", 1.5, "--neurons", 48, "--draws", 30)
     run("calibrate", "--kind", "meanings", "--kind", "roles", "--seed", 7, "--seed", 8, *few)
@@ -65,37 +50,13 @@ def test_options_reach_the_library(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_tables(width: int) -> None:
-    out = table("calibrate", width=width)
-    lines = [line.split() for line in out.splitlines()]
-    found = made()
-    assert found.measures is not None
-    for row in found.measures.to_dict("records"):
-        ranges = [
-            f"{row[name]:.3f} {row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f}".split()
-            for name in ("auroc", "spearman", "precision_at_k")
-        ]
-        assert [row["measure"], *(word for words in ranges for word in words)] in lines
-    assert ["dead", "0", "0", "0", "1,234"] in lines
-    assert ["1", "15", "2", "3", "0"] in lines
-    assert "10.0% of monosemantic neurons" in " ".join(out.split())
-    assert ["meanings", "1.0%", "0.2%", "to", "3.0%", "346"] in lines
-    assert ["dead", "–", "0.00", "30", "39"] in lines
-    assert ["ablate", "early", "0.20", "0.05", "to", "0.37", "0.30", "10"] in lines
-    assert "seeds 7, 8 · superposition 1, 1.5 · draws 20" in " ".join(out.split())
-    assert f"precision at {K}" in out
-
-
-def test_only_what_was_asked_for() -> None:
-    out = table("calibrate", "--kind", "facts")
-    assert "attribute" in out
-    for other in ("AUROC", "verdicts", "p < .05", "precision"):
-        assert other not in out
+def test_the_sheet_is_printed(width: int) -> None:
+    assert lines("calibrate", width=width) == printed(made().sheet(), width)
 
 
 def test_json_is_all_of_it() -> None:
     found = data("calibrate")
-    expected = made().as_dict()
+    expected = made().to_dict()
     assert list(found) == list(expected)
     assert found["settings"] == expected["settings"]
     assert found["verdicts"] == expected["verdicts"]
@@ -103,30 +64,16 @@ def test_json_is_all_of_it() -> None:
     assert found["curves"][-1] == pytest.approx(expected["curves"][-1])
 
 
-def test_csv_has_every_number_once() -> None:
-    text = run("calibrate", "--csv").stdout
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == ["table", "name", "setting", "score", "value", "low", "high"]
-    keys = [(row["table"], row["name"], row["setting"], row["score"]) for row in rows]
-    assert len(set(keys)) == len(keys)
-    by_key = dict(zip(keys, rows, strict=True))
-    found = made()
-    for name, labels in (
-        ("measures", ("measure",)), ("verdicts", ("true_meanings",)), ("nulls", ("measure",)),
-        ("curves", ("measure", "superposition")), ("roles", ("role",)), ("facts", ("measure", "site")),
-    ):  # fmt: skip
-        for record in found.tables[name].to_dict("records"):
-            label, setting = (str(record.get(part, "")) for part in (*labels, "none")[:2])
-            scores = {k: v for k, v in record.items() if k not in labels and not k.endswith(("low", "high"))}
-            assert sum(key[:3] == (name, label, setting) for key in keys) == len(scores)
-            for score, value in scores.items():
-                row = by_key[name, label, setting, str(score)]
-                assert row["value"] == ("" if value != value else str(value))
-                ends = ("low", "high") if score in ("rate", "first") else (f"{score}_low", f"{score}_high")
-                assert [row["low"], row["high"]] == [str(record.get(end, "")) for end in ends]
+def test_csv_has_every_number() -> None:
+    rows = list(csv.DictReader(io.StringIO(run("calibrate", "--csv").stdout)))
+    expected = made().to_frame()
+    assert list(rows[0]) == list(expected.columns)
+    for row, number in zip(rows, expected.to_dict("records"), strict=True):
+        for name, value in number.items():
+            assert row[str(name)] == ("" if value is None or value != value else str(value))
 
 
-@pytest.mark.parametrize("kinds", [KINDS, ("facts",), ("roles",)])
+@pytest.mark.parametrize("kinds", [PLANTED_KINDS, ("facts",), ("roles",)])
 def test_plot(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     picture = tmp_path / "calibration.png"
     run("calibrate", *(part for kind in kinds for part in ("--kind", kind)), "--plot", picture)

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from ffnmem.cli import cli
-from ffnmem.cli.dying_relu import ACTIVATIONS, OPTIMISERS
-from ffnmem.health import dying as library
 from ffnmem.health import dying_relu
-from tests.cli.running import data, mistake, run, table
+from tests.cli.running import data, lines, mistake, run, table
+from tests.helpers import printed
 
 ARGUMENTS = ("dying-relu", "--steps", 20, "--seed", 2)
-
-
-def test_choices_are_the_librarys() -> None:
-    """They are written twice, because the library's need torch."""
-    assert tuple(library.OPTIMISERS) == OPTIMISERS
-    assert library.ACTIVATIONS == ACTIVATIONS
-    options = {p.name: p.default for p in cli.commands["dying-relu"].params}
-    theirs = inspect.signature(dying_relu).parameters
-    for name in ("steps", "share", "depth", "optimiser", "seed"):
-        assert options[name] == theirs[name].default
 
 
 def test_the_librarys() -> None:
@@ -34,9 +21,7 @@ def test_the_librarys() -> None:
     assert data(*ARGUMENTS) == mine.to_dict()
     frame = pd.read_csv(io.StringIO(run(*ARGUMENTS, "--csv").stdout))
     pd.testing.assert_frame_equal(frame, mine.frame, check_dtype=False)
-    out = table(*ARGUMENTS)
-    assert "32 of 64 neurons pushed" in out
-    assert "0, at every step" in out
+    assert lines(*ARGUMENTS) == printed(mine.sheet(), 80)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

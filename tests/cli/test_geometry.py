@@ -12,6 +12,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
 from tests.cli.running import data, mistake, run, table
+from tests.helpers import printed
 from tests.semantics.gated import made
 
 
@@ -24,19 +25,13 @@ def read(*args: object) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(run("geometry", *args, "--csv").stdout))
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_tables_show_the_numbers(tiny: fm.Model, width: int) -> None:
-    out = table("geometry", width=width)
-    found = fm.geometry(tiny, threshold=None)
-    for row in found.layers.to_dict("records"):
-        assert f"{row['key_cosine_q999']:.3f}" in out
-        assert f"{row['value_max_neuron']}, {row['value_max_other']}" in out
-        assert f"{row['value_entropy_rank']:.1f}" in out
-        assert f"{row['io_beyond']:.1%}" in out
-    assert "of 15 dimensions" in out
-    assert found.provenance.fingerprint in out
-    assert "near-duplicates" not in out
-    assert "…" not in out
+def test_the_sheet_is_printed(tiny: fm.Model) -> None:
+    found = fm.geometry(tiny, threshold=0.5, limit=2)
+    for width in (80, 120):
+        out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
+        assert [line.rstrip() for line in out.splitlines()] == printed(found.sheet(2), width)
+        assert "…" not in out
+    assert "near-duplicates" not in table("geometry")
 
 
 def test_csv_is_the_librarys(tiny: fm.Model) -> None:
@@ -56,23 +51,6 @@ def test_json_has_all(tiny: fm.Model) -> None:
     assert counts == fm.geometry(tiny, threshold=0.5).duplicate_total("key") > 0
     assert found["provenance"]["threshold"] == 0.5
     assert set(data("geometry", "--layer", 0)) == {"layers", "provenance"}
-
-
-def test_duplicates_are_listed(tiny: fm.Model) -> None:
-    out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2)
-    found = fm.geometry(tiny, threshold=0.5, limit=2)
-    assert found.duplicates is not None
-    best = found.duplicates.iloc[0]
-    assert f"{best['layer']}.{best['neuron']}" in out
-    assert f"{best['key_cosine']:+.4f}" in out
-    assert f"{found.duplicate_total('key'):,} by key" in " ".join(out.split())
-
-
-def test_no_duplicates_is_said() -> None:
-    """An empty table leaves open whether they were sought."""
-    out = " ".join(table("geometry", "--duplicates", "--threshold", "0.999").split())
-    assert "no two neurons have keys, or values, with a cosine above 0.999" in out
-    assert "rank neuron other" not in out
 
 
 def test_plot(tmp_path: Path) -> None:
@@ -102,19 +80,10 @@ def gated(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_of_a_gated_model(gated: fm.Model, width: int) -> None:
-    """Its third side, its three cosines, and all of d_model's dimensions."""
     out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
-    found = fm.geometry(gated, threshold=0.5, limit=2)
-    for row in found.layers.to_dict("records"):
-        assert f"{row['gate_cosine_q999']:.3f}" in out
-        assert f"{row['gate_entropy_rank']:.1f}" in out
-        for name in ("io", "gate_io", "gate_key"):
-            assert f"{row[f'{name}_q50']:+.3f}" in out
-    for title in ("key and value", "gate and value", "gate and key"):
-        assert f"cosine of a neuron's {title}" in out
-    assert "of 16 dimensions" in out
-    assert f"{found.duplicate_total('gate'):,} by gate" in " ".join(out.split())
-    assert "gate cosine" in " ".join(out.split())
+    assert [line.rstrip() for line in out.splitlines()] == printed(
+        fm.geometry(gated, threshold=0.5, limit=2).sheet(), width
+    )
     assert "…" not in out
 
 

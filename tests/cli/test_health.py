@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.health import flags_of, neuron_table
 from ffnmem.health import NeuronHealth, neuron_health
-from ffnmem.show.terminal import console
-from tests.cli.running import data, mistake, run, table
-from tests.health.made import TEXTS, pushed
+from tests.cli.running import data, lines, mistake, run, table
+from tests.helpers import printed
 from tests.scanning.texts import tiny_texts
 
 
@@ -44,11 +42,11 @@ def test_the_librarys(arguments: tuple[object, ...], mine: NeuronHealth) -> None
     assert found["provenance"]["seed"] == 1
     frame = pd.read_csv(io.StringIO(run(*arguments, "--csv").stdout))
     pd.testing.assert_frame_equal(frame, mine.neurons, check_dtype=False)
-    out = " ".join(table(*arguments).split())
-    assert f"{mine.positions} positions" in out
-    most = mine.extremes(1).iloc[0]
-    assert f"most gradient {most.layer}.{most.neuron} " in out
-    table(*arguments, width=120)
+    whole = data(*arguments, "--full")
+    assert whole["neurons"] == mine.neurons.to_dict("records")
+    for width in (80, 120):
+        tables = printed(replace(mine.sheet(), blocks=mine.sheet().blocks[:2]), width)
+        assert lines(*arguments, width=width)[: len(tables)] == tables
 
 
 def test_without_flow(arguments: tuple[object, ...]) -> None:
@@ -57,19 +55,6 @@ def test_without_flow(arguments: tuple[object, ...]) -> None:
     assert "dL/d" not in out
     assert "most flat" in out
     assert "flow_pre" not in run(*arguments, "--no-flow", "--csv").stdout
-
-
-def test_what_neurons_are(tokenizer: Any) -> None:
-    """A stuck neuron would look like any other in the table."""
-    model = pushed("opt", tokenizer, {(0, 3): -1000.0}, "float32")
-    found = neuron_health(model, TEXTS)
-    rows = found.neurons.to_dict("records")
-    assert flags_of(rows[3]) == ["dead", "stuck"]  # saturated goes without saying
-    assert flags_of({"dead": False, "stuck": False, "saturated": True}) == ["saturated"]
-    out = console()
-    with out.capture() as captured:
-        out.print(neuron_table(found, 3))
-    assert "dead, stuck" in captured.get()
 
 
 def test_all_and_pictures(arguments: tuple[object, ...], corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:

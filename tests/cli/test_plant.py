@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.plant import KINDS, OPTIONS
-from ffnmem.planted import KINDS as LIBRARY_KINDS
+from ffnmem.cli.plant import OPTIONS
+from ffnmem.core.choices import PLANTED_KINDS
+from ffnmem.planted import KINDS
 from ffnmem.planted.planting import defaults
 from tests.cli.running import data, mistake, run, table
 
@@ -35,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_options_are_the_librarys() -> None:
     """They are written twice, because the library's need torch."""
-    assert tuple(LIBRARY_KINDS) == KINDS
+    assert tuple(KINDS) == PLANTED_KINDS
     for kind in KINDS:
         told = dict(takers[kind] for _, _, _, takers in OPTIONS if kind in takers)
         assert {**told, "seed": 0} == defaults(kind)

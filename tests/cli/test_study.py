@@ -11,25 +11,16 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import setting
-from ffnmem.cli.study import NAMES, K, brief, fitting
 from ffnmem.scanning import Store
-from ffnmem.studies import STUDIES
-from ffnmem.studies.running import EXAMPLES
 from tests.cli.running import data, mistake, run, table
 from tests.scanning.texts import tiny_texts
 
 FEW = ("--sequences", 8, "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
 
 
-def test_names_and_defaults_are_the_librarys() -> None:
-    """They are repeated in the command because the library is too slow to import for a manual."""
-    assert tuple(sorted(STUDIES)) == NAMES
-    assert K == EXAMPLES
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
-    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--out", tmp_path, *FEW)
+    arguments = ("study", "geva2021", tiny_store.folder, "--model", tiny_folder, "--out", tmp_path, *FEW)
     for width in (80, 120):
         out = table(*arguments, width=width)
         words = " ".join(out.split())
@@ -42,7 +33,7 @@ def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None
 @pytest.mark.usefixtures("undrawn")
 def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
     found = fm.study("geva2021", tiny, tiny_store, tmp_path / "b", seed=4, keys=3, prefixes=2, updates=2, n_sequences=8)
-    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
+    arguments = ("study", "geva2021", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
     given = data(*arguments, "--out", tmp_path / "a")
     rows = found.to_frame().to_dict("records")
     assert [list(row) for row in given["summary"]] == [list(row) for row in rows]
@@ -70,20 +61,20 @@ def test_from_a_corpus(tiny_folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ((), ("--corpus", "--store")),
-        (("--corpus", "x.txt", "--store", "runs"), ("--corpus", "--store", "not both")),
-        (("--store", "runs", "--k", "3"), ("--k",)),
-        (("--store", "runs", "--no-prepend-bos"), ("--prepend-bos",)),
-        (("--store", "no-such-store"), ("no-such-store",)),
-        (("--store", "STORE", "--set", "keys"), ("keys", "NAME=VALUE")),
-        (("--store", "STORE", "--set", "keyz=3"), ("keyz", "keys")),
-        (("--store", "STORE", "--set", "keys=0"), ("keys", "0")),
-        (("--store", "STORE", "--set", "seed=3"), ("seed", "keys")),
-        (("--store", "STORE", "--set", "out=3"), ("out", "keys")),
-        (("--store", "STORE", "--set", "keys=true"), ("keys", "True")),
-        (("--store", "STORE", "--set", "keys=3", "--set", "keys=4"), ("keys", "twice")),
-        (("--store", "STORE", "--sequences", "3", "--set", "n_sequences=4"), ("n_sequences", "twice", "--sequences")),
-        (("--store", "STORE", "--json", "--csv"), ("--json", "--csv")),
+        ((), ("--corpus", "STORE")),
+        (("runs", "--corpus", "x.txt"), ("--corpus", "STORE", "not both")),
+        (("runs", "--k", "3"), ("--k",)),
+        (("runs", "--no-prepend-bos"), ("--prepend-bos",)),
+        (("no-such-store",), ("no-such-store",)),
+        (("STORE", "--set", "keys"), ("keys", "NAME=VALUE")),
+        (("STORE", "--set", "keyz=3"), ("keyz", "keys")),
+        (("STORE", "--set", "keys=0"), ("keys", "0")),
+        (("STORE", "--set", "seed=3"), ("seed", "keys")),
+        (("STORE", "--set", "out=3"), ("out", "keys")),
+        (("STORE", "--set", "keys=true"), ("keys", "True")),
+        (("STORE", "--set", "keys=3", "--set", "keys=4"), ("keys", "twice")),
+        (("STORE", "--sequences", "3", "--set", "n_sequences=4"), ("n_sequences", "twice", "--sequences")),
+        (("STORE", "--json", "--csv"), ("--json", "--csv")),
     ],
 )
 def test_mistakes(
@@ -94,7 +85,7 @@ def test_mistakes(
 
 
 def test_other_mistakes(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
-    options = ("--store", tiny_store.folder, "--model", tiny_folder)
+    options = (tiny_store.folder, "--model", tiny_folder)
     mistake("study", "geva2020", *options, "--out", tmp_path, named=("geva2020", "geva2021"))
     mistake("study", "geva2021", *options, named=("--out",))
     (tmp_path / "file").touch()
@@ -111,23 +102,3 @@ def test_settings(text: str, value: object) -> None:
     for wrong in ("a", "=3", "a="):
         with pytest.raises(click.BadParameter):
             setting(wrong)
-
-
-def test_fitting() -> None:
-    """Every column once, the first in each part, none wider than the screen."""
-    frame = pd.DataFrame({"layer": [0, 1], **{f"column_{i}": [0.5, 1 / 3] for i in range(9)}})
-    parts = list(fitting(frame, 40))
-    names = [[str(column.header) for column in part.columns] for part in parts]
-    assert all(part[0] == "layer" for part in names)
-    assert [name for part in names for name in part[1:]] == list(frame.columns[1:])
-    assert all(sum(max(len(name), 6) + 2 for name in part) <= 42 for part in names)
-
-
-def test_brief() -> None:
-    assert [brief(value) for value in (0.123456, float("nan"), 12345, "a", True)] == [
-        "0.1235",
-        "–",
-        "12,345",
-        "a",
-        "True",
-    ]

@@ -17,7 +17,7 @@ import ffnmem as fm
 from ffnmem.errors import FileError, InputError
 from ffnmem.facts import Probe, load_facts, write_facts
 from ffnmem.facts.formats import READERS
-from ffnmem.facts.reading import FORMATS
+from ffnmem.core.choices import FACT_FORMATS as FORMATS
 from tests.facts.test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
 from tests.helpers import REPOSITORY, refuses
 

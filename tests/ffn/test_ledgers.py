@@ -257,7 +257,8 @@ def test_texts() -> None:
     written = json.loads(json.dumps(found.to_dict()))
     assert written["parameters"] == 124_439_808
     assert [row["component"] for row in written["components"]][2:4] == ["attention", "FFN"]
-    assert "124,439,808</td>" in found._repr_html_()
+    one_layer = sum(one.layer_parameters for one in found.components)
+    assert found.sheet().blocks[1].rows[-1][:4] == ("all", one_layer, 124_439_808, 1.0)
 
 
 def test_llamas_width_is_the_parity_width() -> None:

@@ -116,7 +116,10 @@ def test_tables_and_texts() -> None:
     assert allclose(frame["coefficient"][1], found.coefficients[0, found.neurons[0, 1]], 0)
     assert len(json.loads(json.dumps(found.to_dict()))["slots"]) == 12
     assert repr(found) == "Memory(4 inputs, 20 neurons, 2 slots kept)"
-    assert "<table" in found._repr_html_()
+    lines = found.sheet(5).blocks[1]
+    assert [row[:2] for row in lines.rows][1:3] == [("0", str(int(found.neurons[0, 1]))), ("0", "bias")]
+    assert lines.rows[1][2:] == tuple(frame.loc[1, ["coefficient", "value_norm", "weight", "share"]])
+    assert (len(lines.rows), lines.caption) == (5, "7 rows more")
 
 
 def test_no_biases_and_no_output() -> None:

@@ -113,7 +113,7 @@ def test_none_pushed() -> None:
 
 def test_summary_and_line(dying: Dying) -> None:
     """The summary would be of the beginning, or of another activation."""
-    table = dying.summary.set_index("activation")
+    table = dying.outcomes.set_index("activation")
     for name in ("relu", "gelu", "silu"):
         end = of(dying, name).iloc[-1]
         assert table.loc[name, "recovered"] == 1 - end["pushed_dead"]
@@ -122,6 +122,22 @@ def test_summary_and_line(dying: Dying) -> None:
     assert "relu 0%" in repr(dying)
     assert "\n" not in repr(dying)
     assert dying.to_frame().equals(dying.frame)
+
+
+def test_sheet(dying: Dying) -> None:
+    """A step or an activation in the place of another."""
+    steps, outcomes, whole, _ = dying.sheet().blocks
+    assert "32 of 64 neurons pushed" in dying.sheet().title
+    assert [row[0] for row in steps.rows] == [str(step) for step in of(dying, "relu")["step"]]
+    for place, name in enumerate(dying.activations):
+        rows = of(dying, name)
+        assert [row[1 + 2 * place] for row in steps.rows] == rows["pushed_dead"].tolist()
+        assert [row[2 + 2 * place] for row in steps.rows] == rows["loss"].tolist()
+    for row, end in zip(outcomes.rows, dying.outcomes.to_dict("records"), strict=True):
+        assert row[:4] == (end["activation"], end["recovered"], end["dead"], end["zero_slope"])
+    assert outcomes.rows[0][4] == "0, at every step"
+    assert len(whole.rows) == len(dying.frame)
+    assert "none was pushed" in dying_relu(steps=1, share=0.0, activations=["relu"]).step_table().caption
 
 
 def test_settings_and_progress() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 
 from ffnmem.errors import InputError
 from ffnmem.health import NeuronHealth, neuron_health
-from ffnmem.health.health import half_share
+from ffnmem.health.health import flags_of, half_share
 from tests.health.made import TEXTS, pushed
-from tests.helpers import refuses
+from tests.helpers import printed, refuses
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +67,24 @@ def test_shows_itself(health: NeuronHealth) -> None:
     assert values["loss"] == health.loss
     assert values["provenance"]["model"] == health.provenance.model
     assert health.to_frame() is not health.neurons
+
+
+def test_sheet(health: NeuronHealth) -> None:
+    """A number of another layer or neuron; a stuck neuron that looks like any other; a name that runs as HTML."""
+    layers, neurons, whole, _ = health.sheet(3).blocks
+    names = ("layer", "neurons", "fires", "dead", "stuck", "saturated", "local_gradient", "flow_pre", "half_flow")
+    assert list(layers.rows) == [tuple(row[name] for name in names) for row in health.layers.to_dict("records")]
+    assert f"{health.positions:,} positions" in layers.title
+    ends = health.extremes(3).to_dict("records")
+    assert [row[0] for row in neurons.rows] == ["most gradient", "", "", "least gradient", "", ""]
+    for line, row in zip(neurons.rows, ends, strict=True):
+        numbers = (row[name] for name in ("fires", "flat", "linear", "local_gradient", "flow_pre"))
+        assert line[1:] == ((row["layer"], row["neuron"]), *numbers, ", ".join(flags_of(row)))
+    assert "dead, stuck" in " ".join(printed(neurons))
+    assert [column.name for column in whole.columns] == list(health.layers.columns)
+    assert flags_of(health.neurons.to_dict("records")[3]) == ["dead", "stuck"]  # saturated goes without saying
+    assert flags_of({"dead": False, "stuck": False, "saturated": True}) == ["saturated"]
+    provenance = replace(health.provenance, model="<script>x</script>")
+    page = replace(health, provenance=provenance, activation="<b>gelu</b>")._repr_html_()
+    assert "<script>" not in page
+    assert "<b>gelu" not in page

@@ -70,16 +70,16 @@ def test_data_is_plain(llama: Anatomy, tiny: fm.Model) -> None:
 
 def test_words(llama: Anatomy, tiny: fm.Model) -> None:
     """What was counted would not be said, or a formula that disagrees be hidden."""
-    assert "no weights" in llama.summary()["counted"]
+    assert "no weights" in llama.traits()["counted"]
     found = anatomy(tiny)
     assert found.formula is not None
-    assert found.summary()["counted"].endswith(f"gives {found.parameters:,}")
+    assert found.traits()["counted"].endswith(f"gives {found.parameters:,}")
     cut = replace(found, ledger=replace(found.ledger, components=found.ledger.components[1:]))
-    assert f"{found.parameters - cut.parameters:,} more" in cut.summary()["counted"]
-    assert "no formula" in replace(found, formula=None).summary()["counted"]
-    assert "without weights" in replace(llama, counted="config").summary()["counted"]
-    assert llama.summary()["biases"] == "none"
-    assert found.summary()["unembedding"].endswith("(tied)")
+    assert f"{found.parameters - cut.parameters:,} more" in cut.traits()["counted"]
+    assert "no formula" in replace(found, formula=None).traits()["counted"]
+    assert "without weights" in replace(llama, counted="config").traits()["counted"]
+    assert llama.traits()["biases"] == "none"
+    assert found.traits()["unembedding"].endswith("(tied)")
 
 
 def test_displays(llama: Anatomy) -> None:
@@ -90,3 +90,17 @@ def test_displays(llama: Anatomy) -> None:
     assert "<i>" not in page
     assert "&lt;b&gt;x" in page
     assert "352,256" in page
+
+
+def test_sheet(llama: Anatomy) -> None:
+    """A component's numbers in the place of another's, or a trait left out."""
+    components, in_layers, facts, origin = llama.sheet().blocks
+    frame = llama.to_frame()
+    assert [list(row) for row in components.rows[:-1]] == frame[
+        ["component", "parameters", "share", "flops", "flops_share"]
+    ].to_numpy().tolist()
+    assert components.rows[-1] == ("all", llama.parameters, 1.0, llama.ledger.flops, 1.0)
+    assert in_layers.folded
+    assert in_layers.rows[3][1] == frame.loc[3, "layer_parameters"]
+    assert facts.rows == llama.traits()
+    assert origin.line[0].text.endswith(fm.__version__)

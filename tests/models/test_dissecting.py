@@ -67,7 +67,7 @@ def test_a_bias_that_no_config_tells(tokenizer: Any) -> None:
     assert found.parameters - found.formula.parameters == found.d_vocab
     assert found.parameters == sum(parameter.numel() for parameter in hf.parameters())
     assert found.biases[-1] == "unembedding"
-    assert f"{found.d_vocab} fewer" in found.summary()["counted"]
+    assert f"{found.d_vocab} fewer" in found.traits()["counted"]
 
 
 def test_published_models() -> None:

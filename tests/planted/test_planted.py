@@ -152,3 +152,21 @@ def test_the_card_names_the_settings(known: Planted, tmp_path: Path) -> None:
     assert card["settings"] == dict(known.settings)
     assert (card["kind"], card["ffnmem"]) == ("facts", fm.__version__)
     assert card["columns"]["layer"] == "whole"
+
+
+def test_sheet_and_plain_values(known: Planted) -> None:
+    """A layer's neurons under another, or files named that were not written."""
+    table, facts = known.sheet().blocks
+    truth = known.truth
+    sorts = ["role", "position"]
+    for *sort, _, second, _ in table.rows:
+        here = truth[(truth["layer"] == 1) & (truth[sorts].astype(str) == sort).all(axis=1)]
+        assert second == (f"{len(here):,}" if len(here) else "–")
+    assert "jsonl" not in facts.rows["facts"]
+    assert "folder" not in facts.rows
+    written = known.sheet("a folder").blocks[1].rows
+    assert written["try"].endswith("--model 'a folder'")
+    values = json.loads(json.dumps(known.to_dict()))
+    assert values["recalled"] == sum(known.recalled())
+    assert sum(row["neurons"] for row in values["counts"]) == len(known.to_frame())
+    assert known.model.fingerprint == values["fingerprint"]

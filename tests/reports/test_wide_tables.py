@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ffnmem.show.rendering import render
+from ffnmem.reports.templating import render
 from tests.helpers import REPOSITORY
 
 if TYPE_CHECKING:

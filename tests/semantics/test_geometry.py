@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,9 @@ import torch
 import ffnmem as fm
 from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.semantics.folding import cosines, folded_keys, io_cosines, memory_rows, memory_sides
-from ffnmem.semantics.geometry import Geometry, quantile_name
+from ffnmem.semantics.geometry import ALIGNED, Geometry, quantile_name
 from tests.architectures import DECODERS
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, printed, refuses
 from tests.semantics.gated import GATED, made
 
 
@@ -217,3 +219,58 @@ def test_mistakes(tiny: fm.Model) -> None:
 
 def test_names_of_quantiles() -> None:
     assert [quantile_name(q) for q in (0.05, 0.5, 0.99, 0.999)] == ["q5", "q50", "q99", "q999"]
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", *GATED])
+def test_sheet(name: str, tokenizer: Any) -> None:
+    """Numbers of another side, layer or null; a column without its like; near-duplicates beyond those asked for."""
+    found = fm.geometry(made(name, tokenizer), threshold=0.5)
+    overlap, space, *cosine, duplicates = found.sheet(2).blocks[:-1]
+    sides = found.sides
+    for row, line in ((at // len(sides), line) for at, line in enumerate(overlap.rows)):
+        side, numbers = line[1][:-1], found.layers.iloc[row]
+        assert line[0] == (row if side == "key" else None)
+        names = ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")
+        assert line[2:6] == tuple(numbers[f"{side}_{column}"] for column in names)
+        assert line[6] == abs(numbers[f"{side}_matched_max"])
+        assert line[7] == f"{numbers[f'{side}_max_neuron']:.0f}, {numbers[f'{side}_max_other']:.0f}"
+    assert [line[1] for line in overlap.rows] == [f"{side}s" for side in sides] * 2
+    assert space.rows[-1][2:] == tuple(
+        found.layers.iloc[1][f"{sides[-1]}_{column}"]
+        for column in (
+            "entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50", "features_per_dimension"
+        )
+    )  # fmt: skip
+    assert f"of {found.dimensions} dimensions" in space.caption
+    for table, alignment in zip(cosine, found.alignments, strict=True):
+        assert table.title.endswith(ALIGNED[alignment])
+        row = found.layers.iloc[1]
+        assert table.rows[1][:4] == (1, *(row[f"{alignment}_{part}"] for part in ("q50", "q5", "q95")))
+        assert table.rows[1][5:] == tuple(
+            row[f"{alignment}_{part}"] for part in ("beyond", "strengthening", "weakening")
+        )
+    assert found.duplicates is not None
+    assert len(duplicates.rows) == (found.duplicates["rank"] <= 2).sum() < len(found.duplicates)
+    assert all(f"{found.duplicate_total(by):,} by {by}" in duplicates.title for by in found.kinds)
+    best = found.duplicates.iloc[0]
+    assert duplicates.rows[0][2:] == (
+        (best["layer"], best["neuron"]),
+        (best["other_layer"], best["other_neuron"]),
+        *(best[f"{side}_cosine"] for side in sides),
+    )
+    assert set(found.to_dict()) - set(found.to_dict(neurons=False)) == {"neurons"}
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_sheet_without_duplicates(found: Geometry) -> None:
+    """An empty table leaves open whether they were sought."""
+    alone = replace(found, duplicates=None, duplicate_counts=None, threshold=None)
+    assert "near-duplicates" not in "".join(printed(alone.sheet()))
+    assert found.duplicates is not None
+    none = " ".join(printed(replace(found, duplicates=found.duplicates.iloc[:0]).sheet()))
+    assert "no two neurons have keys, or values, with a cosine above 0.6" in none
+    bad = replace(found, provenance=replace(found.provenance, model="<script>alert(1)</script>"))
+    assert "<script" not in bad._repr_html_()

@@ -16,9 +16,17 @@ from ffnmem.errors import InputError, OutOfRangeError
 from ffnmem.scanning import Store
 from ffnmem.semantics.folding import centred_values, folded_keys, gate_key_cosines, io_cosines
 from ffnmem.semantics.role_rules import NONE, ROLES
-from ffnmem.semantics.roles import role_counts, strongest
+from ffnmem.semantics.roles import (
+    APPLIES,
+    clearest,
+    count_table,
+    known_roles,
+    role_counts,
+    roles_sheet,
+    strongest,
+)
 from ffnmem.semantics.unembedding import log_unigram, null_space, read_unembedding
-from tests.helpers import allclose, refuses
+from tests.helpers import allclose, printed, refuses
 from tests.scanning.corpora import SMALL
 from tests.scanning.texts import tiny_texts
 from tests.semantics.gated import made
@@ -201,6 +209,40 @@ def test_refusals(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
         fm.roles(tiny, coverage=2.0)
     with refuses(InputError, ValueError, "basis", "'flat'"):
         fm.roles(tiny, basis="flat")
+
+
+def test_sheet(tiny: fm.Model) -> None:
+    """Counts of another layer, a role without neurons as a row, another role's statistic, tokens of another neuron."""
+    frame = fm.roles(tiny)
+    listed = clearest(frame, top=2)
+    promoted = {(row.layer, row.neuron): [f" {row.layer}.{row.neuron}"] for row in listed.itertuples()}
+    counts, neurons, origin = roles_sheet(frame, listed, promoted).blocks
+    known = role_counts(frame, flags=True)
+    for name, *numbers in counts.rows:
+        assert numbers == [*(count or None for count in known[name].tolist()), known[name].sum()]
+    absent = [role.name for role in known_roles(frame) if not known[role.name].any()]
+    assert counts.caption == (f"none: {', '.join(absent)}" if absent else "")
+    assert len(neurons.rows) == len(listed)
+    statistics = {role.name: role.statistic for role in ROLES}
+    for line, row in zip(neurons.rows, listed.to_dict("records"), strict=True):
+        at = (row["layer"], row["neuron"])
+        assert line[1:4] == (at, statistics[row["listed"]].replace("_", " "), f"{row[statistics[row['listed']]]:.4g}")
+        assert line[4].pieces[0][0].text == promoted[at][0]
+    assert origin.fields["basis"] == "folded"
+    none = roles_sheet(frame, listed.iloc[:0], {}).blocks[1]
+    assert none.caption == "no neuron has any of these roles"
+
+
+def test_many_layers_stand_below_each_other(tiny: fm.Model) -> None:
+    """A wide table would not fit a terminal: the roles and their sums stand in each part, no layer is left out."""
+    frame = fm.roles(tiny)
+    many = pd.concat([frame.assign(layer=layer) for layer in range(30)], ignore_index=True)
+    lines = printed(count_table(many), 80)
+    assert max(map(len, lines)) <= 80
+    heads = [line.split() for line in lines if line.startswith("role")]
+    assert [head[-1] for head in heads] == ["all"] * len(heads)
+    assert [int(name) for head in heads for name in head[1:-1]] == list(range(30))
+    assert " ".join(lines).count(APPLIES) == 1
 
 
 # -- gated models ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,9 +11,10 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from ffnmem.core.choices import STUDY_NAMES
 from ffnmem.errors import InputError
-from ffnmem.studies.study import STUDIES, Figure, Study, Table, check_settings, setting_names, study_module, told
-from tests.helpers import refuses
+from ffnmem.studies.study import Figure, Study, Table, check_settings, setting_names, study_module, told
+from tests.helpers import printed, refuses
 
 
 def draw(ax: Axes) -> Axes:
@@ -36,7 +38,7 @@ def made() -> Study:
     )
 
 
-@pytest.mark.parametrize("name", sorted(STUDIES))
+@pytest.mark.parametrize("name", STUDY_NAMES)
 def test_every_study_offers_the_interface(name: str) -> None:
     """The command line and ``fm.study`` call each in the same way."""
     module = study_module(name)
@@ -83,6 +85,19 @@ def test_told() -> None:
     assert calls == [("positions", 1, 2)]
 
 
-def test_modules_are_where_the_names_say() -> None:
-    folder = Path(inspect.getfile(Study)).parent
-    assert all((folder / f"{module}.py").is_file() for module in STUDIES.values())
+def test_sheet(made: Study) -> None:
+    """A wide table would not fit: every column stands once, the first in each part."""
+    sheet = made.sheet()
+    assert sheet.title == "By layer"
+    assert sheet.blocks[0].rows == (("0", "0.25"), ("1", "0.5"))
+    assert sheet.blocks[1].rows["tables"] == "summary, more"
+    assert sheet.blocks[1].rows["figures"] == "line"
+    assert made.sheet(Path("out")).blocks[1].rows["page"] == str(Path("out") / "index.html")
+    wide = pd.DataFrame({"layer": [0, 1], **{f"column_{i}": [0.5, 1 / 3] for i in range(9)}})
+    lines = printed(replace(made, tables=(Table("summary", wide, "Wide"),)).sheet().blocks[0], 40)
+    heads = [line.split() for line in lines if line.startswith("layer")]
+    assert len(heads) > 1
+    assert [name for head in heads for name in head[1:]] == list(wide.columns[1:])
+    assert max(map(len, lines)) <= 40
+    rows = made.to_dict()["tables"]["summary"]["rows"]
+    assert rows == FRAME.to_dict("records")

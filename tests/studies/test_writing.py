@@ -26,7 +26,6 @@ from ffnmem.studies.writing import (
     png,
     shown,
     strict,
-    study_html,
     write_study,
 )
 from tests.reports.hostile import HOSTILE, UNSEEN
@@ -148,24 +147,15 @@ def test_hostile_text_stays_text(made: Study) -> None:
     frame = FRAME.assign(token=HOSTILE, prefix=HOSTILE, word=HOSTILE)
     bad = replace(made, tables=(Table("summary", frame, HOSTILE, HOSTILE),), name=HOSTILE, paper=HOSTILE)
     bad = replace(bad, settings={HOSTILE: HOSTILE}, provenance={**made.provenance, "model": HOSTILE})
-    for html in (page(bad, [png(figure) for figure in bad.figures]), study_html(bad)):
+    for html in (page(bad, [png(figure) for figure in bad.figures]), bad._repr_html_()):
         tags = [tag for tag, _ in Page(f"<table class='x'></table>{html}").tags]
         assert "script" not in tags
         assert tags.count("img") <= 1
         assert "<img src=x" not in html
     cells = [c for row in shown(bad.tables[0], 5).rows for c in row if c.kind in ("token", "running")]
     assert cells
-    body = Page(study_html(bad)).text
+    body = Page(bad._repr_html_()).text
     assert not any(character in body.replace(bad.paper, "").replace(HOSTILE, "") for character in UNSEEN)
-
-
-def test_notebook_display(made: Study) -> None:
-    html = study_html(made)
-    found = Page(html)
-    assert len(found.tables["fm-table"]) == 1 + len(FRAME)
-    assert "summary, long" in found.words
-    assert "figures: line" in found.words
-    assert made._repr_html_() == html
 
 
 @pytest.mark.parametrize(
