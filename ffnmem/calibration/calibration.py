@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..arguments import public
 from ..attribution import plain_records
-from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, number, percent, rows
+from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, of_number, of_share, rows
 from ..errors import check_choice
 from ..show.result import Result
 from .meaning_scores import K
@@ -141,8 +141,8 @@ class Calibration(Result):
             shown.add("dead" if planted == 0 else str(planted), *(row[name] for name in names))
         return shown.table(
             "verdicts",
-            caption=f"{percent(self.false_polysemantic)} of monosemantic neurons are called polysemantic, and "
-            f"{percent(self.random_polysemantic)} of neurons of random keys: what fires a random direction is of "
+            caption=f"{of_share(self.false_polysemantic)} of monosemantic neurons are called polysemantic, and "
+            f"{of_share(self.random_polysemantic)} of neurons of random keys: what fires a random direction is of "
             "several kinds too.",
         )
 
@@ -150,7 +150,7 @@ class Calibration(Result):
         """How often nothing is found to be something."""
         shown = rows("measure", Column("p < .05", "percent"), Column("95%", left=False), Column("neurons", "count"))
         for row in frame.to_dict("records"):
-            ends = " to ".join(percent(row[end]) for end in ("low", "high"))
+            ends = " to ".join(of_share(row[end]) for end in ("low", "high"))
             shown.add(row["measure"], row["rate"], ends, row["neurons"])
         return shown.table("nulls", caption="Where nothing is to be found: random examples, or random keys and values.")
 
@@ -173,7 +173,7 @@ class Calibration(Result):
             Column("facts", left=False),
         )
         for row in frame.to_dict("records"):
-            ends = " to ".join(number(row[end], 2) for end in ("low", "high"))
+            ends = " to ".join(of_number(row[end], 2) for end in ("low", "high"))
             shown.add(row["measure"], row["site"], row["first"], ends, row["second"], str(row["facts"]))
         return shown.table(
             "facts",
@@ -185,8 +185,8 @@ class Calibration(Result):
 
 def ranged(row: Mapping[Any, Any], name: str) -> Line:
     """A score and its interval."""
-    ends = " to ".join(number(row[f"{name}_{end}"], 2) for end in ("low", "high"))
-    return line(number(row[name], 3), Span(f"  {ends}", "soft"))
+    ends = " to ".join(of_number(row[f"{name}_{end}"], 2) for end in ("low", "high"))
+    return line(of_number(row[name], 3), Span(f"  {ends}", "soft"))
 
 
 def setting_words(value: Any) -> str:

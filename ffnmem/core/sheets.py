@@ -337,18 +337,6 @@ def of_negatives(coefficients: Iterable[float]) -> str:
     return NEGATIVE if any(coefficient < 0 for coefficient in coefficients) else ""
 
 
-def number(value: float, places: int, sign: bool = False) -> str:
-    """A number with fixed places; a dash where there is none."""
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:{'+' if sign else ''}.{places}f}"
-
-
-def percent(value: float) -> str:
-    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
-
-
 def brief(value: Any) -> str:
     """A number with four significant digits, a whole one with thousands; anything else as it is."""
     if isinstance(value, float):

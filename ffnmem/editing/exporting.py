@@ -72,7 +72,7 @@ def plain_tokenizer(model: Model) -> Any:
     """
     origin = model.tokenizer.init_kwargs.get("name_or_path") or ""
     for source in (origin, locate(model.name)[1]) if model.name else (origin,):
-        if Path(source).is_dir() or (source and is_cached(source)):
+        if source and (Path(source).is_dir() or is_cached(source)):
             found = open_tokenizer(model.name, source, local=True)
             if found.get_vocab() == model.tokenizer.get_vocab():
                 return found

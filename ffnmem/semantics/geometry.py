@@ -16,7 +16,7 @@ from ..arguments import public
 from ..attribution import plain_records
 from ..captures import choose_layers
 from ..core.choices import DUPLICATE_COSINE
-from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, number, rows
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
 from ..errors import InputError, check_count, check_seed, quoted
 from ..models import Model
 from ..models.turns import in_turn
@@ -177,7 +177,7 @@ class Geometry(Result):
             *(Column(share, "percent") for share in ("beyond", *ends)),
         )
         for row in self.layers.to_dict("records"):
-            chance = (number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
+            chance = (of_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
             shown.add(
                 row["layer"],
                 *(row[f"{name}_{quantile}"] for quantile in ("q50", "q5", "q95")),
