@@ -25,7 +25,7 @@ from ..models.generating import generate
 from ..models.plain_layers import PlainLayers
 from ..models.scoring import Answered, Question, answer
 from ..show.result import Result
-from .texts import Texts, drift_texts
+from .drift import Texts, drift_texts
 
 TITLES = {"prompt": "the prompt", "paraphrase": "the same in other words", "neighbour": "about neighbours"}
 MEASURED = {
