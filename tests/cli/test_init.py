@@ -127,7 +127,7 @@ def test_examples_work(
 ) -> None:
     """An example of the manual that fails is worse than none."""
     monkeypatch.chdir(tmp_path)
-    if re.search(r"--store runs/atlas|ffnmem store runs/atlas", line):
+    if re.search(r"--store runs/atlas|ffnmem (store|roles|study \w+) runs/atlas", line):
         Path("runs").mkdir()
         Path("runs", "atlas").symlink_to(atlas_store.folder)
     if "--in values.parquet" in line:
