@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,9 +15,6 @@ from ..arguments import public
 from ..captures import Capture
 from ..errors import InputError, check_seed, quoted
 from ..models import Model
-
-if TYPE_CHECKING:
-    from ..scanning import Store
 
 Source = Any  # a Store or a Capture; rooms above may not import the store's
 
@@ -144,9 +141,8 @@ def means_of(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"
     """Mean coefficients of a layer's neurons, in float64. Raises InputError: another model's source, or no content."""
     if isinstance(source, Capture):
         return content_of(source, model, layer).double().mean(0)
-    store: Store = source
-    store.check_model(model)
-    frame = store.stats(layer).sort_values("neuron")
+    source.check_model(model)
+    frame = source.stats(layer).sort_values("neuron")
     means = torch.tensor(frame["mean"].to_numpy(dtype=float), device=model.device)
     if not bool(means.isfinite().all()):
         raise InputError(f"the store has no mean coefficients of layer {layer}: its scan saw no tokens")
@@ -157,9 +153,8 @@ def draws_of(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp
     """Coefficients of a layer's neurons at places of a source. Raises InputError: another model's, or none."""
     if isinstance(source, Capture):
         return content_of(source, model, layer)
-    store: Store = source
-    store.check_model(model)
-    values, _, positions = store.view(layer).draws
+    source.check_model(model)
+    values, _, positions = source.view(layer).draws
     kept = torch.tensor(values[positions >= 0], device=model.device)
     if not len(kept):
         raise InputError("the store kept no random positions to resample from: scan with draws of at least 1")

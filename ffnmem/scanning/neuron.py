@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -38,7 +39,6 @@ from .histogram import Bin, clipped, log_share, merged
 from .writing import STATS
 
 if TYPE_CHECKING:
-    from ..semantics.meanings import Meanings
     from .store import Store
 
 CONTEXTS = 3  # examples of each meaning
@@ -171,11 +171,12 @@ class Neuron(Result):
         )
 
     @cached_property
-    def meanings(self) -> tuple[Meanings, ...]:
-        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, for each sign; empty if nothing is."""
-        from ..semantics.meanings import saved_meanings  # the one thing of a card that is from a room above
-
-        return saved_meanings(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
+    def meanings(self) -> tuple[Any, ...]:
+        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, a :class:`ffnmem.semantics.meanings.Meanings`
+        for each sign; empty if nothing is."""
+        # The one thing of a card that is from a room above, which reads stores: looked up when it is asked for.
+        read = import_module("ffnmem.semantics.meanings").saved_meanings
+        return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
 
     def tokens(self, sign: str, side: str = "value") -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,

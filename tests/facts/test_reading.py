@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.choices import FACT_FORMATS as FORMATS
 from ffnmem.errors import FileError, InputError
 from ffnmem.facts import Probe, load_facts, write_facts
 from ffnmem.facts.formats import READERS
-from ffnmem.core.choices import FACT_FORMATS as FORMATS
 from tests.facts.test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
 from tests.helpers import REPOSITORY, refuses
 
