@@ -172,8 +172,8 @@ class Neuron(Result):
 
     @cached_property
     def meanings(self) -> tuple[Any, ...]:
-        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, a :class:`ffnmem.semantics.meanings.Meanings`
-        for each sign; empty if nothing is."""
+        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, its :class:`ffnmem.Meanings` for each
+        sign; empty if nothing is."""
         # The one thing of a card that is from a room above, which reads stores: looked up when it is asked for.
         read = import_module("ffnmem.semantics.meanings").saved_meanings
         return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
