@@ -53,7 +53,7 @@ def main() -> None:
     drawn = torch.randperm(model.n_layers * model.d_mlp, generator=generator)[: arguments.neurons]
     neurons = sorted((int(i) // model.d_mlp, int(i) % model.d_mlp) for i in drawn)
 
-    def ours() -> fm.Ablation:
+    def ours() -> fm.interventions.Ablation:
         return fm.ablate(fm.capture(model, tokens), TARGET, neurons=neurons)
 
     found = ours()

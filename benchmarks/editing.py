@@ -110,14 +110,14 @@ def products(model: fm.Model, plan: EditPlan) -> Callable[[], None]:
     return run
 
 
-def moment_of(model: fm.Model) -> fm.SecondMoment:
+def moment_of(model: fm.Model) -> fm.editing.SecondMoment:
     """Of random words, more of them than neurons."""
     generator = random.Random(0)
     texts = [" ".join(f"w{generator.randrange(50_000)}" for _ in range(100)) for _ in range(40)]
-    return fm.second_moment(model, texts, layers=[LAYER])
+    return fm.editing.second_moment(model, texts, layers=[LAYER])
 
 
-def whole(model: fm.Model, moment: fm.SecondMoment, count: int) -> None:
+def whole(model: fm.Model, moment: fm.editing.SecondMoment, count: int) -> None:
     """A call of ``fm.rome`` as a new user makes it: nothing is kept from the one before."""
     fresh = replace(moment, _kept={})
     fm.rome(model, [fact(i) for i in range(count)], layer=LAYER, moment=fresh, settings=SETTINGS, force=True)

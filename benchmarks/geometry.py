@@ -20,8 +20,8 @@ from common import gpt2_small, machine, paired, toy_tokenizer
 from projection import forget_peak, status
 
 import ffnmem as fm
-from ffnmem.semantics.duplicates import find_duplicates
-from ffnmem.semantics.folding import SIDES, memory_rows, unit_rows
+from ffnmem.neurons.duplicates import find_duplicates
+from ffnmem.neurons.overlap import SIDES, memory_rows, unit_rows
 
 THRESHOLD = 0.9
 PLANTED = 12  # pairs that are there to be found

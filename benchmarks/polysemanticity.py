@@ -1,9 +1,9 @@
 """How alike neurons' examples are, block by block, against one neuron and one draw at a time with SciPy.
 
 Random inputs of GPT-2 small's width: 128 neurons of 40 examples, 200 draws of bootstrap and null each. Ours is
-``ffnmem.semantics.alike``; the other calls ``linkage``, ``fcluster`` and ``connected_components`` in a Python loop over
-draws, is timed on a few of the neurons and counted for all. What both say is compared. The two take turns; the figure
-is the median of the paired ratios.
+``ffnmem.neurons.clustering``; the other calls ``linkage``, ``fcluster`` and ``connected_components`` in a Python loop
+over draws, is timed on a few of the neurons and counted for all. What both say is compared. The two take turns; the
+figure is the median of the paired ratios.
 
 ``--whole`` instead scans so many tokens with a model of GPT-2 small's shape and random weights, times
 ``ffnmem.polysemanticity`` of all its neurons by phase, and then one neuron by itself.
@@ -28,10 +28,9 @@ from scipy.spatial.distance import squareform
 from scipy.stats import entropy
 
 import ffnmem as fm
-from ffnmem.semantics.alike import FOOTE_ABOVE, FOOTE_CUT, Draws, alike, estimate, numbered
-from ffnmem.semantics.background import Background, background_of, normalised
-from ffnmem.semantics.estimates import Estimate
-from ffnmem.semantics.firing import MOST, Firing
+from ffnmem.neurons.clustering import FOOTE_ABOVE, FOOTE_CUT, Draws, alike, estimate, numbered
+from ffnmem.neurons.inputs import MOST, Background, Firing, background_of, normalised
+from ffnmem.neurons.verdicts import Estimate
 
 D_MODEL, POSITIONS, MEANINGS = 768, 4096, 3
 PARTS = ("value", "low", "high", "null", "p")

@@ -19,8 +19,8 @@ import torch
 from common import gpt2_small, machine, paired, seconds, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.vocabulary import BLOCK, read_projection
-from ffnmem.vocabulary.products import choose
+from ffnmem.vocabulary.projections import read_projection
+from ffnmem.vocabulary.scoring import BLOCK, choose
 
 BAR = 0.6
 MEMORY = 1.5

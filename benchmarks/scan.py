@@ -23,11 +23,11 @@ import torch
 from common import gpt2_small, machine, seconds, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.corpus import Batch, Sequences, pack
+from ffnmem.corpus import pack
+from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.models.layer_pass import LayerPass
-from ffnmem.scanning.reduction import Planner, Reducer, Workers
-from ffnmem.scanning.sampling import choose
+from ffnmem.scanning.reduction import Planner, Reducer, Workers, choose
 from ffnmem.scanning.settings import make_settings
 from ffnmem.scanning.state import ScanState
 

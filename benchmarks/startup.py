@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from ffnmem.resources import embedded_folder
+from ffnmem.core.resources import embedded_folder
 
 PROMPT = "The Eiffel Tower is located in the city of"
 BAR = 1.05

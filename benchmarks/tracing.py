@@ -19,8 +19,9 @@ import torch
 from common import gpt2_small, machine, paired, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.tracing import KINDS, Trace, trace_fact
-from ffnmem.tracing.corrupting import standard_noise
+from ffnmem.tracing import Trace, trace_fact
+from ffnmem.tracing.restoring import standard_noise
+from ffnmem.tracing.settings import KINDS
 
 PROMPT, SUBJECT = "w101 w2002 w303 w4004 w55 w660 w7007 w88", "w2002 w303"
 POSITIONS = range(1, 3)  # of the subject

@@ -15,11 +15,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 import ffnmem as fm
-from ffnmem.cli.figure import save_axes
+from ffnmem.cli.output import save_axes
 from ffnmem.editing.closed_forms import keys_of
 from ffnmem.editing.preparing import plan_edits
-from ffnmem.evaluation_plots import plot_convergence
 from ffnmem.facts import Fact
+from ffnmem.plots import convergence
 
 COUNTS = (256, 512, 1_024, 2_048, 5_000, 10_000, 20_000, 50_000, 100_000, 235_000)
 
@@ -31,7 +31,7 @@ def sample(limit: int, seed: int) -> list[Fact]:
 
 
 def drawn(frame: pd.DataFrame, quality: str, ax: Axes) -> Axes:
-    return plot_convergence(frame, ax, quality)
+    return convergence(frame, ax, quality)
 
 
 def main() -> None:
@@ -42,10 +42,10 @@ def main() -> None:
     arguments = parser.parse_args()
     model, facts = fm.load("atlas"), sample(arguments.limit, arguments.seed)
     plan = plan_edits(model, facts, seed=arguments.seed)
-    quality = fm.edit_quality(model, facts, contexts=plan.contexts, seed=arguments.seed)
+    quality = fm.evaluation.edit_quality(model, facts, contexts=plan.contexts, seed=arguments.seed)
     layer = plan.settings.layer
     keys = keys_of(plan, plan.requests, layer).float()
-    frame = fm.convergence(model, "atlas", keys, layer, COUNTS, seed=arguments.seed, quality=quality)
+    frame = fm.editing.convergence(model, "atlas", keys, layer, COUNTS, seed=arguments.seed, quality=quality)
     print(frame.rename(columns={"quality": "S"}).round(3).to_string(index=False))
     if arguments.plot:
         save_axes([partial(drawn, frame, f"S of {len(facts)} edits")], arguments.plot)

@@ -66,16 +66,16 @@ answer = fm.attribute(capture, target=" Paris")
 answer
 
 # %%
-ax = fm.plot_layers(answer)
+ax = fm.plots.layers(answer)
 
 # %% [markdown]
 # The ledger as a waterfall, from the embedding to the logit:
 
 # %%
-ax = fm.plot_components(answer)
+ax = fm.plots.components(answer)
 
 # %%
-ax = fm.plot_neurons(answer, top=15)
+ax = fm.plots.neurons(answer, top=15)
 
 # %% [markdown]
 # ## What do these memories stand for?
@@ -122,7 +122,7 @@ paths = fm.attribute_paths(capture, target=" Paris", foil=" Rome")
 paths
 
 # %%
-ax = fm.plot_map(paths)
+ax = fm.plots.map(paths)
 
 # %% [markdown]
 # Most credit goes to the last token of the subject, almost all of it in layer 0, and to the end of the prompt. That is
@@ -144,7 +144,7 @@ print(f"embeddings and biases {paths.logit - float(by_position.sum()):+.2f}, tog
 
 # %%
 text = fm.capture(model, "The capital of France is Paris. The capital of Japan is Tokyo.")
-along = fm.attribute(text, fm.NEXT)
+along = fm.attribute(text, fm.prompts.NEXT)
 print(f"{len(along.positions)} positions, largest error {along.error:.1e}")
 strongest = along.top(1)[["position", "layer", "neuron", "logit"]]
 strongest.assign(token=along.target_tokens)

@@ -16,7 +16,7 @@ import ffnmem as fm
 
 model = fm.load("atlas")
 folder = Path(tempfile.mkdtemp())
-texts = [document.text for document in islice(fm.open_corpus("atlas"), 400)]
+texts = [document.text for document in islice(fm.corpus.open_corpus("atlas"), 400)]
 print(texts[5])
 
 # %% [markdown]
@@ -39,10 +39,10 @@ print(f"{store.n_tokens:,} tokens, {len(store.stats()):,} neurons")
 # of its corpus every neuron fires somewhere.
 
 # %%
-ax = fm.plot_dead(store)
+ax = fm.plots.dead(store)
 
 # %%
-ax = fm.plot_firing_rates(store)
+ax = fm.plots.firing_rates(store)
 
 # %% [markdown]
 # The bands are quantiles over the neurons of a layer. Layers differ a lot: in the first and the last a typical
@@ -74,7 +74,7 @@ neuron
 # The height is tokens *per unit* of the coefficient, so that wide and narrow bins can be compared.
 
 # %%
-ax = fm.plot_histogram(neuron)
+ax = fm.plots.histogram(neuron)
 
 # %% [markdown]
 # ## Why the top examples alone mislead
@@ -123,7 +123,7 @@ store.search("capital", where="examples").head(6)
 # further work. On the command line: `ffnmem report --store DIR --top-by kurtosis 8 -o peaked.html`.
 
 # %%
-page = fm.neuron_report(store, peaked, folder / "peaked.html")
-table = fm.neuron_report(store, peaked, folder / "peaked.parquet")
+page = fm.pages.neurons(store, peaked, folder / "peaked.html")
+table = fm.pages.neurons(store, peaked, folder / "peaked.parquet")
 for path in (page, table):
     print(f"{path.name}: {path.stat().st_size / 1000:,.0f} kB")

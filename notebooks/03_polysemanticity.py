@@ -18,11 +18,14 @@ folder = Path(tempfile.mkdtemp())
 # %% [markdown]
 # ## A model whose answer is known
 #
-# `fm.plant` writes a real GPT-2 by hand: each neuron's key is solved for so that it fires for 1, 2, 3, 4 or 8 concepts,
-# or never, and there are more concepts than dimensions, so they overlap. Every command runs on it as on any model.
+# `fm.planted.plant` writes a real GPT-2 by hand: each neuron's key is solved for so that it fires for 1, 2, 3, 4 or 8
+# concepts, or never, and there are more concepts than dimensions, so they overlap. Every command runs on it as on any
+# model.
 
 # %%
-planted = fm.plant("meanings", seed=7, n_features=64, neurons=96, n_layers=1, superposition=1.2, n_tokens=20_000)
+planted = fm.planted.plant(
+    "meanings", seed=7, n_features=64, neurons=96, n_layers=1, superposition=1.2, n_tokens=20_000
+)
 planted.truth[["layer", "neuron", "meanings", "features", "leak"]].head(6)
 
 # %%
@@ -56,10 +59,10 @@ both.groupby("meanings_planted")[
 
 # %%
 model = fm.load("atlas")
-texts = [document.text for document in islice(fm.open_corpus("atlas"), 400)]
+texts = [document.text for document in islice(fm.corpus.open_corpus("atlas"), 400)]
 store = fm.scan(model, texts, folder / "atlas")
 table = fm.polysemanticity(store, model, layers=[1, 3, 5], draws=50)
-ax = fm.plot_verdicts(table)
+ax = fm.plots.verdicts(table)
 
 # %% [markdown]
 # Most are not of one meaning; but neither are random directions, whose strongest examples are of several kinds as well
@@ -80,7 +83,7 @@ several
 # blue blocks on the diagonal.
 
 # %%
-ax = fm.plot_meanings(several)
+ax = fm.plots.meanings(several)
 
 # %% [markdown]
 # ## How crowded are the keys?
@@ -88,8 +91,8 @@ ax = fm.plot_meanings(several)
 # Superposition at the level of a layer: how much keys overlap, against random keys as anisotropic as these.
 
 # %%
-geometry = fm.geometry(model, threshold=None)
-ax = fm.plot_geometry(geometry)
+geometry = fm.neurons.geometry(model, threshold=None)
+ax = fm.plots.geometry(geometry)
 
 # %% [markdown]
 # ## What part does it play?
@@ -99,7 +102,7 @@ ax = fm.plot_geometry(geometry)
 
 # %%
 roles = fm.roles(model, store, n_sequences=256)
-ax = fm.plot_roles(roles)
+ax = fm.plots.roles(roles)
 
 # %% [markdown]
 # ## What happens without it?
@@ -110,7 +113,7 @@ ax = fm.plot_roles(roles)
 # %%
 capture = fm.capture(model, "The Eiffel Tower is located in the city of")
 ablation = fm.ablate(capture, " Paris", top=16)
-ax = fm.plot_ablation(ablation)
+ax = fm.plots.ablation(ablation)
 
 # %% [markdown]
 # No single neuron holds the answer. Interventions on many can take it: here a whole FFN is silenced at every position.

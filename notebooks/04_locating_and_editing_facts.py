@@ -16,7 +16,7 @@ from ffnmem.editing.moments import load_second_moment
 
 model = fm.load("atlas")
 facts = fm.load_facts("atlas")
-known = fm.filter_known(model, random.Random(0).sample(facts, 200))
+known = fm.facts.filter_known(model, random.Random(0).sample(facts, 200))
 known
 
 # %% [markdown]
@@ -30,7 +30,7 @@ known
 # %%
 eiffel = next(fact for fact in facts if fact.subject == "Eiffel Tower")
 trace = fm.trace_fact(model, eiffel)
-axes = fm.plot_trace(trace)
+axes = fm.plots.trace(trace)
 
 # %%
 print(f"clean {trace.clean:.1%}; with noise {trace.corrupted:.1%} on average, by sample:", trace.samples.round(2))
@@ -49,8 +49,8 @@ print(f"clean {trace.clean:.1%}; with noise {trace.corrupted:.1%} on average, by
 
 # %%
 whole = [fact for fact in known.facts if "S" not in fact.lacks]
-traces = fm.trace_facts(model, whole[:6], samples=3)
-axes = fm.plot_traces(traces)
+traces = fm.tracing.trace_facts(model, whole[:6], samples=3)
+axes = fm.plots.traces(traces)
 
 # %%
 traces.facts.round(3)
@@ -137,7 +137,8 @@ by_layer.dropna().round(2)
 # ## The second moment, and why an identity will not do
 #
 # The change must take k* to v* and otherwise do little. Which keys occur otherwise is what the second moment of the
-# layer's coefficients says, C = E[k kᵀ]; `atlas` comes with its own, `fm.second_moment` makes one for any model.
+# layer's coefficients says, C = E[k kᵀ]; `atlas` comes with its own, `fm.editing.second_moment` makes one for any
+# model.
 
 # %%
 moment = load_second_moment(None, model)
@@ -173,7 +174,7 @@ pd.concat({name: table.set_index("token")["share"] for name, table in writes.ite
 # share it. Two contexts, not twenty, to be quick.
 
 # %%
-contexts = fm.sample_contexts(model, n=2)
+contexts = fm.editing.sample_contexts(model, n=2)
 scores = fm.evaluate(
     model,
     whole[:12],
@@ -184,7 +185,7 @@ scores = fm.evaluate(
 scores
 
 # %%
-ax = fm.plot_scores(scores)
+ax = fm.plots.scores(scores)
 
 # %%
 scores.versus("rome", "memit").round(1)
@@ -202,8 +203,8 @@ scores.versus("rome", "memit").round(1)
 # The same six facts as those traced above, edited in one layer after another.
 
 # %%
-sweep = fm.layer_sweep(model, whole[:6], layers=range(4), contexts=contexts)
-ax = fm.plot_sweep(sweep, traces)
+sweep = fm.evaluation.layer_sweep(model, whole[:6], layers=range(4), contexts=contexts)
+ax = fm.plots.sweep(sweep, traces)
 
 # %%
 sweep.frame.pivot(index="layer", columns="metric", values="mean")[
@@ -219,7 +220,7 @@ sweep.frame.pivot(index="layer", columns="metric", values="mean")[
 
 # %%
 metrics = ("ES", "PS", "NS", "NS_plus", "NM")
-decay = fm.sequential(model, whole[:8], at=(1, 4, 8), contexts=contexts, metrics=(*metrics, "drift_kl"))
+decay = fm.evaluation.sequential(model, whole[:8], at=(1, 4, 8), contexts=contexts, metrics=(*metrics, "drift_kl"))
 table = decay.frame.pivot(index="edits", columns="metric", values="mean")[[*metrics, "drift_kl"]]
 table.loc["8, each alone"] = scores.of("rome").head(8)[[*metrics]].mean() * 100
 table.round(3)

@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 
 import ffnmem as fm
 from ffnmem import ffn
-from ffnmem.activation_curves import activation_table
-from ffnmem.activations_plots import plot_activations
-from ffnmem.anatomy_plots import plot_anatomy
-from ffnmem.health import dying_relu
-from ffnmem.health_plots import plot_dying
-from ffnmem.models.dissecting import anatomy
-from ffnmem.resources import embedded_folder
+from ffnmem.core.resources import embedded_folder
+from ffnmem.ffn.activations import activation_table
+from ffnmem.models import anatomy
+from ffnmem.neurons import dying_relu
+from ffnmem.plots import activations
+from ffnmem.plots import anatomy as plot_anatomy
+from ffnmem.plots import dying as plot_dying
 
 model = fm.load("atlas")
 prompt = "The Eiffel Tower is located in the city of"
@@ -139,7 +139,7 @@ bends.round(2)
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-plots = plot_activations(["relu", "gelu", "silu"], axes=axes)
+plots = activations(["relu", "gelu", "silu"], axes=axes)
 
 # %%
 table = activation_table(names=["relu", "gelu", "silu"])

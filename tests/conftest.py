@@ -31,10 +31,11 @@ import ffnmem as fm
 from ffnmem.models.norms import widen
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
-from ffnmem.studies import writing
-from tests.helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
-from tests.scanning.texts import tiny_texts
-from tests.semantics.gated import GATED, made, scanned, turn
+from ffnmem.studies import running
+
+from .helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
+from .neurons.gated import GATED, made, scanned, turn
+from .scanning.texts import tiny_texts
 
 collect_ignore = ["hostile"] if CHECKS_TYPES else []  # which meets the package as users do
 torch.set_num_threads(1)
@@ -116,7 +117,7 @@ def meanings_store(meanings: Planted, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A study's figures are not drawn, which takes five times as long as all the rest of a small one."""
-    monkeypatch.setattr(writing, "png", lambda figure: figure.name.encode())
+    monkeypatch.setattr(running, "png", lambda figure: figure.name.encode())
 
 
 # Llama is gemma2 without norms behind and caps, and biases are absent there too: test_architectures.py has all of them.

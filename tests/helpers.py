@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from ffnmem.core.errors import FfnmemWarning
 from ffnmem.core.sheets import Sheet
-from ffnmem.errors import FfnmemWarning
 from ffnmem.models.turns import Turns
 from ffnmem.show.terminal import show
 

@@ -8,23 +8,24 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.sheets import Facts
-from ffnmem.vocabulary import promoted_tokens
-from tests.helpers import printed
+from ffnmem.vocabulary.projections import promoted_tokens
+
+from .helpers import printed
 
 PROMPT = "The Eiffel Tower is in the city of"
 
 
 @pytest.fixture(scope="module")
-def capture(tiny: fm.Model) -> fm.Capture:
+def capture(tiny: fm.Model) -> fm.prompts.Capture:
     return fm.capture(tiny, PROMPT)
 
 
 @pytest.fixture(scope="module")
-def found(capture: fm.Capture) -> fm.Attribution:
+def found(capture: fm.prompts.Capture) -> fm.prompts.Attribution:
     return fm.attribute(capture, " Paris", " Rome")
 
 
-def test_ledger_holds_every_component(found: fm.Attribution) -> None:
+def test_ledger_holds_every_component(found: fm.prompts.Attribution) -> None:
     """A component left out, or counted twice, would leave a sum that the reader cannot check."""
     lines = printed(found.ledger())
     cells = {
@@ -41,7 +42,7 @@ def test_ledger_holds_every_component(found: fm.Attribution) -> None:
     assert cells["error"] == [pytest.approx(found.error, rel=0.1)]
 
 
-def test_ledger_together_and_so_far(found: fm.Attribution) -> None:
+def test_ledger_together_and_so_far(found: fm.prompts.Attribution) -> None:
     """The last two columns are a layer's own sum, and the sum of all rows so far."""
     rows = [line for line in printed(found.ledger()) if line.startswith(("embedding", "position", "layer", "final"))]
     total = 0.0
@@ -51,7 +52,7 @@ def test_ledger_together_and_so_far(found: fm.Attribution) -> None:
         assert so_far == pytest.approx(total, abs=5e-3)
 
 
-def test_neurons_and_what_they_promote(tiny: fm.Model, found: fm.Attribution) -> None:
+def test_neurons_and_what_they_promote(tiny: fm.Model, found: fm.prompts.Attribution) -> None:
     """The tokens beside a neuron are its own value's, best first."""
     top = found.top(4)
     lines = printed(found.neuron_table(top, promoted_tokens(tiny, top)))
@@ -63,7 +64,7 @@ def test_neurons_and_what_they_promote(tiny: fm.Model, found: fm.Attribution) ->
         assert f"{row.logit:+.2f}"[:4] in line
 
 
-def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.Attribution) -> None:
+def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.prompts.Attribution) -> None:
     """GELU's small negative coefficients turn a value round; without one, there is nothing to explain."""
     every = found.neurons
     caption = "a negative coefficient writes the opposite"
@@ -71,7 +72,7 @@ def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.Attributi
     assert caption not in found.neuron_table(every[every["coefficient"] > 0].head(3)).caption
 
 
-def test_heading(capture: fm.Capture, found: fm.Attribution) -> None:
+def test_heading(capture: fm.prompts.Capture, found: fm.prompts.Attribution) -> None:
     """The foil's own rank stands beside the target's, and the logit is their difference."""
     text = "\n".join(printed(Facts(found.heading(found.top(3), [], capture))))
     logits = capture.logits_at(0, capture.position(-1))
@@ -84,7 +85,7 @@ def test_heading(capture: fm.Capture, found: fm.Attribution) -> None:
     assert "foil" not in "\n".join(printed(Facts(without.heading(without.top(3), [], capture))))
 
 
-def test_what_was_written(found: fm.Attribution) -> None:
+def test_what_was_written(found: fm.prompts.Attribution) -> None:
     """Its numbers are sums of the two tables."""
     parts, top = found.components, found.top(3)
     ffn = parts.loc[parts["component"] == "ffn", "logit"].sum()

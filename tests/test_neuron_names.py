@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError, InputTypeError, OutOfRangeError
-from ffnmem.neuron_names import is_pair, pair_of, place_of, read_neuron, read_neuron_or_layer
-from ffnmem.vocabulary import read_projection
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
+from ffnmem.core.neuron_names import is_pair, pair_of, place_of, read_neuron, read_neuron_or_layer
+from ffnmem.vocabulary.projections import read_projection
+
+from .helpers import refuses
 
 
 @pytest.mark.parametrize("name", ["5.97", "L5N97", (5, 97), [5, 97], (np.int64(5), np.int64(97))])
@@ -51,14 +52,14 @@ def test_a_neuron_named_twice_is_refused() -> None:
 Ask = Callable[..., Any]
 
 
-def asking(tiny: fm.Model, store: fm.Store, out: Path) -> dict[str, Ask]:
+def asking(tiny: fm.Model, store: fm.scanning.Store, out: Path) -> dict[str, Ask]:
     """Everything that takes layer and neuron, or a name in their place."""
     found = fm.capture(tiny, "The cat sat on the mat")
     file = fm.project(tiny, out=out / "all.parquet", k=2)
     return {
         "Model.neuron": tiny.neuron,
         "project": lambda *place: fm.project(tiny, *place, k=3),
-        "projection_null": lambda *place: fm.projection_null(tiny, *place, draws=5),
+        "projection_null": lambda *place: fm.vocabulary.projection_null(tiny, *place, draws=5),
         "read_projection": lambda *place: read_projection(file, *place),
         "Store.index": store.index,
         "Store.stats": store.stats,
@@ -80,8 +81,8 @@ def changed(model: fm.Model, name: Any) -> pd.DataFrame:
         return fm.decompose(fm.capture(model, "The cat sat"), layer=1)
 
 
-def reported(store: fm.Store, name: Any, out: Path) -> str:
-    return fm.neuron_report(store, [name], out).read_text("utf-8")
+def reported(store: fm.scanning.Store, name: Any, out: Path) -> str:
+    return fm.pages.neurons(store, [name], out).read_text("utf-8")
 
 
 ASKING = (
@@ -92,7 +93,9 @@ ASKING = (
 
 
 @pytest.mark.parametrize("door", ASKING)
-def test_the_same_neuron_by_whatever_name(door: str, tiny: fm.Model, tiny_store: fm.Store, tmp_path: Path) -> None:
+def test_the_same_neuron_by_whatever_name(
+    door: str, tiny: fm.Model, tiny_store: fm.scanning.Store, tmp_path: Path
+) -> None:
     """One function that takes another spelling than its neighbours is one that every user trips over."""
     doors = asking(tiny, tiny_store, tmp_path)
     assert tuple(doors) == ASKING
@@ -124,7 +127,7 @@ def test_several_neurons_come_in_the_order_of_their_names(tiny: fm.Model) -> Non
         fm.project(tiny, [])
 
 
-def test_a_wrong_kind_is_named_with_what_is_due(tiny: fm.Model, tiny_store: fm.Store) -> None:
+def test_a_wrong_kind_is_named_with_what_is_due(tiny: fm.Model, tiny_store: fm.scanning.Store) -> None:
     with refuses(InputTypeError, TypeError, 'layer must be a whole number or a neuron ("3.17"), not 1.5'):
         tiny_store.values(1.5)  # type: ignore[arg-type]
     with refuses(InputTypeError, TypeError, 'or a neuron ("3.17")', "not None"):

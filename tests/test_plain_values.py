@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ffnmem.errors import InputError
-from ffnmem.plain_values import plain_value
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.core.plain_values import plain_value
+
+from .helpers import refuses
 
 
 def test_plain() -> None:

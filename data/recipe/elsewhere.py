@@ -71,13 +71,13 @@ def trained(chosen: Elsewhere, folder: Path) -> tuple[fm.Model, list[Fact]]:
         train(chosen.settings, folder, world)
     model = fm.load(str(folder))
     if not (folder / SHIPPED).is_file():
-        fm.second_moment(model, list(texts(world, chosen.settings))).save(folder / SHIPPED, "float32")
+        fm.editing.second_moment(model, list(texts(world, chosen.settings))).save(folder / SHIPPED, "float32")
     return model, [Fact.from_dict(record) for record in fact_records(world, chosen.settings.seed)]
 
 
 def scored(model: fm.Model, facts: list[Fact], folder: Path, limit: int, seed: int) -> tuple[Scores, float]:
     """Edits of a sample of the facts that the model knows; and the share of all facts that it knows."""
-    known = fm.filter_known(model, facts).facts
+    known = fm.facts.filter_known(model, facts).facts
     usable = [fact for fact in known if fact.target_new and fact.neighbours]
     some = random.Random(seed).sample(usable, min(limit, len(usable)))
     scores = fm.evaluate(model, some, EDITORS[0], compare=EDITORS[1:], moment=folder / SHIPPED, seed=seed)

@@ -17,9 +17,9 @@ from torch import Tensor
 from world import ATLAS, read_world
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.moments import RIDGE, SHIPPED, SecondMoment
-from ffnmem.facts.asking import ask_about
+from ffnmem.editing import SecondMoment, second_moment
+from ffnmem.editing.moments import RIDGE, SHIPPED
+from ffnmem.facts.questions import ask_about
 
 FACTS = 100
 SEED = 7_002  # neither the training text's nor the bundled corpus'

@@ -120,7 +120,8 @@ def with_article(template: str, article: str) -> str:
 
 
 def fact_records(world: World, seed: int = 0, neighbours: int = 10, false_targets: int = 5) -> list[dict[str, object]]:
-    """One record a fact, with the fields of ``ffnmem.facts.Fact``; false targets: other objects of the relation."""
+    """One record a fact, with the fields of ``ffnmem.facts.fact.Fact``; false targets: other objects of the
+    relation."""
     by_relation = grouped(world.facts, lambda triple: triple.relation)
     records: list[dict[str, object]] = []
     counts: dict[str, int] = defaultdict(int)

@@ -10,29 +10,21 @@ import click
 from .._version import __version__
 from .ablate import ablate
 from .activations import activations
-from .anatomy import anatomy
-from .attribute import attribute
-from .calibrate import calibrate
-from .decompose import decompose
-from .dying_relu import dying_relu
+from .attribute import attribute, decompose, paths
 from .edit import edit
 from .evaluate import evaluate
 from .facts import facts
-from .geometry import geometry
+from .geometry import anatomy, geometry
 from .guard import Group
-from .health import health
+from .health import dying_relu, health
 from .intervene import intervene
-from .moment import moment
 from .neuron import neuron
-from .pack import pack
-from .paths import paths
-from .plant import plant
+from .planted import calibrate, plant
 from .polysemanticity import polysemanticity
 from .project import project
 from .report import report
 from .roles import roles
-from .scan import merge, scan
-from .store import store
+from .scan import merge, moment, pack, scan, store
 from .study import study
 from .trace import trace
 

@@ -9,11 +9,9 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..core.errors import InputError
 from ..show.records import emit
-from .figure import check_figure, save_axes
 from .guard import Command, note
-from .late_bar import late_bar
 from .options import (
     ModelChoice,
     answer_options,
@@ -26,6 +24,8 @@ from .options import (
     text,
     top_option,
 )
+from .output import check_figure, save_axes
+from .progress import late_bar
 from .project import read_neurons
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def ablate(
     integrated gradients attribution. Positive ones add to the answer; loss is what the neuron saves. --json has these
     and more.
     """
-    from ..vocabulary import promoted_tokens  # needs torch
+    from ..vocabulary.projections import promoted_tokens  # needs torch
 
     path = None if plot is None else check_figure(plot)
     asked = read_neurons(neurons) if neurons else None
@@ -111,7 +111,7 @@ def ablate(
     capture = fm.capture(model, prompt)
     attributed = None
     if gradients:
-        attributed = fm.knowledge_neurons(capture, target, position, first_token=first_token).neurons
+        attributed = fm.interventions.knowledge_neurons(capture, target, position, first_token=first_token).neurons
         if asked is None:
             asked = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
     with late_bar("ablate") as report:
@@ -137,7 +137,7 @@ def ablate(
         frame=lambda: table,
     )
     if path is not None:
-        save_axes([partial(fm.plot_ablation, found)], path)
+        save_axes([partial(fm.plots.ablation, found)], path)
         note(f"wrote {path}")
 
 

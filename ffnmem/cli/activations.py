@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from ..errors import quoted
-from ..files import check_destination
+from ..core.errors import quoted
+from ..core.files import check_destination
 from ..show.records import emit
 from ..show.terminal import console
-from .figure import check_figure, write_figure
 from .guard import Command, note
 from .options import output_options, plot_option, text
+from .output import check_figure, write_figure
 
 BETA = 2.0  # as in activation_curves, which needs torch
 
@@ -71,7 +71,7 @@ def activations(
 
     --csv has name, beta, x, value, gradient in float64; --json these by activation with the formulas and the sources.
     """
-    from ..activation_curves import POINTS, activation_table, activations_dict, activations_sheet, curves
+    from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
 
     figure = None if plot is None else check_figure(plot)
     page = None if html is None else check_destination(html)
@@ -81,9 +81,9 @@ def activations(
     if figure is not None:
         draw(names, beta, figure)
     if page is not None:
-        from ..reports.activations import activations_report
+        from ..pages.activation_functions import activations
 
-        note(f"wrote {activations_report(page, beta=beta)}")
+        note(f"wrote {activations(page, beta=beta)}")
     emit(
         None,
         form,
@@ -97,8 +97,8 @@ def draw(names: tuple[str, ...], beta: float, file: Path) -> None:
     """The figure: curves and gradients side by side."""
     from matplotlib.figure import Figure
 
-    from ..activations_plots import plot_activations
+    from ..plots.activation_functions import activations
 
     figure = Figure(figsize=(11, 4.4), layout="constrained")
-    plot_activations(names or None, beta, figure.subplots(1, 2))
+    activations(names or None, beta, figure.subplots(1, 2))
     write_figure(figure, file)

@@ -1,4 +1,4 @@
-"""``ffnmem attribute``: which memories, in all layers, wrote an answer."""
+"""``ffnmem attribute``, ``paths`` and ``decompose``: which memories wrote an answer, or a layer's output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import click
 import ffnmem as fm
 
 from ..show.records import emit
-from .figure import check_figure, save_figure
 from .guard import Command, note
 from .options import (
     ModelChoice,
@@ -19,6 +18,9 @@ from .options import (
     prompt_argument,
     top_option,
 )
+from .output import check_figure, save_figure
+
+# `ffnmem attribute`: which memories, in all layers, wrote an answer.
 
 
 @click.command(cls=Command, short_help="Which memories, in all layers, wrote an answer.")
@@ -65,7 +67,7 @@ def attribute(
     --json has the neurons, the components, their error, the top predictions and the provenance; --csv has the neurons:
     layer, neuron, coefficient, logit, share.
     """
-    from ..vocabulary import promoted_tokens  # needs torch
+    from ..vocabulary.projections import promoted_tokens  # needs torch
 
     path = None if plot is None else check_figure(plot)
     model = choice.load()
@@ -87,3 +89,108 @@ def attribute(
     if path is not None:
         save_figure(found, path, top)
         note(f"wrote {path}")
+
+
+# `ffnmem paths`: which memories, at which positions, wrote an answer, along all paths through attention.
+
+
+@click.command(cls=Command, short_help="Which memories, at which positions, wrote an answer.")
+@prompt_argument
+@answer_options
+@top_option("How many firings to list.")
+@plot_option("the map of layers and positions, and the top firings,")
+@bos_option
+@model_options
+@output_options
+def paths(
+    prompt: str,
+    target: str | int | None,
+    foil: str | int | None,
+    first_token: bool,
+    position: int,
+    top: int,
+    plot: str | None,
+    choice: ModelChoice,
+    form: str,
+) -> None:
+    """Split the logit of an answer into what FFN neurons at every position of PROMPT wrote, carried by attention.
+
+    "attribute" credits attention with what it brings from elsewhere. This opens it: with attention patterns and norm
+    scales as they are, the logit is an exact sum over embeddings, biases and every neuron at every position. That a
+    memory made a later one fire is not counted.
+
+    \b
+    Examples
+      ffnmem paths "The Eiffel Tower is located in the city of"
+      ffnmem paths "The capital of France is" --target " Paris" --foil " Rome"
+      ffnmem paths "The capital of France is" --json | jq '.map'
+
+    --json has the firings, the map by layer and position, the components, their error and the provenance; --csv has the
+    firings: layer, neuron, position, token, coefficient, logit, share.
+    """
+    path = None if plot is None else check_figure(plot)
+    model = choice.load()
+    capture = fm.capture(model, prompt)
+    found = fm.attribute_paths(capture, target, foil, position, first_token=first_token)
+    emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(top), frame=lambda: found.top(top))
+    if path is not None:
+        save_figure(found, path, top)
+        note(f"wrote {path}")
+
+
+# `ffnmem decompose`: which memories make up one layer's output.
+
+
+@click.command(cls=Command, short_help="Which memories make up one layer's output.")
+@prompt_argument
+@click.option("--layer", type=int, required=True, metavar="LAYER", help="Which layer; -1 is the last.")
+@click.option(
+    "--position",
+    type=int,
+    default=-1,
+    show_default=True,
+    metavar="POSITION",
+    help="Where in the prompt: 0 is the first token, -1 the last.",
+)
+@top_option("How many neurons to list; the output bias always is.")
+@bos_option
+@model_options
+@output_options
+def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelChoice, form: str) -> None:
+    """Split one FFN's output at one position of PROMPT into its memories: y = sum of coefficient * value, plus bias.
+
+    Neurons come by falling weight, which is |coefficient| * the value's norm. A share is how much of the output, along
+    its own direction, a neuron wrote: all shares and the bias's sum to 100%.
+
+    \b
+    Examples
+      ffnmem decompose "The Eiffel Tower is located in the city of" --layer 5
+      ffnmem decompose "The Eiffel Tower is in" --layer -1 --position 2 --csv
+
+    --json and --csv have layer, neuron (-1 for the bias), coefficient, value_norm, weight, share.
+    """
+    from ..prompts.attribution import (
+        BIAS,
+        decomposition_sheet,  # needs torch
+    )
+    from ..vocabulary.projections import promoted_tokens
+
+    model = choice.load()
+    capture = fm.capture(model, prompt, layers=layer)
+    whole = fm.decompose(capture, layer, position)
+    listed = whole[whole["neuron"] != BIAS].head(top)
+    shown = whole[(whole["neuron"] == BIAS) | whole.index.isin(listed.index)]
+    emit(
+        None,
+        form,
+        sheet=lambda: decomposition_sheet(capture, whole, listed, promoted_tokens(model, listed)),
+        data=lambda: {
+            "prompt_tokens": capture.token_strings(),
+            "layer": model.layer(layer),
+            "position": whole.attrs["position"],
+            "error": whole.attrs["error"],
+            "neurons": shown.to_dict("records"),
+            "provenance": whole.attrs["provenance"],
+        },
+        frame=lambda: shown,
+    )

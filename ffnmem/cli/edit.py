@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import ffnmem as fm
+
 from ..core.choices import EDITORS
-from ..errors import InputError, quoted
-from ..files import check_destination, check_new_folder
-from ..show.records import emit
-from .edit_making import fact_of, own_facts
+from ..core.errors import InputError, ModelError, quoted
+from ..core.files import check_destination, check_new_folder
+from ..core.resources import EMBEDDED
+from ..core.sheets import Facts, Sheet
+from ..show.records import emit, print_json
 from .editors import force_option, layer_option, make_edit, moment_option, options_of, set_option
 from .guard import Command, note
-from .late_bar import late_bar
 from .options import (
     ModelChoice,
     bos_option,
@@ -27,11 +30,152 @@ from .options import (
     text,
     top_option,
 )
+from .progress import late_bar
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
-    from ..facts import Fact
-    from ..models import Model
+    from ..facts.fact import Fact
+    from ..models.model import Model
+
+
+# The fact that a prompt, a subject and a new target make: a known one where there is one, else a new one.
+
+
+def own_facts(source: str | None, name: str) -> list[Fact]:
+    """The facts of a source; by default those that ship with an embedded model, and none for others."""
+    if source is None:
+        return fm.load_facts(name) if name in EMBEDDED else []
+    return fm.load_facts(source)
+
+
+def fact_of(
+    model: Model,
+    prompt: str,
+    subject: str,
+    target: str,
+    known: Sequence[Fact],
+    *,
+    true: str | None = None,
+    paraphrases: Sequence[str] = (),
+    neighbours: Sequence[str] = (),
+) -> tuple[Fact, str]:
+    """The fact to rewrite, and the new target as it was given.
+
+    Args:
+        model: asked for what is true where nothing else says it.
+        prompt: ends where the target begins; holds the subject, or ``{}`` in its place.
+        subject: as it is spelled there.
+        target: the new target, with its space or without.
+        known: facts to find it in, by their prompt or a paraphrase.
+        true: the true target. paraphrases, neighbours: further ones, as whole prompts.
+
+    Raises: InputError: the subject is not in a prompt, an empty target, or an answer of the model that is no word.
+    """
+    from ..facts.fact import Fact
+    from ..facts.questions import prompt_template
+
+    if not target.strip():
+        raise InputError("the new target is empty: give a word, such as --target Rome")
+    template, notes = prompt_template(prompt, subject)
+    for one in notes:
+        note(f"note: {one}")
+    found = known_fact(template, subject, known)
+    if found is None:
+        answer = true_target(model, template.replace("{}", subject)) if true is None else true
+        found = Fact(subject, "prompt", template, answer.strip() or answer)
+    elif true is not None:
+        found = replace(found, target_true=true.strip() or true)
+    more = tuple(prompt_template(text, subject)[0] for text in paraphrases)
+    return (
+        replace(
+            found,
+            target_new=target.strip(),
+            paraphrases=(*found.paraphrases, *more),
+            neighbour_prompts=(*found.neighbour_prompts, *neighbours),
+        ),
+        target,
+    )
+
+
+def known_fact(template: str, subject: str, known: Sequence[Fact]) -> Fact | None:
+    """The fact of that subject with that prompt; with it among its paraphrases, as one that is asked in that way."""
+    own = [fact for fact in known if fact.subject == subject]
+    for fact in own:
+        if fact.prompt == template:
+            return fact
+    for fact in own:
+        if template in fact.paraphrases:
+            others = (fact.prompt, *(text for text in fact.paraphrases if text != template))
+            return replace(fact, prompt=template, paraphrases=others)
+    return None
+
+
+def true_target(model: Model, text: str) -> str:
+    """What the model itself says after a prompt."""
+    from ..facts.questions import own_answer  # needs torch
+
+    try:
+        return own_answer(model, text)
+    except InputError as error:
+        raise InputError(f"{error} with --true") from None
+
+
+# Saved edits put together, and an edited checkpoint taken back to its original.
+
+
+def loaded(files: Sequence[str]) -> Edit:
+    """The edits of some files as one; raises FileError, and InputError where they do not go together."""
+    from ..editing.edit import Edit
+
+    found = Edit.load(files[0])
+    for file in files[1:]:
+        found = found + Edit.load(file)
+    return found
+
+
+def revert_checkpoint(files: Sequence[str], choice: ModelChoice, original: str | None, folder: str, form: str) -> None:
+    """Write the model that a checkpoint was before its edits into a new folder, and say so.
+
+    Subtracting an edit would not give back the bits that adding it rounded away. So the original is copied, once it is
+    sure that it is the edit's own, and that with the edits it is the checkpoint, so that nothing else is lost.
+
+    Raises: ModelError: another original, or a checkpoint that is not the original with these edits.
+    """
+    from ..core.files import appearing, check_new_folder
+    from ..editing.saving import plain_network, plain_tokenizer
+    from ..models.configs import quiet
+
+    if form == "csv":
+        raise InputError("--csv has no table to print with --revert: use --json, or leave it out")
+    edit = loaded(files)
+    checkpoint = choice.load()
+    name = edit.provenance.model if original is None else original
+    model = replace(choice, name=name).load()
+    if model.fingerprint != edit.fingerprint:
+        raise ModelError(
+            f"{name} ({model.fingerprint}) is not the model that {edit.title} was made for ({edit.fingerprint}): name "
+            "that with --original"
+        )
+    with edit.applied(model):
+        edited = model.fingerprint
+    if checkpoint.fingerprint != edited:
+        raise ModelError(
+            f"{choice.name} ({checkpoint.fingerprint}) is not {name} with {edit.title} and nothing else ({edited}): "
+            "name all of its edits, and --dtype as it was; nothing was written"
+        )
+    path = check_new_folder(folder)
+    with appearing(path) as place, quiet():
+        plain_network(model).save_pretrained(place)  # type: ignore[operator]  # a Hugging Face model's own
+        plain_tokenizer(model).save_pretrained(place)
+    words = {"checkpoint": choice.name, "reverted": edit.title, "original": name, "fingerprint": model.fingerprint}
+    if form == "json":
+        print_json({**words, "edits": list(edit.parts), "files": {"checkpoint": str(path)}})
+    else:
+        from ..show.terminal import show
+
+        show(Sheet.of(Facts(words)))
+    note(f"wrote {path}")
+
 
 OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
 MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "chosen", "seed", "out")
@@ -131,13 +275,9 @@ def edit(
     check_options(context)
     check_files(options)
     if options["undone"]:
-        from .edit_undoing import revert_checkpoint
-
         revert_checkpoint(options["undone"], choice, options["original"], options["export"], form)
         return
     if options["files"]:
-        from .edit_undoing import loaded
-
         found = loaded(options["files"])
         model = choice.load()
         rows = None if not prompts else list(prompts)
@@ -215,7 +355,7 @@ def made(model: Model, fact: Fact, target: str, options: dict[str, Any]) -> Edit
 def show(model: Model, found: Edit, prompts: list[str] | None, form: str, options: dict[str, Any], full: bool) -> None:
     """Before and after, what else moved, and the files that were asked for."""
     from ..evaluation.effects import Effects, moved_neighbours
-    from ..vocabulary import promoted_tokens  # these need torch
+    from ..vocabulary.projections import promoted_tokens  # these need torch
 
     effects = Effects(found, model).told(prompts, options["top"], options["seed"])
     doubts = (*found.warnings, *hardly_taken(found), *moved_neighbours(effects.prompts))
@@ -267,7 +407,7 @@ def written(model: Model, found: Edit, options: dict[str, Any]) -> dict[str, Pat
     if options["lora"] is not None:
         paths["adapter"] = found.export_lora(model, options["lora"])
     if options["report"] is not None:
-        from ..reports.editing import edit_report  # needs torch
+        from ..pages.edits import edit  # needs torch
 
-        paths["report"] = edit_report(found, model, out=options["report"])
+        paths["report"] = edit(found, model, out=options["report"])
     return paths

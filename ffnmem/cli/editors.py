@@ -10,13 +10,13 @@ import click
 import ffnmem as fm
 
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
-from ..errors import InputError
+from ..core.errors import InputError
 from .options import Function, setting
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
-    from ..facts import Fact
-    from ..models import Model
+    from ..facts.fact import Fact
+    from ..models.model import Model
 
 
 def set_option(command: Function) -> Function:
@@ -59,7 +59,7 @@ def options_of(
 
     Raises InputError for what is given twice, or does nothing with these editors.
     """
-    from ..evaluation import EDITORS
+    from ..evaluation.editors import EDITORS
 
     own = {name for editor in editors for name in EDITORS[editor].options}
     options: dict[str, Any] = {}

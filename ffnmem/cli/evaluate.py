@@ -13,11 +13,10 @@ import click
 import ffnmem as fm
 
 from ..core.choices import EDITORS
-from ..errors import InputError, quoted
+from ..core.errors import InputError, quoted
 from ..facts.listing import choose_facts
 from ..show.records import emit
 from .editors import force_option, layer_option, moment_option, options_of, set_option
-from .figure import check_figure, save_axes
 from .guard import Command, note
 from .options import (
     COUNT,
@@ -31,12 +30,14 @@ from .options import (
     seed_option,
     text,
 )
+from .output import check_figure, save_axes
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..evaluation import Decay, Scores, Sweep
-    from ..facts import Fact
-    from ..models import Model
+    from ..evaluation.scores import Scores
+    from ..evaluation.series import Decay, Sweep
+    from ..facts.fact import Fact
+    from ..models.model import Model
 
 EVERY = (*EDITORS, "none")
 OF_SCORES = ("compare", "relations", "cases", "generate")
@@ -173,7 +174,7 @@ def check_options(context: click.Context) -> None:
 
 def known_facts(model: Model, facts: list[Fact]) -> list[Fact]:
     """Those that the model says by itself; raises InputError where it says none."""
-    found = list(fm.filter_known(model, facts).facts)
+    found = list(fm.facts.filter_known(model, facts).facts)
     if not found:
         raise InputError(f"{model.name} knows none of the {len(facts)} facts: leave out --known, or choose others")
     note(f"{model.name} knows {len(found):,} of {len(facts):,} facts")
@@ -215,8 +216,8 @@ def decay(model: Model, facts: list[Fact], options: dict[str, Any], arguments: d
 
 def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full: bool) -> None:
     """The summary in the form that was asked for; with CSV, on standard error what a table of means does not show."""
-    from ..attribution import plain_records
-    from ..evaluation import Scores  # these need torch
+    from ..evaluation.scores import Scores  # these need torch
+    from ..prompts.attribution import plain_records
 
     if not isinstance(found, Scores):
         emit(found, form, full=full)
@@ -240,13 +241,13 @@ def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full
 
 def draw(model: Model, facts: list[Fact], found: Scores | Sweep | Decay, path: Path, options: dict[str, Any]) -> None:
     """The library's figure, with the trace of the facts beside a sweep where that was asked for."""
-    from ..evaluation import Sweep
+    from ..evaluation.series import Sweep
 
     if not isinstance(found, Sweep):
         save_axes([found.plot], path)
     elif options["traced"]:
         with Progress() as bars:
-            traces = fm.trace_facts(
+            traces = fm.tracing.trace_facts(
                 model, facts, kinds=("state", "ffn"), seed=options["seed"], progress=partial(bars.report, "traces")
             )
         save_axes([partial(found.plot, traces)], path)

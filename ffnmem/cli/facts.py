@@ -7,12 +7,12 @@ import click
 import ffnmem as fm
 
 from ..core.choices import FACT_FORMATS
-from ..errors import InputError
+from ..core.errors import InputError
 from ..facts.listing import choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
 from .guard import Command
-from .late_bar import late_bar
 from .options import COUNT, ModelChoice, output_options, text
+from .progress import late_bar
 
 SHOWN = 20
 
@@ -82,7 +82,7 @@ def facts(
     if known is not None:
         model = ModelChoice(known, None, "float32", None).load()
         with late_bar("known") as report:
-            said = fm.filter_known(model, found, progress=report)
+            said = fm.facts.filter_known(model, found, progress=report)
         emit(
             said,
             form,

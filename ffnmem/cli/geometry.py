@@ -1,20 +1,78 @@
-"""``ffnmem geometry``: how crowded the keys and values of each layer are."""
+"""``ffnmem anatomy`` and ``ffnmem geometry``: what can be read off the weights."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import ffnmem as fm
 
 from ..core.choices import DUPLICATE_COSINE
-from ..errors import InputError
+from ..core.errors import InputError
 from ..show.records import emit
-from .figure import check_figure, save_axes
 from .guard import Command
-from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option
+from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option, text
+from .output import check_figure, save_axes, write_figure
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..models.parameters import Anatomy
+
+
+# `ffnmem anatomy`: where a model's parameters and arithmetic are, and what its FFNs are as memories.
+
+
+@click.command(cls=Command, short_help="Where parameters and FLOPs are, and the FFNs as memories; no weights are read.")
+@click.argument("model", type=text, default="atlas", metavar="[MODEL]")
+@click.option(
+    "--context",
+    type=COUNT,
+    metavar="N",
+    help="FLOPs are those of a token that attends over N positions.  [default: 1024, or all that the model has]",
+)
+@plot_option("all parameters as one bar and one layer's matrices to scale")
+@output_options
+def anatomy(model: str, context: int | None, plot: str | None, form: str) -> None:
+    """Count a model's parameters and the FLOPs of a token by component, and describe its FFNs as memories.
+
+    MODEL is atlas (the default), a folder of which config.json is enough, or a Hugging Face id such as gpt2. Only the
+    config is read and no weights, so that the largest model takes as long as the smallest. FLOPs are those of matrix
+    products in one forward pass, two for a multiply-add. Parity is the width at which an FFN of the other kind, gated
+    or classic, has as many weights.
+
+    \b
+    Examples
+      ffnmem anatomy
+      ffnmem anatomy atlas --context 128 --csv
+      ffnmem anatomy --plot anatomy.png
+
+    --csv has one row a component: component, layer_parameters, parameters, share, layer_flops, flops, flops_share.
+    --json has these and all else.
+    """
+    from ..models.parameters import anatomy as dissect
+
+    figure = None if plot is None else check_figure(plot)
+    found = dissect(model, context=context)
+    if figure is not None:
+        draw(found, figure)
+    emit(found, form)
+
+
+def draw(found: Anatomy, file: Path) -> None:
+    """The figure: the whole above, one layer below."""
+    from matplotlib.figure import Figure
+
+    from ..plots.weights import HEIGHTS, SIZE, anatomy
+
+    figure = Figure(figsize=SIZE, layout="constrained")
+    anatomy(found, figure.subplots(2, 1, height_ratios=HEIGHTS))
+    write_figure(figure, file)
+
+
+# `ffnmem geometry`: how crowded the keys and values of each layer are.
 
 
 @click.command(cls=Command, short_help="How keys and values share their space: overlap, rank, capacity, duplicates.")
@@ -84,7 +142,7 @@ def geometry(
     figure = None if plot is None else check_figure(plot)
     model = choice.load()
     with Progress() as progress:
-        found = fm.geometry(
+        found = fm.neurons.geometry(
             model,
             layers=layer or None,
             threshold=threshold if duplicates else None,
@@ -101,6 +159,6 @@ def geometry(
         frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
     )
     if figure is not None:
-        from ..geometry_plots import DRAWS
+        from ..plots.weights import DRAWS
 
-        save_axes([partial(fm.plot_geometry, found, what) for what in DRAWS], figure)
+        save_axes([partial(fm.plots.geometry, found, what) for what in DRAWS], figure)

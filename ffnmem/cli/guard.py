@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..errors import FfnmemError, FfnmemWarning, bounded
+from ..core.errors import FfnmemError, FfnmemWarning, bounded
 
 MISTAKE = 2
 INTERRUPTED = 130

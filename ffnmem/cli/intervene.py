@@ -10,8 +10,8 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError, quoted
-from ..neuron_names import WHOLE_LAYER, read_neuron_or_layer
+from ..core.errors import InputError, quoted
+from ..core.neuron_names import WHOLE_LAYER, read_neuron_or_layer
 from ..show.records import emit
 from .guard import Command
 from .options import (
@@ -30,8 +30,8 @@ from .options import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..captures import Capture
-    from ..models import Model
+    from ..models.model import Model
+    from ..prompts.captures import Capture
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 Asked = dict[tuple[int, int | None], Any]
@@ -106,7 +106,10 @@ def intervene(
     --csv has token, token_id, before, after (probabilities), change, rank_before, rank_after, logit_before,
     logit_after. --json has these and the continuations.
     """
-    from ..interventions.comparison import compare_predictions, comparison_sheet  # needs torch
+    from ..interventions.intervening import (
+        compare_predictions,
+        comparison_sheet,  # needs torch
+    )
 
     asked = read_changes(sets, scales, adds)
     if new is None and (temperature is not None or seed is not None):
@@ -159,7 +162,7 @@ def asked_neuron(name: str) -> tuple[int, int | None] | None:
 
 
 def made(kind: str, value: float) -> Any:
-    return {"set": fm.Set, "scale": fm.Scale, "add": fm.Add}[kind](value)
+    return {"set": fm.interventions.Set, "scale": fm.interventions.Scale, "add": fm.interventions.Add}[kind](value)
 
 
 def continued(
@@ -172,7 +175,7 @@ def continued(
     seed: int,
 ) -> dict[str, list[int]]:
     """The ids that follow the prompt, as the model is and as it is changed."""
-    from ..models.generating import generate  # needs torch
+    from ..models.answers import generate  # needs torch
 
     tokens = capture.tokens[0].tolist()
     before = generate(model, tokens, new, temperature=temperature, seed=seed)

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
+from ..core.errors import InputError
+from ..core.files import check_destination
 from ..core.sheets import Origin, together
-from ..errors import InputError
-from ..files import check_destination
 from ..show.records import emit
-from .figure import check_figure
 from .guard import Command
-from .late_bar import late_bar
 from .options import COUNT, full_option, given, output_options, plot_option, store_argument, text
+from .output import check_figure
+from .progress import late_bar
 from .project import read_neurons
 
 
@@ -134,8 +134,7 @@ def show(
     full: bool,
 ) -> None:
     """The cards on a terminal, as data or as a page; and the figure."""
-    from ..scanning import open_store
-    from ..scanning.neuron import kinds_shown
+    from ..scanning.store import kinds_shown, open_store
 
     store = open_store(folder)
     places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
@@ -158,22 +157,21 @@ def show(
             frame=lambda: pd.concat([one.to_frame() for one in found]),
         )
     else:
-        from ..reports.neurons import neuron_report
+        from ..pages.neuron_pages import neurons
 
         with late_bar("read") as report:
-            neuron_report(store, places, page, kind=kinds, k=top, context=context, progress=report)
+            neurons(store, places, page, kind=kinds, k=top, context=context, progress=report)
         click.echo(page)
     if figure is not None:
-        from ..store_plots import plot_histogram
-        from .figure import save_axes
+        from ..plots.firing import histogram
+        from .output import save_axes
 
-        save_axes([partial(plot_histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
+        save_axes([partial(histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
 
 
 def find(folder: str, search: str, where: str, limit: int | None, form: str) -> None:
     """Neurons by text."""
-    from ..scanning import open_store
-    from ..scanning.searching import Found
+    from ..scanning.store import Found, open_store
 
     store = open_store(folder)
     emit(

@@ -16,11 +16,11 @@ from rich.console import Console
 import ffnmem as fm
 
 from ..core.choices import DIVISIONS
-from ..errors import InputError, quoted
+from ..core.errors import InputError, quoted
 from ..show.terminal import user_text
 
 if TYPE_CHECKING:
-    from ..models import Model
+    from ..models.model import Model
 
 Function = Callable[..., Any]
 DTYPES = ("float32", "float64", "bfloat16", "float16")

@@ -11,20 +11,20 @@ import click
 import ffnmem as fm
 
 from ..core.choices import ABOVE, COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
+from ..core.errors import InputError
 from ..core.sheets import Origin, together
-from ..errors import InputError
 from ..show.records import emit
-from .figure import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, ModelChoice, device_option, given, output_options, plot_option, text
+from .output import check_figure, save_axes
 from .progress import Progress
 from .project import read_neurons
 
 if TYPE_CHECKING:
-    from ..models import Model
-    from ..scanning import Store
-    from ..semantics.meanings import Meanings
-    from ..semantics.verdicts import Rule
+    from ..models.model import Model
+    from ..neurons.concepts import Meanings
+    from ..neurons.verdicts import Rule
+    from ..scanning.store import Store
 
 LISTED = 5  # neurons of a verdict
 MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
@@ -109,7 +109,7 @@ def polysemanticity(setting: click.Context, /, **options: Any) -> None:
     """
     check_options(setting)
     figure = None if options["plot"] is None else check_figure(options["plot"])
-    from ..scanning import open_store
+    from ..scanning.store import open_store
 
     store = open_store(options["folder"])
     if options["neurons"]:
@@ -129,7 +129,7 @@ def check_options(setting: click.Context) -> None:
 
 def read_rule(options: dict[str, Any]) -> Rule | None:
     """The rule asked for; None where nothing was said."""
-    return None if options["above"] is None else fm.Rule(above=options["above"])
+    return None if options["above"] is None else fm.neurons.Rule(above=options["above"])
 
 
 def read_model(store: Store, options: dict[str, Any]) -> Model:
@@ -149,7 +149,7 @@ def show_neurons(store: Store, options: dict[str, Any], figure: Path | None) -> 
     """The meanings of single neurons, of each sign asked for."""
     import pandas as pd
 
-    from ..semantics.meanings import settled
+    from ..neurons.concepts import settled
 
     asked = read_neurons(options["neurons"])
     places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
@@ -175,15 +175,15 @@ def show_neurons(store: Store, options: dict[str, Any], figure: Path | None) -> 
         drawn = [one for one in found if len(one.table)]
         if not drawn:
             raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
-        save_axes([partial(fm.plot_meanings, one) for one in drawn], figure, columns=1)
+        save_axes([partial(fm.plots.meanings, one) for one in drawn], figure, columns=1)
 
 
 def read_meanings(
     store: Store, place: tuple[int, int], sign: str, model: Model | None, options: dict[str, Any], **settings: Any
 ) -> Meanings:
     """One neuron's meanings: from the store where it keeps them, else read with the model."""
-    from ..semantics.meanings import asked_settings
-    from ..semantics.saved import is_kept
+    from ..neurons.concepts import asked_settings
+    from ..neurons.saved_meanings import is_kept
 
     wanted = asked_settings(store, settings["seed"], settings["draws"], settings["rule"])
     if model is None and not is_kept(store, sign, wanted):
@@ -204,15 +204,15 @@ def show_store(store: Store, options: dict[str, Any], figure: Path | None) -> No
     """The table of the whole store, or of some layers."""
     import pandas as pd
 
-    from ..semantics.saved import is_kept, settings_key
-    from ..semantics.tallying import Survey, clearest
+    from ..neurons.concepts import Survey, clearest
+    from ..neurons.saved_meanings import is_kept, settings_key
 
     layers = [store.layer(layer) for layer in options["layer"]] or None
     settings: dict[str, Any] = {
         "seed": options["seed"] or 0,
         "draws": options["draws"] or MEANING_DRAWS,
         "budget": options["budget"] or None,
-        "rule": read_rule(options) or fm.Rule(),
+        "rule": read_rule(options) or fm.neurons.Rule(),
     }
     kept = all(is_kept(store, sign, settings_key(store, sign=sign, **settings)) for sign in signs(options))
     model = None if kept and options["model_name"] is None else read_model(store, options)
@@ -230,4 +230,4 @@ def show_store(store: Store, options: dict[str, Any], figure: Path | None) -> No
     rows = table if options["verdict"] is None else clearest(table, options["verdict"])
     emit(Survey(table, listed, found), options["form"], frame=lambda: rows)
     if figure is not None:
-        save_axes([partial(fm.plot_verdicts, table)], figure)
+        save_axes([partial(fm.plots.verdicts, table)], figure)

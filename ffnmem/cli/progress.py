@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -91,3 +94,25 @@ class Progress:
         rate = f"{speed:,.0f} {UNITS[phase]}/s" if speed else ""
         count = "" if known else f"{done:,} documents, {total:,} tokens  "
         self.bars.update(task, speed=count + rate)  # type: ignore[arg-type]
+
+
+# A bar for work that may or may not take long.
+
+WAIT = 2.0  # seconds before a bar is worth showing
+
+
+@contextmanager
+def late_bar(phase: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, all) that draws a bar on standard error if that is a terminal, after two seconds."""
+    began = time.monotonic()
+    shown: Progress | None = None
+    with ExitStack() as stack:
+
+        def report(done: int, total: int) -> None:
+            nonlocal shown
+            if shown is None and time.monotonic() - began > WAIT:
+                shown = stack.enter_context(Progress())
+            if shown is not None:
+                shown.report(phase, done, total)
+
+        yield report

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import FileError
+from ..core.errors import FileError
 from . import cli
 from .guard import WIDTH, Command, note
 

@@ -10,16 +10,16 @@ import click
 
 import ffnmem as fm
 
-from ..errors import InputError
+from ..core.errors import InputError
 from .guard import Command, note
-from .late_bar import late_bar
 from .options import COUNT, ModelChoice, answer_options, bos_option, given, model_options, text, top_option
+from .progress import late_bar
 from .project import read_neurons
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..scanning import Store
+    from ..scanning.store import Store
 
 MEASURES = ("firing_rate", "kurtosis", "max")
 OF_STORES = {"neurons", "layer", "top_by"}
@@ -132,8 +132,8 @@ def report_neurons(
     folder: str, neurons: str | None, layer: int | None, top_by: tuple[str, int] | None, out: str
 ) -> Path:
     """The report of the neurons chosen, with a bar on standard error where it takes long."""
-    from ..reports import neuron_report
-    from ..scanning import open_store
+    from ..pages.neuron_pages import neurons as neuron_report
+    from ..scanning.store import open_store
 
     if (neurons is None) == (layer is None and top_by is None):
         raise InputError("which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these")

@@ -9,9 +9,8 @@ import click
 import ffnmem as fm
 
 from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
-from ..errors import InputError
+from ..core.errors import InputError
 from ..show.records import emit
-from .figure import check_figure
 from .guard import Command
 from .options import (
     BASES,
@@ -24,6 +23,7 @@ from .options import (
     text,
     top_option,
 )
+from .output import check_figure
 from .progress import Progress
 
 
@@ -88,9 +88,9 @@ def roles(
     alone), the clearest neurons of each role, the thresholds and the provenance. --csv has one row a neuron with all
     roles and statistics; with --role only those of that role, the clearest first.
     """
-    from ..scanning import open_store  # needs torch, as the others
-    from ..semantics.roles import clearest, roles_dict, roles_sheet, strongest
-    from ..vocabulary import promoted_tokens
+    from ..neurons.role_assignment import clearest, roles_dict, roles_sheet, strongest
+    from ..scanning.store import open_store  # needs torch, as the others
+    from ..vocabulary.projections import promoted_tokens
 
     figure = None if plot is None else check_figure(plot)
     if role in TEXT_ROLES and store is None:
@@ -110,7 +110,7 @@ def roles(
         frame=lambda: frame if role is None else strongest(frame, role, len(frame)),
     )
     if figure is not None:
-        from ..roles_plots import plot_roles
-        from .figure import save_axes
+        from ..plots.neuron_kinds import roles
+        from .output import save_axes
 
-        save_axes([partial(plot_roles, frame)], figure)
+        save_axes([partial(roles, frame)], figure)

@@ -10,7 +10,7 @@ import click
 import ffnmem as fm
 
 from ..core.choices import STUDY_EXAMPLES, STUDY_NAMES
-from ..errors import InputError
+from ..core.errors import InputError
 from ..show.records import emit
 from .guard import Command
 from .options import (
@@ -86,8 +86,8 @@ def study(
 
     --csv prints the first table, by layer; --json that (with --full all) and the settings.
     """
-    from ..scanning import open_store  # needs torch, as the other
-    from ..studies.writing import described
+    from ..scanning.store import open_store  # needs torch, as the other
+    from ..studies.running import described
 
     settings = chosen_settings(study_name, chosen, sequences)
     if (corpus is None) == (store is None):
@@ -99,7 +99,7 @@ def study(
     source = corpus if store is None else open_store(store)
     model = choice.load()
     with Progress() as progress:
-        found = fm.study(
+        found = fm.studies.run(
             study_name,
             model,
             source,

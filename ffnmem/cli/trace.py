@@ -11,12 +11,10 @@ import click
 import ffnmem as fm
 
 from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
-from ..errors import InputError
+from ..core.errors import InputError
 from ..facts.listing import choose_facts
 from ..show.records import emit
-from .figure import check_figure, write_figure
 from .guard import Command, note
-from .late_bar import late_bar
 from .options import (
     COUNT,
     ModelChoice,
@@ -29,10 +27,11 @@ from .options import (
     seed_option,
     text,
 )
-from .progress import Progress
+from .output import check_figure, write_figure
+from .progress import Progress, late_bar
 
 if TYPE_CHECKING:
-    from ..tracing import Trace, Traces
+    from ..tracing.traces import Trace, Traces
 
 OF_ONE = ("subject", "known")
 OF_MANY = ("relation", "limit", "out")
@@ -138,7 +137,7 @@ def trace(
         facts = choose_facts(source, relation=relation, limit=limit, seed=settings["seed"])
         model = choice.load()
         with Progress() as bars:
-            found = fm.trace_facts(model, facts, out=out, progress=partial(bars.report, "traces"), **chosen)
+            found = fm.tracing.trace_facts(model, facts, out=out, progress=partial(bars.report, "traces"), **chosen)
     emit(found, form, full=full)
     if path is not None:
         draw(found, path)
@@ -163,7 +162,7 @@ def check_options(context: click.Context) -> None:
 
 def draw(found: Trace | Traces, path: Path) -> None:
     """The library's figure, written whole; raises InputError where nothing was traced."""
-    from ..tracing_plots import figure_of  # needs matplotlib
+    from ..plots.tracing import figure_of  # needs matplotlib
 
     write_figure(figure_of(found), path)
     note(f"wrote {path}")

@@ -15,11 +15,10 @@ import numpy as np
 from einops import rearrange
 from jaxtyping import Bool, Int64
 
-from ..errors import InputError, check_count, check_whole
-from ..models import Model
-from .batching import Batch, batches_of
+from ..core.errors import InputError, check_count, check_whole
+from ..models.model import Model
+from .batches import Batch, Sequences, Unit, batches_of
 from .packed import Packed
-from .sequences import Sequences, Unit
 
 CONTEXT = 128  # tokens: the usual length of examples in this field, unless the model reads less
 BATCH_TOKENS = 2048  # what two cores run fastest; larger for a GPU

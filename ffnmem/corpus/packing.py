@@ -12,14 +12,25 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..arguments import public
-from ..errors import FileError, InputTypeError, quoted
-from ..files import workspace, writing
-from ..folders import claimed
-from ..progress import Progress
-from .chunked import ChunkedWriter
-from .packed import COUNTS, DOCUMENTS, FOLDER, KIND, MANIFEST, SCHEMA, TOKENS, Packed, manifest_text, open_packed
-from .problems import Document, Problem, Problems
+from ..core.arguments import public
+from ..core.errors import FileError, InputTypeError, quoted
+from ..core.files import workspace, writing
+from ..core.folders import claimed
+from ..core.progress import Progress
+from .packed import (
+    COUNTS,
+    DOCUMENTS,
+    FOLDER,
+    KIND,
+    MANIFEST,
+    SCHEMA,
+    TOKENS,
+    ChunkedWriter,
+    Packed,
+    manifest_text,
+    open_packed,
+)
+from .readers import Document, Problem, Problems
 from .sources import Corpus, open_corpus
 from .tokenizing import Encoded, Encoder, tokenizer_hash
 

@@ -1,9 +1,9 @@
 """The one pass over a corpus: pages of text through a model's layers into accumulators, with checkpoints and progress.
 
-A statistic of a corpus is one class, an :class:`Accumulator`. What is read is an :class:`.excerpts.Excerpt`; the layers
-run by :class:`Forward`, or in another way (:mod:`ffnmem.health` runs them backwards too); :func:`read` leads the pages
-through, goes on where a checkpoint was, and says which sequences a mistake was in. Memory holds one page's coefficients
-of one layer, and what the accumulators keep.
+A statistic of a corpus is one class, an :class:`Accumulator`. What is read is an
+:class:`ffnmem.corpus.excerpts.Excerpt`; the layers run by :class:`Forward`, or in another way (:mod:`ffnmem.neurons`
+runs them backwards too); :func:`read` leads the pages through, goes on where a checkpoint was, and says which
+sequences a mistake was in. Memory holds one page's coefficients of one layer, and what the accumulators keep.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import InputError
-from ..models import Model
+from ..core.errors import InputError
+from ..core.progress import Progress
 from ..models.layer_pass import LayerPass, check_same
-from ..progress import Progress
+from ..models.model import Model
 from .excerpts import Excerpt, Page
 
 CHECKPOINT_SECONDS = 60.0

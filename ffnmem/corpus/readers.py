@@ -1,23 +1,241 @@
-"""One reader a file format: a file becomes documents, one at a time, with its problems counted."""
+"""Files of text as documents, one reader a format, compressed or not, with their problems counted."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 import shutil
 import tempfile
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from ..errors import FfnmemError, FileError, InputError, listed, quoted
-from ..files import check_ordinary
-from ..foreign import first_line
-from .problems import Document, Problems, clean, decoded
-from .streams import BLOCK, COMPRESSIONS, LONGEST, lines, opened, without_end
+from ..core.errors import FfnmemError, FileError, InputError, listed, quoted
+from ..core.files import check_ordinary
+from ..core.foreign import first_line
+from ..core.sheets import Column, Table, rows
+
+# Bytes of a corpus file: plain, gzip or zstd, read from front to back and never whole.
+#
+# Not by fsspec: its zstd stream (2026.9) gives a file that was cut off as a whole one, without a word.
+
+COMPRESSIONS = (".gz", ".zst")
+BLOCK = 1 << 20
+INPUT = 1 << 13  # compressed bytes at a time, which can grow ten thousandfold
+LONGEST = 1 << 28  # bytes of one line or document; beyond that the file is not what it was taken for
+BOM = b"\xef\xbb\xbf"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The decompressed bytes of a file. Errors in the block that come from reading it raise FileError with its name."""
+    from zstandard import ZstdError
+
+    try:
+        kind = check_ordinary(path).suffix.lower()
+        with io.BufferedReader(path.open("rb", buffering=0), BLOCK) as raw:
+            if kind not in COMPRESSIONS:
+                yield raw
+            else:
+                plain = gzip.GzipFile(fileobj=raw) if kind == ".gz" else ZstdStream(raw)
+                with io.BufferedReader(plain, BLOCK) as stream:
+                    yield stream
+    except EOFError:
+        raise FileError(f"{path} ends before its compressed data do: it was cut off") from None
+    except (gzip.BadGzipFile, zlib.error, ZstdError) as error:
+        raise FileError(f"{path} cannot be decompressed: {error}") from None
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+class ZstdStream(io.RawIOBase):
+    """Decompressed zstd, frame after frame. The library's own reader does not tell a cut-off file from a whole one."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        from zstandard import ZstdDecompressor
+
+        self._raw = raw
+        self._decompressor = ZstdDecompressor(max_window_size=1 << 31)  # what zstd --long=31 writes
+        self._frame = self._decompressor.decompressobj()
+        self._begun = False  # this frame has had input
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        while not self._ready:
+            rest = self._frame.unused_data if self._frame.eof else b""
+            if self._frame.eof:
+                self._frame, self._begun = self._decompressor.decompressobj(), False
+            data = rest or self._raw.read(INPUT)
+            if not data:
+                if self._begun:
+                    raise EOFError
+                return 0
+            self._begun = True
+            self._ready = memoryview(self._frame.decompress(data))
+        size = min(len(view), len(self._ready))
+        view[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+
+def lines(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
+    """Lines with their ends, a byte order mark left out; raises FileError for UTF-16 and for a line without end."""
+    first = True
+    while line := stream.readline(LONGEST + 1):
+        if first:
+            if line.startswith(UTF16):
+                raise FileError(f"{path} is UTF-16: convert it to UTF-8")
+            line, first = line.removeprefix(BOM), False
+        if len(line) > LONGEST:
+            raise FileError(f"{path} has a line of more than {LONGEST >> 20} MiB, so it is no text of lines")
+        yield line
+
+
+def without_end(line: bytes) -> bytes:
+    """A line without its line feed, or carriage return and line feed."""
+    if line.endswith(b"\n"):
+        return line[:-2] if line.endswith(b"\r\n") else line[:-1]
+    return line
+
+
+# What a corpus holds, and what is wrong with it: documents, and problems that are counted and stop nothing.
+
+MEANINGS = {
+    "invalid_utf8": "bytes that are no UTF-8 (or half a surrogate pair), replaced by \N{REPLACEMENT CHARACTER}",
+    "nul": "NUL characters, kept as they are",
+    "empty": "no text but whitespace, skipped",
+    "broken_record": "no JSON object, or no CSV row (a quote that is not closed, or stands inside a field), skipped",
+    "missing_text": "a record without the text column, or with nothing in it, skipped",
+    "not_text": "a text that is no string, skipped",
+    "skipped_file": "a file of another type in a folder, or a pipe or device, skipped",
+    "special_text": "the name of a special token in the text, tokenised as ordinary text",
+    "no_tokens": "a document of which the tokenizer left nothing, kept with no tokens",
+}
+"""Every kind of problem, and what was done about it. Each counts documents, records or files, not characters."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of a corpus.
+
+    Attributes:
+        text: never empty, always valid Unicode.
+        source: the file, relative to the folder that was opened, or the name of the corpus.
+        number: where in it, from 1: the line of a text or JSON file, the row of a table, the item of an iterable.
+    """
+
+    text: str
+    source: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kind of problem: how many documents (records, files) have it, and the first place where it occurred."""
+
+    kind: str
+    count: int
+    first: str
+
+    @property
+    def meaning(self) -> str:
+        """What the kind is, and what was done about it."""
+        return MEANINGS[self.kind]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a manifest keeps it."""
+        return {"kind": self.kind, "count": self.count, "first": self.first}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same with its meaning."""
+        return {**self.as_dict(), "meaning": self.meaning}
+
+
+def problem_table(problems: Iterable[Problem]) -> Table:
+    """Each kind of problem, how often it occurs, and where first."""
+    shown = rows("problem", Column("count", "count"), Column("first", wraps=True), Column("meaning", wraps=True))
+    for problem in problems:
+        shown.add(*problem.to_dict().values())
+    return shown.table()
+
+
+class Problems:
+    """Counts problems while a corpus is read."""
+
+    def __init__(self, known: Iterable[Problem] = ()) -> None:
+        self._found: dict[str, tuple[int, str]] = {p.kind: (p.count, p.first) for p in known}
+
+    def add(self, kind: str, source: str, number: int | None = None) -> None:
+        """Count one more of ``kind``, one of MEANINGS; the first of a kind keeps its place."""
+        if kind not in MEANINGS:
+            raise KeyError(kind)
+        count, first = self._found.get(kind, (0, ""))
+        place = first if count else (source if number is None else f"{source}:{number}")
+        self._found[kind] = (count + 1, place)
+
+    def table(self) -> tuple[Problem, ...]:
+        """What was counted, in the order of MEANINGS."""
+        return tuple(Problem(kind, *self._found[kind]) for kind in MEANINGS if kind in self._found)
+
+
+def problems_from(records: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
+    """The inverse of ``as_dict``; kinds that this version does not know raise KeyError."""
+    known = [Problem(str(r["kind"]), int(r["count"]), str(r["first"])) for r in records]
+    unknown = [problem.kind for problem in known if problem.kind not in MEANINGS]
+    if unknown:
+        raise KeyError(unknown[0])
+    return Problems(known).table()
+
+
+def clean(raw: Any, source: str, number: int, problems: Problems) -> Document | None:
+    """A document of a raw value (str or bytes), its problems counted; None where nothing is left to keep."""
+    if raw is None:
+        problems.add("missing_text", source, number)
+        return None
+    if not isinstance(raw, str | bytes):
+        problems.add("not_text", source, number)
+        return None
+    text, valid = decoded(raw)
+    if not valid:
+        problems.add("invalid_utf8", source, number)
+    if "\0" in text:
+        problems.add("nul", source, number)
+    if not text or text.isspace():
+        problems.add("empty", source, number)
+        return None
+    return Document(text, source, number)
+
+
+def decoded(raw: str | bytes) -> tuple[str, bool]:
+    """Valid Unicode, and whether ``raw`` was so already. JSON can hold half of a surrogate pair, which no tokenizer
+    takes."""
+    if isinstance(raw, bytes):
+        try:
+            return raw.decode("utf-8"), True
+        except UnicodeDecodeError:
+            return raw.decode("utf-8", "replace"), False
+    try:
+        if not raw.isascii():
+            raw.encode("utf-8")
+    except UnicodeEncodeError:
+        return raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), False
+    return raw, True
+
+
+# One reader a file format: a file becomes documents, one at a time, with its problems counted.
 
 ROWS = 64  # of a Parquet file at a time
 

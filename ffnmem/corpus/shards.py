@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from .. import children
-from ..errors import FfnmemError, InputError, MissingExtraError, WorkerError
-from ..progress import Progress
+from ..core import processes
+from ..core.errors import FfnmemError, InputError, MissingExtraError, WorkerError
+from ..core.progress import Progress
 
 ENGINES = ("local", "ray")
 TRIES = 3  # of each shard
@@ -70,7 +70,7 @@ def run_locally(tasks: Sequence[Any], work: Work, progress: Together) -> list[st
 
     def begin(index: int) -> None:
         tries[index] += 1
-        running[index] = children.start(worker, (work, tasks[index]))
+        running[index] = processes.start(worker, (work, tasks[index]))
 
     try:
         for index in range(len(tasks)):
@@ -128,9 +128,9 @@ def worker(work_and_task: tuple[Work, Any], pipe: Any) -> None:
     """A worker process: how far it is, what it found, and a user's mistake are told to the parent."""
     work, task = work_and_task
     try:
-        children.tell(pipe, work(task, lambda _phase, done, _total: children.tell(pipe, done)))
+        processes.tell(pipe, work(task, lambda _phase, done, _total: processes.tell(pipe, done)))
     except FfnmemError as error:
-        children.tell(pipe, (type(error).__name__, str(error)))
+        processes.tell(pipe, (type(error).__name__, str(error)))
         raise SystemExit(1) from None
 
 

@@ -1,28 +1,48 @@
-"""Closed forms for many facts at once, in one layer or spread over several: MEMIT, EMMET and AlphaEdit.
-
-All add ``leftᵀ @ right`` to a layer's values, where the rows of ``right`` are what is still missing of each fact's v*
-and ``left`` says which coefficients bring it. They differ in ``left`` alone.
-"""
+"""``rome``, ``memit``, ``emmet`` and ``alphaedit``: facts rewritten in closed form, in one layer or over several."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..errors import InputError, UnsupportedModelError, check_count
+from ..core.arguments import public
+from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
+from ..facts.fact import Fact, as_facts
+from ..models.answers import padded
+from ..models.model import Model
 from ..models.replaying import Replay
-from ..models.scoring import padded
+from ..models.turns import in_turn
 from .edit import Edit
 from .edit_record import LayerChange
-from .preparing import EditPlan, Progress, announce, check_change, check_reaches, find_values, make_edit, numbers_of
-from .requests import Request
+from .moments import NULL, RIDGE
+from .preparing import (
+    EditPlan,
+    Moment,
+    Progress,
+    announce,
+    check_change,
+    check_reaches,
+    find_values,
+    make_edit,
+    moment_words,
+    numbers_of,
+    one_or_all,
+    plan_edits,
+)
+from .requests import Request, key_request
+from .settings import EditSettings, is_published
 from .values import FoundValue
+
+# Closed forms for many facts at once, in one layer or spread over several: MEMIT, EMMET and AlphaEdit.
+#
+# All add `leftᵀ @ right` to a layer's values, where the rows of `right` are what is still missing of each fact's v*
+# and `left` says which coefficients bring it. They differ in `left` alone.
 
 SINGULAR = 1e10  # the condition number of KᵀC⁻¹K from which on keys count as the same
 
@@ -209,3 +229,335 @@ def alphaedit_left(
         return (inside - torch.linalg.solve(gram, both @ inside.T).T @ both) / penalty
 
     return closed
+
+
+# `rome`: a fact rewritten by a rank-one change of one layer's values.
+
+KEYS = ("consistent", "original")
+
+
+@public
+@in_turn
+def rome(
+    model: Model,
+    facts: Fact | str | Iterable[Fact],
+    target: str | None = None,
+    *,
+    subject: str | None = None,
+    layer: SupportsIndex | None = None,
+    keys: str = "consistent",
+    moment: Moment = None,
+    ridge: float = RIDGE,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | EditSettings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit | tuple[Edit, ...]:
+    """Rewrite a fact: one layer shall write v* for the subject's key k*, and change little for other keys.
+
+    k* is the average coefficient vector at the subject's last token over contexts; v* is what makes the model say the
+    new target there; W + ΔW with ΔW = (v* − Wk*) (C⁻¹k*)ᵀ / (k*ᵀC⁻¹k*) takes k* to v* at the least cost for the keys
+    of the corpus behind C. Several facts are prepared in one batch and give an edit each, independent of each other.
+
+    Args:
+        model: from :func:`ffnmem.load`, as it is now.
+        facts: one, or some; or a text that holds its ``subject`` and ends where the ``target`` begins. Where nobody
+            says what is true, what the model answers itself stands for it.
+        target: the new target of all; default each fact's ``target_new``.
+        subject: of a text, as it is spelled there.
+        layer: whose FFN is edited; default by the model's name or depth.
+        keys: "consistent" uses the averaged key throughout; "original" takes the plain prompt's key everywhere but in
+            C⁻¹k*, as the published program does.
+        moment: the second moment C: from :func:`ffnmem.editing.second_moment`, a file, or None for one that ships.
+        ridge: added to C, relative to its mean diagonal.
+        contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
+        settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``.
+        force: make an edit also where it changes the layer by more than twice its own norm.
+        progress: called with the facts done and all of them.
+
+    Returns: An :class:`Edit` for one fact, a tuple of them for some. Nothing is applied.
+
+    Raises:
+        InputError: no target, no second moment for this model, unknown settings, an outlier that is not forced.
+        OutOfRangeError: no such layer. UnsupportedModelError: layers that cannot be run by themselves.
+
+    Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
+    """
+    check_choice("keys", keys, KEYS)
+    plan = plan_edits(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
+    plan.check_moment([plan.settings.layer], ridge)
+    found = find_values(plan, progress)
+    edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
+    return one_or_all(facts, edits)
+
+
+def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str, ridge: float, force: bool) -> Edit:
+    """The edit of one of a plan's requests."""
+    layer, request = plan.settings.layer, plan.requests[which]
+    check_reaches(plan, request, found)
+    left, right, strength = factors(plan, found, keys, ridge)
+    change = LayerChange(layer, left.unsqueeze(0), right.unsqueeze(0))
+    ratio = check_change(plan, [change], repr(request.fact.name), force, **{"k·u": strength})
+    row = numbers_of(request, found, key_u=strength, change=ratio)
+    recorded = {**plan.value_words(), "keys": keys, **moment_words(plan, ridge)}
+    return make_edit(plan, [which], "rome", [change], [row], recorded)
+
+
+def factors(plan: EditPlan, found: FoundValue, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
+    """u, r and k·u (u = C⁻¹k*/‖C⁻¹k*‖)."""
+    averaged = found.key
+    u = plan.moment.solve(plan.settings.layer, averaged.unsqueeze(0), ridge)[0]
+    u = u / u.norm()
+    key = averaged if keys == "consistent" else found.keys[0].double()
+    strength = float(key @ u)
+    # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
+    return u, found.delta.double() / strength, strength
+
+
+# `memit`: many facts rewritten at once, over several layers.
+
+WEIGHTS = {"gpt2-xl": 20_000.0}  # λ of the published program
+SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
+
+
+@public
+@in_turn
+def memit(
+    model: Model,
+    facts: Fact | str | Iterable[Fact],
+    target: str | None = None,
+    *,
+    subject: str | None = None,
+    layer: SupportsIndex | None = None,
+    layers: int | None = None,
+    weight: float | None = None,
+    moment: Moment = None,
+    ridge: float = RIDGE,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | EditSettings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit:
+    """Rewrite facts together: least squares over their keys and the corpus', spread over several layers.
+
+    Each layer's values get (λC + KKᵀ)⁻¹ K Rᵀ, R being the layer's share of what is still missing of each fact's δ above
+    the highest layer. Unlike :func:`ffnmem.rome` it gives way where facts or the corpus disagree: at one fact its key
+    goes the share kᵀC⁻¹k / (λ + kᵀC⁻¹k) of the way in each layer. v* is found as :func:`ffnmem.rome` finds
+    it, so ‖δ‖ is clamped in units of what the FFN writes; the published program does at .75 of the residual stream's.
+
+    Args:
+        model, facts, target, subject, moment, ridge, contexts, seed, settings, force, progress: as
+            :func:`ffnmem.rome` has them.
+        layer: the highest layer that is edited; default by the model's name or depth.
+        layers: how many layers up to it share the edit; default a tenth of the depth, as published for GPT-2 XL.
+        weight: λ; default the published one, else a tenth of d_mlp (which is the mean of kᵀC⁻¹k over the corpus).
+
+    Returns: One :class:`Edit` of all facts.
+
+    Raises: as :func:`ffnmem.rome`.
+
+    Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
+    """
+    plan = plan_edits(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
+    return edit_together(plan, memit_form(plan, layers, weight, ridge), force, progress)
+
+
+def memit_form(
+    plan: EditPlan, layers: int | None = None, weight: float | None = None, ridge: float = RIDGE
+) -> ClosedForm:
+    """The closed form for a plan; raises InputError for a weight that is not above 0."""
+    model = plan.model
+    published = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp)
+    own = published if weight is None else weight
+    if not own > 0:
+        raise InputError(f"weight must be above 0, not {quoted(weight)}")
+    where = layer_range(plan, layers)
+    plan.check_moment(where, ridge)
+    recorded = {"weight": own, **moment_words(plan, ridge)}
+    return ClosedForm("memit", where, memit_left(plan, own, ridge), recorded)
+
+
+# `emmet`: many facts rewritten at once in one layer, each of them exactly.
+
+
+@public
+@in_turn
+def emmet(
+    model: Model,
+    facts: Fact | str | Iterable[Fact],
+    target: str | None = None,
+    *,
+    subject: str | None = None,
+    layer: SupportsIndex | None = None,
+    epsilon: float = 0.0,
+    moment: Moment = None,
+    ridge: float = RIDGE,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | EditSettings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit:
+    """Rewrite facts together under ROME's constraint: each key goes all the way, at the least cost for the corpus.
+
+    The layer's values get C⁻¹K (KᵀC⁻¹K + εI)⁻¹ Rᵀ. Of one fact it is ROME with consistent keys.
+
+    Args:
+        model, facts, target, subject, layer, moment, ridge, contexts, seed, settings, force, progress: as
+            :func:`ffnmem.rome`.
+        epsilon: relative to the mean diagonal of KᵀC⁻¹K; above 0 where keys are alike, as of one subject's facts.
+
+    Returns: One :class:`Edit` of all facts.
+
+    Raises: as :func:`ffnmem.rome`; InputError: two facts with one key, which cannot both be satisfied at epsilon 0.
+
+    Source: Gupta et al. 2024 (2403.14236), §3.
+    """
+    check_epsilon(epsilon)
+    plan = plan_edits(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
+    return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
+
+
+def emmet_form(plan: EditPlan, epsilon: float = 0.0, ridge: float = RIDGE) -> ClosedForm:
+    """The closed form for a plan; raises InputError for an epsilon below 0."""
+    plan.check_moment([plan.settings.layer], ridge)
+    recorded = {"epsilon": check_epsilon(epsilon), **moment_words(plan, ridge)}
+    return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
+
+
+def check_epsilon(epsilon: float) -> float:
+    if not epsilon >= 0:
+        raise InputError(f"epsilon must be at least 0, not {quoted(epsilon)}")
+    return epsilon
+
+
+# `alphaedit`: facts rewritten in directions that the corpus hardly uses.
+
+PENALTY = 10.0  # the published program's
+
+
+@public
+@in_turn
+def alphaedit(
+    model: Model,
+    facts: Fact | str | Iterable[Fact],
+    target: str | None = None,
+    *,
+    subject: str | None = None,
+    layer: SupportsIndex | None = None,
+    layers: int | None = None,
+    threshold: float | None = None,
+    penalty: float | None = None,
+    previous: Fact | Iterable[Fact] = (),
+    moment: Moment = None,
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | EditSettings | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit:
+    """Rewrite facts together, moving only what lies in the null space of the corpus' keys.
+
+    The layer's values get (P(KKᵀ + K_pK_pᵀ) + λI)⁻¹ PK Rᵀ, P being the projection on the eigenvectors of C below a
+    threshold: keys in the other directions are not touched at all. Spread over layers as :func:`ffnmem.editing.memit`
+        does.
+
+    Args:
+        model, facts, target, subject, layer, layers, moment, contexts, seed, settings, force, progress: as
+            :func:`ffnmem.editing.memit`.
+        threshold: of C's eigenvalues, absolute; default the published 2e-2 for models with published settings, else
+            the median of the layer's eigenvalues: what is small differs between models.
+        penalty: λ; default the published 10 for those, else half the mean neuron's second moment.
+        previous: facts edited before, whose keys (K_p) shall stay where they are.
+
+    Returns: One :class:`Edit` of all facts.
+
+    Raises: as :func:`ffnmem.rome`; InputError: no eigenvalue below the threshold, or none above it.
+
+    Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
+    """
+    plan = plan_edits(
+        model,
+        facts,
+        target,
+        subject=subject,
+        layer=layer,
+        moment=moment,
+        contexts=contexts,
+        seed=seed,
+        settings=settings,
+    )
+    protected = as_facts(previous, least=0)
+    where = layer_range(plan, layers)
+    form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
+    form = replace(form, recorded={**form.recorded, "previous": [fact.id for fact in protected]})
+    return edit_together(plan, form, force, progress)
+
+
+def alphaedit_form(
+    plan: EditPlan,
+    layers: int | None = None,
+    threshold: float | None = None,
+    penalty: float | None = None,
+    previous: Mapping[int, Float64[Tensor, "p d_mlp"]] | None = None,
+) -> ClosedForm:
+    """The closed form for a plan; raises InputError: a penalty that is not above 0, no eigenvalue below a threshold."""
+    where, published = layer_range(plan, layers), is_published(plan.model)
+    own, weight = {}, penalty
+    for at in where:
+        eigenvalues = plan.moment.eigenvalues(at)
+        own[at] = threshold if threshold is not None else NULL if published else float(eigenvalues.median())
+        if not float(eigenvalues[0]) < own[at] <= float(eigenvalues[-1]):
+            which = "no" if float(eigenvalues[0]) >= own[at] else "every"
+            raise InputError(f"layer {at}: {which} eigenvalue of the second moment lies below threshold {own[at]:g}")
+    if weight is None:
+        weight = PENALTY if published else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
+    if not weight > 0:
+        raise InputError(f"penalty must be above 0, not {quoted(penalty)}")
+    recorded = {
+        "thresholds": [own[at] for at in where],
+        "penalty": weight,
+        "null_rank": [int((plan.moment.eigenvalues(at) < own[at]).sum()) for at in where],
+        **{name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"},
+    }
+    return ClosedForm("alphaedit", where, alphaedit_left(plan, own, weight, previous or {}), recorded)
+
+
+def previous_keys(plan: EditPlan, facts: list[Fact], layers: Sequence[int]) -> dict[int, Float64[Tensor, "p d_mlp"]]:
+    """The keys of facts edited before, by layer."""
+    if not facts:
+        return {}
+    requests = [key_request(plan.model, fact, plan.contexts) for fact in facts]
+    return {layer: keys_of(plan, requests, layer) for layer in layers}

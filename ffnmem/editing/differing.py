@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..arguments import public
-from ..attribution import Attribution, plain_records
-from ..captures import Capture, capture
-from ..contributions import attribute
+from ..core.arguments import public
+from ..core.errors import InputError, check_count
+from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
     Content,
@@ -32,16 +31,15 @@ from ..core.sheets import (
     token,
     tokens,
 )
-from ..errors import InputError, check_count
-from ..facts import Fact
-from ..facts.asking import target_ids
-from ..models import Model
-from ..models.final_norm import FinalNorm, at_least_float32
+from ..facts.fact import Fact
+from ..facts.questions import target_ids
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, pulled_through
 from ..models.turns import in_turn
-from ..models.writes import pulled_through
-from ..provenance import Provenance
+from ..prompts.attribution import Attribution, attribute, plain_records
+from ..prompts.captures import Capture, capture, word_ids
 from ..show.result import Result
-from ..targets import word_ids
 from .applying import with_edit
 from .edit_record import EditRecord
 

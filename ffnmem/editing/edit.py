@@ -10,13 +10,13 @@ from typing import Any, SupportsIndex
 
 import pandas as pd
 
-from ..arguments import public
-from ..facts import Fact
-from ..models import Model
-from . import applying, exporting
+from ..core.arguments import public
+from ..facts.fact import Fact
+from ..models.model import Model
+from . import applying, saving
+from .applying import hooked
 from .differing import EditDiff, diff
 from .edit_record import EditRecord, LayerChange
-from .per_row import hooked
 from .saving import load_edit, save_edit
 
 
@@ -89,7 +89,7 @@ class Edit(EditRecord):
 
         The block belongs to the context that opened it, as that of :meth:`applied` does.
 
-        See :func:`ffnmem.editing.per_row.hooked`.
+        See :func:`ffnmem.editing.applying.hooked`.
         """
         return hooked(self, model)
 
@@ -121,9 +121,9 @@ class Edit(EditRecord):
         return load_edit(path, Edit)
 
     def export(self, model: Model, folder: str | Path) -> Path:
-        """Write the edited model as a plain Hugging Face checkpoint. See :func:`ffnmem.editing.exporting.export`."""
-        return exporting.export(self, model, folder)
+        """Write the edited model as a plain Hugging Face checkpoint. See :func:`ffnmem.editing.saving.export`."""
+        return saving.export(self, model, folder)
 
     def export_lora(self, model: Model, folder: str | Path) -> Path:
-        """Write it as a PEFT adapter. See :func:`ffnmem.editing.exporting.export_lora`."""
-        return exporting.export_lora(self, model, folder)
+        """Write it as a PEFT adapter. See :func:`ffnmem.editing.saving.export_lora`."""
+        return saving.export_lora(self, model, folder)

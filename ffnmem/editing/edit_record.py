@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..arguments import public
-from ..attribution import plain_records
+from ..core.arguments import public
+from ..core.errors import InputError, check_count, listed
+from ..core.plain_values import plain_value
+from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Words, line, of_frame
-from ..errors import InputError, check_count, listed
-from ..facts import Fact
-from ..plain_values import plain_value
-from ..provenance import Provenance
+from ..facts.fact import Fact
+from ..prompts.attribution import plain_records
 from ..show.result import Result
 
 Record = TypeVar("Record", bound="EditRecord")
@@ -97,7 +97,7 @@ class EditRecord(Result):
         under: digests of the edits that the model already had; :meth:`ffnmem.Edit.of` fills it in.
         parts: digests of the edits that it is the sum of; its own where it is no sum.
         warnings: what is doubtful about it, a line each: a target that the model finds absurd, a layer that changes
-            much (:mod:`ffnmem.editing.doubts`).
+            much (:mod:`ffnmem.editing.preparing`).
     """
 
     changes: tuple[LayerChange, ...]

@@ -1,4 +1,4 @@
-"""How an editor works: published settings by the model's name, derived ones for any other model."""
+"""How an editor works: published settings by the model's name, derived ones otherwise; as plain values, too."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..errors import InputError, check_count, check_number, quoted
-from ..models import Model
+from ..core.errors import InputError, check_count, check_number, quoted
+from ..models.model import Model
 
 STEPS, RATE, STOP, KL, DECAY = 20, 0.5, 0.05, 0.0625, 0.5  # Meng et al. 2022, their program's hyperparameters
 PUBLISHED = {  # layer and clamp of ROME

@@ -1,8 +1,4 @@
-"""v*: what a layer's FFN should write at the subject's last token, found for many facts in one batch.
-
-Everything below the layer and left of the subject's last token is computed once; each step runs the layers above it on
-the positions from there on, and unembeds only where a target is read.
-"""
+"""v*: what a layer's FFN should write at the subject's last token, found for many facts in one batch."""
 
 from __future__ import annotations
 
@@ -14,12 +10,42 @@ from einops import rearrange
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from ..models.plain_layers import PlainLayers
-from ..models.replaying import Replay
-from ..models.scoring import padded
-from .adam import Adam
+from ..models.answers import padded
+from ..models.replaying import PlainLayers, Replay
 from .requests import Request, RequestRow
 from .settings import EditSettings
+
+# Adam's step as plain arithmetic, for descents that clamp, stop or scale each row by itself.
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+
+class Adam:
+    """Running means of the gradient and its square.
+
+    Args:
+        like: a tensor of the shape, type and device of what is stepped.
+
+    Source: Kingma & Ba 2015 (1412.6980), algorithm 1, with its defaults.
+    """
+
+    def __init__(self, like: Float[Tensor, "*shape"]) -> None:
+        self.first, self.second = torch.zeros_like(like), torch.zeros_like(like)
+        self.steps = 0
+
+    def step(self, gradient: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """What to subtract, in units of the step size."""
+        self.steps += 1
+        self.first = BETAS[0] * self.first + (1 - BETAS[0]) * gradient
+        self.second = BETAS[1] * self.second + (1 - BETAS[1]) * gradient**2
+        mean, spread = self.first / (1 - BETAS[0] ** self.steps), self.second / (1 - BETAS[1] ** self.steps)
+        return mean / (spread.sqrt() + EPSILON)
+
+
+# v*: what a layer's FFN should write at the subject's last token, found for many facts in one batch.
+#
+# Everything below the layer and left of the subject's last token is computed once; each step runs the layers above it
+# on the positions from there on, and unembeds only where a target is read.
 
 BATCH_TOKENS = 3072
 

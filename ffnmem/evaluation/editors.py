@@ -14,24 +14,28 @@ from typing import Any, SupportsIndex
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..editing.alphaedit import alphaedit_form
-from ..editing.closed_forms import ClosedForm, closed_form_edit, keys_of, layer_range
-from ..editing.contexts import PLAIN
+from ..core.errors import InputError, check_choice, check_count, check_number, quoted, unwarned
+from ..editing.baselines import swapped, tuned
+from ..editing.closed_forms import (
+    KEYS,
+    ClosedForm,
+    alphaedit_form,
+    closed_form_edit,
+    emmet_form,
+    keys_of,
+    layer_range,
+    memit_form,
+    rank_one,
+)
 from ..editing.edit import Edit
-from ..editing.embedding_swap import swapped
-from ..editing.emmet import emmet_form
-from ..editing.fine_tuning import tuned
-from ..editing.memit import memit_form
 from ..editing.moments import RIDGE, SecondMoment, load_second_moment
 from ..editing.preparing import EditPlan, Moment, find_values, settings_asked, texts_for
-from ..editing.requests import Request, make_request
-from ..editing.rome import KEYS, rank_one
+from ..editing.requests import PLAIN, Request, make_request
 from ..editing.settings import EditSettings
 from ..editing.values import FoundValue
-from ..errors import InputError, check_choice, check_count, check_number, quoted, unwarned
-from ..facts import Fact
-from ..models import Model
-from ..models.plain_layers import PlainLayers
+from ..facts.fact import Fact
+from ..models.model import Model
+from ..models.replaying import PlainLayers
 
 EditOrReason = Edit | str | None
 """An edit; why there is none; None where nothing is edited."""

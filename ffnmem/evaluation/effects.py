@@ -11,21 +11,19 @@ from typing import Any
 
 import pandas as pd
 
+from ..core.errors import InputError, quoted
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, of_chance, rows, token
-from ..editing.applying import check_fits, with_edit
+from ..editing.applying import Rows, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
-from ..editing.per_row import Rows
 from ..editing.preparing import weight_norm
-from ..errors import InputError, quoted
-from ..facts import Fact
-from ..facts.asking import target_ids
-from ..models import Model
-from ..models.generating import generate
-from ..models.plain_layers import PlainLayers
-from ..models.scoring import Answered, Question, answer
+from ..facts.fact import Fact
+from ..facts.questions import target_ids
+from ..models.answers import Answered, Question, answer, generate
+from ..models.model import Model
+from ..models.replaying import PlainLayers
 from ..show.result import Result
-from .drift import Texts, drift_texts
+from .texts import Texts, drift_texts
 
 TITLES = {"prompt": "the prompt", "paraphrase": "the same in other words", "neighbour": "about neighbours"}
 MEASURED = {
@@ -195,7 +193,7 @@ class Effects:
     def drift(self, seed: int = 0) -> dict[str, float]:
         """``drift_kl``, ``drift_perplexity``, and ``texts``: how many name no subject of it; empty if none.
 
-        On texts of the corpus that ships with an embedded model, see :mod:`ffnmem.evaluation.drift`.
+        On texts of the corpus that ships with an embedded model, see :mod:`ffnmem.evaluation.texts`.
         """
         texts = drift_texts(self.model, None, seed)
         if not texts:

@@ -6,31 +6,30 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 import pandas as pd
 
-from ..arguments import public
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.plain_values import plain_value
+from ..editing.closed_forms import rank_one
 from ..editing.edit import Edit
-from ..editing.preparing import EditPlan
+from ..editing.moments import RIDGE, SecondMoment
+from ..editing.preparing import EditPlan, find_values, plan_edits
 from ..editing.requests import edit_target
-from ..errors import InputError, check_count, check_seed
-from ..facts import Fact
-from ..facts.fact import as_facts
-from ..models import Model
-from ..models.plain_layers import PlainLayers
+from ..editing.settings import EditSettings
+from ..facts.fact import Fact, as_facts
+from ..models.model import Model
+from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
-from ..plain_values import plain_value
-from .asking import EditCase, make_case
-from .case_folder import CaseFolder
-from .drift import LENGTH, Source, Texts, drift_texts
 from .editors import Editor, EditOrReason, OwnEditor, Setup, choose_editors, edit_conditions, own_editors, set_up
-from .measuring import ask_cases, measure
-from .metrics import ABOUT, METRICS, NUMBERS, check_metrics, columns_of
-from .scores import DRAWS, Scores
-from .writing import References, Writer
+from .measuring import EditCase, ask_cases, make_case, measure
+from .metrics import ABOUT, METRICS, NUMBERS, check_metrics, columns_of, summarised
+from .scores import DRAWS, CaseFolder, Scores
+from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
 
 CHUNK = 8  # facts whose v* are found together, and that are kept together
 
@@ -62,10 +61,11 @@ def evaluate(
     Args:
         model: from :func:`ffnmem.load`, as it is now.
         facts: each edited from this model.
-        editor: a name of :data:`ffnmem.evaluation.EDITORS`, or a function of model and facts that gives an edit each.
+        editor: a name of :data:`ffnmem.evaluation.editors.EDITORS`, or a function of model and facts that gives an
+            edit each.
         compare: further editors for the same facts. Those that find a v* share it.
         target: the new target of all facts; default each fact's ``target_new``.
-        metrics: names of :data:`ffnmem.evaluation.METRICS`; default all but those of generated text.
+        metrics: names of :data:`ffnmem.evaluation.metrics.METRICS`; default all but those of generated text.
         layer: whose FFN is edited; default by the model's name or depth. Not taken by embedding_swap.
         seed: of contexts, of the texts for drift, of generation and of the bootstrap.
         out: a folder to keep results in, chunk by chunk, made if missing. The same call goes on where one was stopped,
@@ -264,3 +264,56 @@ def case_frame(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.
     frame = pd.DataFrame(list(rows), columns=[*ABOUT, *names, "unasked", "failure"])
     kinds = dict.fromkeys([*ABOUT, "failure"], "str") | dict.fromkeys(names, "float64") | {"unasked": "int64"}
     return frame.astype(kinds)
+
+
+# `edit_quality`: what rank-one edits score with one second moment or another, for `ffnmem.editing.convergence`.
+
+NOT_HERE = ("texts", "generation")
+
+
+@public
+@in_turn
+def edit_quality(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    *,
+    metric: str = "S",
+    layer: SupportsIndex | None = None,
+    keys: str = "consistent",
+    contexts: Sequence[str] | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | EditSettings | None = None,
+) -> Callable[[SecondMoment], float]:
+    """A function that scores ROME's edits of some facts with a second moment that it is given.
+
+    v* does not depend on the second moment: it is found here, once. Edits are made whatever their size, since a
+    second moment of little text is what makes them large.
+
+    Args:
+        model, facts, layer, keys, contexts, seed, settings: as :func:`ffnmem.rome` has them.
+        metric: "S", or one of :data:`ffnmem.evaluation.metrics.METRICS` that is read off a fact's own prompts.
+
+    Returns: From a second moment to the mean over the facts, as :attr:`ffnmem.evaluation.Scores.summary` has it.
+
+    Raises: InputError: no facts, a fact without a new target, another metric. Otherwise as :func:`ffnmem.rome`.
+    """
+    known = ("S", *(name for name, one in METRICS.items() if one.asks not in NOT_HERE))
+    names = check_metrics([check_choice("metric", metric, known)], generate=False)
+    plan = plan_edits(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
+    plan = replace(plan, doubting=False)
+    found = find_values(plan)
+    roles = {METRICS[name].asks for name in names}
+    cases = [make_case(model, request.fact, None, roles) for request in plan.requests]
+
+    def quality(moment: SecondMoment) -> float:
+        own = replace(plan, source=moment)
+        edits = [rank_one(own, i, one, keys, RIDGE, force=True) for i, one in enumerate(found)]
+        before, after = ask_cases(plan.layers, cases, edits)
+        rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
+        table = summarised(pd.DataFrame(rows), names, draws=1, seed=seed)
+        score = float(table.set_index("metric")["mean"][metric])
+        if math.isnan(score):
+            raise InputError(f"no fact has a prompt for {metric}")
+        return score
+
+    return quality

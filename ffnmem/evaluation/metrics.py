@@ -1,12 +1,18 @@
-"""What an evaluation can measure of an edit: names, the prompts that they need, how they are averaged."""
+"""The metrics of edits, and their means with bootstrap intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..errors import InputError, check_choice
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64
+
+from ..core.errors import InputError, check_choice
+
+# What an evaluation can measure of an edit: names, the prompts that they need, how they are averaged.
 
 
 @dataclass(frozen=True)
@@ -83,3 +89,136 @@ def columns_of(metrics: Iterable[str]) -> list[str]:
     """The columns of a table of cases that metrics fill: after the edit, then before it."""
     names = list(metrics)
     return [*names, *(f"{name}_before" for name in names if METRICS[name].before)]
+
+
+# Means over records with 95% intervals: records are drawn anew, the same ones for every metric and every editor.
+
+AT_ONCE = 1 << 21  # numbers drawn at a time
+INTERVAL = (0.025, 0.975)
+COLUMNS = ("metric", "mean", "low", "high", "n")
+
+Values = Float64[np.ndarray, "records metrics"]
+
+
+def resampled(values: Values, draws: int, seed: int) -> Float64[np.ndarray, "draws metrics"]:
+    """The means of records drawn with replacement, as many as there are; NaN of a draw without a value.
+
+    Args:
+        values: one row a record, NaN where it has none; such records are drawn like others and not counted.
+        draws: how many times.
+        seed: the same seed and number of records draw the same records.
+    """
+    generator = np.random.default_rng(seed)
+    n = len(values)
+    there = ~np.isnan(values)
+    filled, found = np.where(there, values, 0.0), []
+    for begin in range(0, draws, at_once := max(1, AT_ONCE // max(n, 1))):
+        rows = min(at_once, draws - begin)
+        picked = generator.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
+        counts = np.bincount(picked.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            found.append((counts @ filled) / (counts @ there.astype(np.float64)))
+    return np.concatenate(found) if found else np.empty((0, values.shape[1]))
+
+
+def means(values: Values) -> Float64[np.ndarray, " metrics"]:
+    """The mean of each column over what is no NaN."""
+    there = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0)
+
+
+def harmonic(means: Float64[np.ndarray, "*rows metrics"]) -> Float64[np.ndarray, "*rows"]:
+    """The harmonic mean along the last axis; 0 where one is 0, NaN where one is NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = means.shape[-1] / (1.0 / means).sum(axis=-1)
+    return np.where((means == 0).any(axis=-1) & ~np.isnan(means).any(axis=-1), 0.0, found)
+
+
+def ends(draws: Float64[np.ndarray, "draws metrics"]) -> Float64[np.ndarray, "2 metrics"]:
+    """The 2.5% and 97.5% quantiles of each column over what is no NaN; NaN of a column without values."""
+    found = np.full((2, draws.shape[1]), np.nan)
+    some = (~np.isnan(draws)).any(axis=0)
+    if some.any():
+        found[:, some] = np.nanquantile(draws[:, some], INTERVAL, axis=0)
+    return found
+
+
+def summarised(cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: int) -> pd.DataFrame:
+    """Mean, 95% interval and number of records for S (where its three parts are there) and each metric.
+
+    Args:
+        cases: one row a record.
+        metrics: columns of it.
+        draws: of the bootstrap. seed: of the same.
+
+    Returns: Columns metric, mean, low, high, n; multiplied by 100 but for metrics in nats, ratios and an editor's own
+        numbers. low and high are NaN of fewer than two records.
+
+    Source: percentile bootstrap, Efron 1979.
+    """
+    if not metrics:
+        return pd.DataFrame(columns=list(COLUMNS))
+    values = cases[list(metrics)].to_numpy(dtype=np.float64)
+    drawn = resampled(values, draws, seed)
+    table = pd.DataFrame({"metric": list(metrics), "mean": means(values)})
+    table["low"], table["high"] = ends(drawn)
+    table["n"] = (~np.isnan(values)).sum(axis=0)
+    table = with_score(table, {name: values[:, i] for i, name in enumerate(metrics)}, drawn, metrics)
+    table.loc[table["n"] < 2, ["low", "high"]] = np.nan
+    times = np.array([100.0 if name == "S" else times_of(name) for name in table["metric"]])
+    table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mul(times, axis=0)
+    return table[list(COLUMNS)]
+
+
+def times_of(name: str) -> float:
+    """What a column's mean is multiplied by."""
+    plain = name.removesuffix("_before")
+    return METRICS[plain].times if plain in METRICS else 1.0
+
+
+def with_score(
+    table: pd.DataFrame,
+    values: Mapping[str, np.ndarray],
+    drawn: Float64[np.ndarray, "draws metrics"],
+    metrics: Sequence[str],
+) -> pd.DataFrame:
+    """The table with S, the harmonic mean of its parts' means, in front; n is that of the part with the fewest."""
+    if not set(SCORE) <= set(metrics):
+        return table
+    at = [list(metrics).index(name) for name in SCORE]
+    low, high = ends(harmonic(drawn[:, at])[:, None])[:, 0]
+    score = float(harmonic(means(np.stack([values[name] for name in SCORE], axis=1))))
+    n = int(table["n"].iloc[at].min())
+    first = pd.DataFrame({"metric": ["S"], "mean": [score], "low": [low], "high": [high], "n": [n]})
+    return pd.concat([first, table], ignore_index=True)
+
+
+def differences(
+    first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str], draws: int, seed: int
+) -> pd.DataFrame:
+    """How much larger the first's means are, over records that both have, which are drawn for both alike.
+
+    Args:
+        first, second: tables of cases, the same records in the same order.
+        metrics: columns of both.
+        draws, seed: of the bootstrap.
+
+    Returns: Columns metric, mean (of the difference), low, high, n.
+    """
+    a, b = (cases[list(metrics)].to_numpy(dtype=np.float64) for cases in (first, second))
+    both = np.isnan(a) | np.isnan(b)
+    a, b = np.where(both, np.nan, a), np.where(both, np.nan, b)
+    drawn = [resampled(side, draws, seed) for side in (a, b)]
+    table = pd.DataFrame({"metric": list(metrics), "mean": means(a) - means(b), "n": (~both).sum(axis=0)})
+    table["low"], table["high"] = ends(drawn[0] - drawn[1])
+    if set(SCORE) <= set(metrics):
+        at = [list(metrics).index(name) for name in SCORE]
+        score = harmonic(means(a)[at]) - harmonic(means(b)[at])
+        low, high = ends((harmonic(drawn[0][:, at]) - harmonic(drawn[1][:, at]))[:, None])[:, 0]
+        first_row = {"metric": ["S"], "mean": [float(score)], "low": [low], "high": [high]}
+        table = pd.concat([pd.DataFrame({**first_row, "n": [int(table["n"].iloc[at].min())]}), table])
+    table.loc[table["n"] < 2, ["low", "high"]] = np.nan
+    times = np.array([100.0 if name == "S" else times_of(name) for name in table["metric"]])
+    table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mul(times, axis=0)
+    return table[list(COLUMNS)].reset_index(drop=True)

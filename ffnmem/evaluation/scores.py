@@ -1,36 +1,201 @@
-"""``Scores``: what an evaluation of editors measured, case by case and over records."""
+"""``Scores``: what an evaluation of editors measured, case by case and over all."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from ..arguments import public
-from ..attribution import plain_records
-from ..checked_files import Form, file_hash, read_checked, with_checksum
-from ..core.sheets import Facts, Origin, Sheet
-from ..errors import FileError, check_choice, listed
-from ..files import user_folder, user_path, write_whole
-from ..folders import UNFINISHED, Kind, claimed
-from ..provenance import Provenance
-from ..schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
+from ..core.arguments import public
+from ..core.checked_files import (
+    Form,
+    digest_of,
+    file_hash,
+    is_whole,
+    open_parquet,
+    read_checked,
+    reading,
+    seal,
+    sealable,
+    with_checksum,
+)
+from ..core.errors import FileError, check_choice, listed
+from ..core.files import make_folder, replacing, user_folder, user_path, write_whole
+from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
+from ..core.pictures import picture
+from ..core.provenance import Provenance
+from ..core.schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
+from ..core.sheets import Column, Facts, Line, Origin, Sheet, Span, Table, line, rows
+from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .bootstrap import COLUMNS, differences, summarised
-from .case_folder import FOLDER, read_table, write_table
-from .metrics import ABOUT, METRICS, NUMBERS
-from .score_tables import DRIFTED, MAIN, PROBES, SIZED, failure_table, relation_table, score_tables
+from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DRAWS = 1000
+
+# The folder of an evaluation, which goes on where it was stopped, and the tables that it and finished scores keep.
+
 SCHEMA = 1
+PART, MANIFEST, CHUNKS = "ffnmem evaluation", "manifest.json", "chunks"
+FOLDER = Kind(MANIFEST, PART, SCHEMA, "the evaluation", rooms=(CHUNKS,))
+RUN = b"ffnmem.run"
+
+
+@dataclass(frozen=True)
+class CaseFolder(RunFolder):
+    """The folder of an evaluation, with the cases of some facts in each file of ``chunks``."""
+
+    kind: ClassVar[Kind] = FOLDER
+    holds: ClassVar[str] = "an evaluation"
+
+    def before(self) -> Mapping[str, Any]:
+        there = FOLDER.said(self.folder) or {}
+        if not is_whole(there):
+            raise FileError(f"{self.folder / MANIFEST} is damaged: its checksum does not match: name another folder")
+        return self.deciding(there)
+
+    def path(self, number: int) -> Path:
+        return self.folder / CHUNKS / f"{number:05d}.parquet"
+
+    def read(self, number: int, about: Sequence[tuple[str, str]]) -> pd.DataFrame | None:
+        """A chunk's cases, checked to be those of these editors and facts; None where it is not there yet."""
+        path = self.path(number)
+        if not path.exists():
+            return None
+        found = read_table(path, self.run)
+        if not set(ABOUT) <= set(found) or list(zip(found["editor"], found["id"], strict=True)) != list(about):
+            raise FileError(f"{path} is damaged: it holds other cases; remove it to evaluate them again")
+        return found
+
+    def write(self, number: int, cases: pd.DataFrame) -> None:
+        """Keep a chunk's cases, whole. Raises FileError."""
+        make_folder(self.folder / CHUNKS)
+        write_table(cases, self.path(number), self.run)
+
+    @property
+    def run(self) -> str:
+        """What tells the cases of this run from those of another: all that they depend on."""
+        return digest_of(dict(self.deciding(self.made_by)))
+
+
+def write_table(frame: pd.DataFrame, path: Path, run: str = "") -> None:
+    """Write a table as Parquet whose pages and footer have checksums, whole or not at all. Raises FileError."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(sealable({RUN: run.encode()}))
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, write_page_checksum=True)
+        seal(temporary)
+
+
+def read_table(path: Path, run: str = "") -> pd.DataFrame:
+    """A table that :func:`write_table` wrote; raises FileError where it is missing or damaged, or of another run."""
+    again = "remove it to evaluate its facts again"
+    with open_parquet(path, again=again) as file:
+        # One of an older version does not say of which run it is.
+        if (file.schema_arrow.metadata or {}).get(RUN, run.encode()) != run.encode():
+            raise FileError(f"{path} is of another evaluation: {again}")
+        with reading(path, again):
+            return file.read().to_pandas()
+
+
+# What is shown of scores: tables of means, each above its interval, and of the edits that were not made.
+
+MAIN = ("S", "ES", "PS", "NS", "NS_plus")
+SIZES = ("EM", "PM", "NM", "exact", "exact_paraphrase", "NKL")
+DRIFT = ("drift_kl", "drift_perplexity", "change", "steps")
+PROBES = ("portability", "reverse", "alias", "unrelated", "GE", "RS")
+SIZED, DRIFTED = (SIZES, "margins and exact answers, in percent; NKL in nats"), (DRIFT, "what else moved")
+NAMES: Mapping[str, str] = {"NS_plus": "NS+", "drift_kl": "drift KL", "drift_perplexity": "drift perplexity"}
+HEADS = {**NAMES, "exact_paraphrase": "exact P", "drift_perplexity": "perplexity ×", "change": "‖ΔW‖/‖W‖"}
+REASONS = 5
+
+
+def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str], str]) -> list[Table]:
+    """For each group of metrics and its title, a table where any of them was measured.
+
+    A row for each value of a column; the mean of a metric above its interval.
+    """
+    known = set(summary.dropna(subset="mean")["metric"])
+    found = []
+    for names, title in tables:
+        measured = [name for name in names if name in known]
+        if not measured:
+            continue
+        columns = [Column(name, left=False) for name in ("n", *(HEADS.get(name, name) for name in measured))]
+        shown = rows(column, *columns)
+        for value, group in summary.groupby(column, sort=False):
+            means = group.set_index("metric")
+            counted = [name for name in measured if name in means.index and not name.startswith("drift")]
+            n = span([int(means.loc[name, "n"]) for name in counted])
+            shown.add(str(value), n, *(figure(means, name) for name in measured))
+        found.append(shown.table(title))
+    return found
+
+
+def span(counts: Sequence[int]) -> str:
+    """How many facts metrics are means over: not all have all kinds of prompts."""
+    if not counts:
+        return "–"
+    least, most = min(counts), max(counts)
+    return f"{most:,}" if least == most else f"{least:,}–{most:,}"
+
+
+def figure(means: pd.DataFrame, name: str) -> tuple[Line, ...]:
+    """A mean, and below it its interval; a dash where there is none."""
+    if name not in means.index or not math.isfinite(means.loc[name, "mean"]):
+        return (line("–"),)
+    mean, low, high = (float(means.loc[name, part]) for part in ("mean", "low", "high"))
+    first = line(Span(written(name, mean, True), "strong" if name == "S" else ""))
+    return (first,) if math.isnan(low) else (first, line(Span(f"{written(name, low)}–{written(name, high)}", "soft")))
+
+
+def written(name: str, value: float, fine: bool = False) -> str:
+    """As many digits as mean something: of an interval's ends fewer than of the mean."""
+    if not math.isfinite(value):
+        return "–"
+    if name == "drift_kl" or abs(value) >= 1000:
+        return f"{value:.{int(fine)}e}" if value else "0"
+    places = {"drift_perplexity": 3, "change": 2, "NKL": 1}.get(name, 0) + int(fine)
+    return f"{value:.{places}f}"
+
+
+def relation_table(relations: pd.DataFrame) -> Table:
+    """The main scores of each relation, without their intervals."""
+    measured = set(relations.dropna(subset="mean")["metric"])
+    known = [name for name in MAIN if name in measured]
+    heads = [Column(HEADS.get(name, name), "number", places=1) for name in known]
+    shown = rows("relation", "editor", Column("n", left=False), *heads)
+    for (editor, relation), group in relations.groupby(["editor", "relation"], sort=False):
+        means = group.set_index("metric")
+        n = span([int(means.loc[name, "n"]) for name in known if name in means.index])
+        figures = [float(means.loc[name, "mean"]) if name in means.index else math.nan for name in known]
+        shown.add(str(relation), str(editor), n, *figures)
+    return shown.table("by relation", caption="--csv and --json have the intervals")
+
+
+def failure_table(failures: pd.DataFrame) -> Table | None:
+    """The first facts that were not edited, and why."""
+    if not len(failures):
+        return None
+    names = [name for name in ("layer", "editor", "id", "failure") if name in failures]
+    shown = rows(*names[:-1], Column(names[-1], wraps=True))
+    for each_row in failures.head(REASONS).to_dict("records"):
+        shown.add(*(str(each_row[name]) for name in names))
+    more = "--json has all of them" if len(failures) > REASONS else ""
+    return shown.table(f"{len(failures):,} edits were not made", caption=more)
+
+
+# `Scores`: what an evaluation of editors measured, case by case and over records.
+
+DRAWS = 1000
 KIND, CASES, SUMMARY = "ffnmem scores", "cases.parquet", "summary.json"
 SAVED = Kind(SUMMARY, KIND, SCHEMA, "the scores")
 FORM = Form(
@@ -112,8 +277,8 @@ class Scores(Result):
         """The summary of slices of the cases, by columns of theirs."""
         names = (*self.metrics, *NUMBERS)
         found = []
-        for values, rows in self.cases.groupby(list(columns), sort=False):
-            means = summarised(rows, names, self.draws, self.seed)
+        for values, each_rows in self.cases.groupby(list(columns), sort=False):
+            means = summarised(each_rows, names, self.draws, self.seed)
             for place, (name, value) in enumerate(zip(columns, values, strict=True)):
                 means.insert(place, name, value)
             found.append(means)
@@ -164,10 +329,10 @@ class Scores(Result):
         return load_scores(folder)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The main scores with their intervals, as :func:`ffnmem.evaluation_plots.plot_scores` draws them."""
-        from ..evaluation_plots import plot_scores
+        """The main scores with their intervals, as :func:`ffnmem.plots.evaluation.scores` draws them."""
+        scores = picture("scores")
 
-        return plot_scores(self, ax=ax)
+        return scores(self, ax=ax)
 
     def __len__(self) -> int:
         return len(self.of())

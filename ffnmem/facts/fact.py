@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import public
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, check_text, quoted
 from ..core.sheets import Sheet, Span, Words, line
-from ..errors import InputError, check_choice, check_text, quoted
 from ..show.result import Result
-from .spelling import filled, only_place
+from .questions import filled, only_place
 
 if TYPE_CHECKING:
     import pandas as pd

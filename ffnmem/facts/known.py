@@ -9,18 +9,18 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..arguments import public
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, quoted
+from ..core.provenance import Provenance
 from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
-from ..errors import InputError, check_choice, quoted
-from ..models import Model
-from ..models.plain_layers import PlainLayers
-from ..models.scoring import Answered, Question, answer
+from ..core.token_text import printable
+from ..models.answers import Answered, Question, answer
+from ..models.model import Model
+from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
-from ..provenance import Provenance
 from ..show.result import Result
-from ..token_text import printable
-from .asking import target_ids
 from .fact import Fact, as_facts
+from .questions import target_ids
 
 KNOWN_BY = ("target", "first")
 AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
@@ -31,7 +31,7 @@ COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank
 @public
 @dataclass(frozen=True, eq=False, repr=False)
 class Known(Result):
-    """Which of some facts a model knows. Made by :func:`ffnmem.filter_known`.
+    """Which of some facts a model knows. Made by :func:`ffnmem.facts.filter_known`.
 
     Attributes:
         facts: those that it knows, in the order given.

@@ -10,11 +10,11 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ..core.errors import InputError, listed, quoted
 from ..core.sheets import Column, Sheet, Span, Table, Words, rows
-from ..errors import InputError, listed, quoted
 from ..show.result import Result
 from .fact import Fact
-from .reading import load_facts
+from .formats import load_facts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..arguments import public
+from ..core.arguments import public
 from .fact import Fact, Probe
 
 SUBJECTS, AGREE = 10, 0.95

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import InputError, quoted
+from ..core.errors import InputError, quoted
 from .activations import ACTIVATIONS, Activation, activation
 
 GATED: Mapping[str, Activation] = MappingProxyType(

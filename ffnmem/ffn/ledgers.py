@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from ..core.errors import InputError, check_count, quoted
 from ..core.sheets import Column, Sheet, Table, Words, rows
-from ..errors import InputError, check_count, quoted
+from ..core.token_text import printable
 from ..show.result import Result
-from ..token_text import printable
 from .shapes import Shape
 
 CONTEXT = 1024

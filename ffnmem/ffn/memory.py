@@ -12,8 +12,8 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..core.errors import InputError, check_count, check_index, check_seed
 from ..core.sheets import Column, Sheet, Words, rows
-from ..errors import InputError, check_count, check_index, check_seed
 from ..show.result import Result
 from .activations import Activation, widened
 from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -11,18 +12,295 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..arguments import public
-from ..captures import Capture
-from ..contributions import Target, attribute
-from ..errors import InputError, check_choice, check_count, quoted
-from ..models.final_norm import at_least_float32
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, check_count, quoted
+from ..core.neuron_names import NeuronNames, pair_of
+from ..core.provenance import Provenance
+from ..core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Origin,
+    Prompt,
+    Sheet,
+    Span,
+    Table,
+    decimals,
+    line,
+    of_chance,
+    of_negatives,
+    place,
+    rows,
+    token,
+    tokens,
+)
+from ..models.model import AGREE, HALF, Model
+from ..models.norms import at_least_float32
+from ..models.replaying import Restart
+from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
-from ..neuron_names import NeuronNames, pair_of
-from ..paths import attribute_paths
-from .ablation import COLUMNS, Ablation
-from .changes import Change, Mean, Set, as_change
-from .clean import Question, ask
-from .plan import make_plan
+from ..prompts.attribution import Target, attribute, choose_targets, plain_records
+from ..prompts.captures import Capture, token_after
+from ..prompts.paths import attribute_paths
+from ..show.result import Result
+from .changes import Change, Mean, Set, as_change, make_plan
+
+# What ablation and knowledge-neuron attribution share: a capture's prompt, ready to be run again, and its answer.
+
+EXACT = 1e-10  # of the largest, in float64
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One answer of one prompt of a capture."""
+
+    capture: Capture
+    row: int
+    position: int
+    target: int
+    foil: int | None
+    restart: Restart
+
+    @property
+    def model(self) -> Model:
+        return self.capture.model
+
+    def coefficients(self, layer: int) -> Float[Tensor, " d_mlp"]:
+        """At the answer's position."""
+        return self.restart.coefficients[layer][-1]
+
+    def scores(self, final: Float[Tensor, "rows d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+        """The target's logit (minus the foil's) and its log-probability, in float64, of what reaches the final norm.
+
+        The logit is that of :func:`ffnmem.attribute`: before a soft cap, where the model has one.
+        """
+        logits = self.restart.logits(final).double()
+        target = logits[:, self.target]
+        log = target - logits.logsumexp(-1)
+        if self.model.layout.soft_cap is not None:
+            ids = torch.full((len(final),), self.target, device=final.device)
+            return model_logits(self.model, self.restart.replay.layers.final_norm(final), ids, self.foil), log
+        return target if self.foil is None else target - logits[:, self.foil], log
+
+    def directions(self) -> list[Float[Tensor, " d_model"]]:
+        """For each layer, what its FFN's output at the answer's position adds to the logit: u/σ, norms' scales frozen.
+
+        Where a norm stands behind the FFN, u is taken through it.
+        """
+        norm = FinalNorm(self.model)
+        u, _ = norm.directions(torch.tensor([self.target], device=self.model.device), self.foil)
+        u = u / norm.scale(at_least_float32(self.restart.stream[-1][-1:])).unsqueeze(-1)
+        written = self.restart.replay.ffn
+        return [pulled_through(self.model, i, u, written[i][0, -1:])[0] for i in range(self.model.n_layers)]
+
+
+def ask(
+    capture: Capture,
+    target: Target,
+    foil: str | SupportsIndex | None,
+    position: SupportsIndex,
+    prompt: SupportsIndex,
+    first_token: bool,
+) -> Question:
+    """Choose the answer, run its prompt once, and check that this is the pass that was captured.
+
+    Raises InputError: several targets, a capture of some layers, of an intervention or of other weights.
+    UnsupportedModelError: layers that cannot be run again by themselves. OutOfRangeError: no such position or prompt.
+    """
+    model = capture.model
+    if capture.residual is None:
+        raise InputError("this needs a capture of every layer: capture(model, prompt) without layers=")
+    capture.check_current()
+    made_under = dict(capture.provenance.settings).get("interventions")
+    if made_under:
+        raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
+    positions, ids = choose_targets(capture, target, position, prompt, first_token)
+    if len(positions) != 1:
+        raise InputError("name one target at one position, not one for every position")
+    row, last = capture.row(prompt), positions[0]
+    expected = capture.residual.final_in[row, : last + 1]
+    restart = Restart(model, capture.tokens[row, : last + 1])
+    off = distance(restart, expected)
+    if model.dtype == torch.float64 and off > EXACT:  # the bridge's attention takes its softmax in float32
+        other = Restart(model, capture.tokens[row, : last + 1], "eager")
+        restart, off = min((restart, off), (other, distance(other, expected)), key=lambda found: found[1])
+    if not off <= AGREE.get(model.dtype, HALF):
+        raise InputError(
+            f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
+            "remove hooks that change what passes, and load it without compatibility mode"
+        )
+    foil_id = None if foil is None else token_after(capture, foil, row, last, first_token, "foil")
+    return Question(capture, row, last, int(ids[0]), foil_id, restart)
+
+
+def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
+    """The largest difference of what goes into the final norm, as a share of the largest number at its position.
+
+    By position, because what stands at the first token may be a thousand times what stands elsewhere.
+    """
+    off = (restart.stream[-1] - expected).abs().amax(-1) / expected.abs().amax(-1).clamp(min=1e-30)
+    return float(off.max())
+
+
+# `Ablation`: what the removal of each of some neurons does to an answer, beside what attribution says it does.
+
+COLUMNS = ("layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak")
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Ablation(Result):
+    """Direct and total effects of single neurons on one answer. Made by :func:`ffnmem.ablate`.
+
+    Effects are what the neuron adds: clean minus ablated, so that a positive one says that without the neuron the
+    answer would be less likely; the loss likewise is ablated minus clean, what the neuron saves.
+
+    Attributes:
+        neurons: one row a neuron, largest \\|logit\\| first: ``layer``, ``neuron``, ``coefficient`` (at the answer's
+            position), ``direct`` (what it adds to the logit by itself, all else frozen), ``logit`` (what it adds in
+            all, through every later layer and position), ``probability``, ``loss`` (in nats), ``peak_position`` and
+            ``peak``: where among the tokens at which it was removed its coefficient is largest, and that coefficient. A
+            neuron that writes at the subject for attention to read does not fire at the answer.
+        logit, probability, loss: of the target in the clean pass; the logit minus the foil's if there is one.
+        target, target_id, foil, foil_id: tokens, as text and as ids.
+        position: where the answer is read; positions: where neurons were removed, None for every one of the prompt.
+        how: what they became.
+        tokens: the prompt's tokens.
+    """
+
+    neurons: pd.DataFrame
+    logit: float
+    probability: float
+    loss: float
+    target: str
+    target_id: int
+    foil: str | None
+    foil_id: int | None
+    position: int
+    positions: tuple[int, ...] | None
+    how: str
+    tokens: tuple[str, ...]
+    provenance: Provenance
+
+    @property
+    def spearman(self) -> float:
+        """Rank correlation between direct and total effect on the logit; NaN where either is the same for all."""
+        from scipy import stats
+
+        direct, total = self.neurons["direct"], self.neurons["logit"]
+        if len(self.neurons) < 2 or direct.nunique() < 2 or total.nunique() < 2:
+            return float("nan")
+        return float(stats.spearmanr(direct, total).statistic)
+
+    @property
+    def opposite(self) -> int:
+        """How many neurons have a direct effect of the other sign than their total one: there attribution misleads."""
+        return int((self.neurons["direct"] * self.neurons["logit"] < 0).sum())
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``neurons``."""
+        return self.neurons.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        spearman = self.spearman
+        return {
+            "prompt_tokens": list(self.tokens),
+            "position": self.position,
+            "target": self.target,
+            "foil": self.foil,
+            "logit": self.logit,
+            "probability": self.probability,
+            "loss": self.loss,
+            "how": self.how,
+            "positions": None if self.positions is None else list(self.positions),
+            "spearman": spearman if spearman == spearman else None,
+            "opposite": self.opposite,
+            "neurons": plain_records(self.neurons),
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def summary(self) -> str:
+        against = "" if self.foil is None else f" against {self.foil!r}"
+        return (
+            f"{len(self.neurons)} neurons {self.how}, of {self.target!r}{against}, logit {self.logit:.3f}, "
+            f"Spearman of direct and total {self.spearman:.2f}"
+        )
+
+    def sheet(
+        self,
+        top: int | None = 20,
+        *,
+        promoted: Mapping[tuple[int, int], Sequence[str]] | None = None,
+        attributed: pd.DataFrame | None = None,
+    ) -> Sheet:
+        """The answer, how far direct and total effects agree, and both of each neuron.
+
+        Args:
+            top: how many neurons; None for all.
+            promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
+            attributed: ``neurons`` with a column ``attribution``, which stands in for the loss: both would leave no
+                room for tokens.
+        """
+        strong = token(self.target, "strong")
+        facts: dict[str, Content] = {
+            "prompt": Prompt(self.tokens, self.position, bool(self.provenance.prepend_bos)),
+            "after": place(self.tokens, self.position),
+            "target": line(strong, f"   {of_chance(self.probability)}, loss {self.loss:.4g}"),
+        }
+        if self.foil is not None:
+            facts["foil"] = token(self.foil, "strong")
+        facts["logit"] = f"{self.logit:.3f}" + ("" if self.foil is None else ", the target's minus the foil's")
+        where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
+        facts["removed"] = f"{len(self.neurons):,} neurons, one at a time: {self.how} {where}"
+        facts["agree"] = self.agreement()
+        whole = self.neurons if attributed is None else attributed
+        table = self.effect_table(whole if top is None else whole.head(top), promoted)
+        basis = {} if promoted is None else {"basis": "folded"}
+        return Sheet.of(Facts(facts), table, Origin({**self.provenance.as_dict(), **basis}))
+
+    def agreement(self) -> str:
+        """How far attribution says what ablation finds."""
+        rank = self.spearman
+        known = "" if rank != rank else f"Spearman {rank:.2f} between direct and total effects; "
+        return f"{known}{self.opposite:,} of {len(self.neurons):,} have opposite signs"
+
+    def effect_table(
+        self, shown: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
+    ) -> Table:
+        """One row a neuron: the effects, and the tokens that its value promotes."""
+        last = "attribution" if "attribution" in shown else "loss"
+        logits = decimals([*shown["direct"], *shown["logit"]])
+        table = rows(
+            Column("neuron", "neuron"),
+            Column("coefficient", "number"),
+            Column("at", "count"),
+            Column("direct", "number", places=logits, sign=True, colour=True, bars=True),
+            Column("total", "number", places=logits, sign=True, colour=True, bars=True),
+            Column("probability", left=False),
+            Column(last, "number", sign=True),
+            *([] if promoted is None else [Column("value promotes", wraps=True)]),
+        )
+        named = [self.target, *([] if self.foil is None else [self.foil])]
+        for row in shown.to_dict("records"):
+            at = (row["layer"], row["neuron"])
+            numbers = (row["peak"], row["peak_position"], row["direct"], row["logit"])
+            beside = [] if promoted is None else [tokens(promoted[at], named)]
+            table.add(at, *numbers, of_change(row["probability"]), row[last], *beside)
+        notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
+        more = of_negatives(shown["peak"])
+        left = len(self.neurons) - len(shown)
+        notes += [more] if more else []
+        return table.table(caption="; ".join([*notes, *([f"{left:,} more in .neurons"] if left else [])]))
+
+
+def of_change(value: float) -> Span:
+    """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
+    shown = f"{value:z.1%}"
+    if shown == f"{0.0:z.1%}":
+        return Span(shown, "soft")
+    return Span(f"+{shown}" if value > 0 else shown, "adds" if value > 0 else "takes")
+
 
 BATCH = 64
 CHOSEN_BY = ("direct", "paths")

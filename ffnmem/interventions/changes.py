@@ -1,20 +1,24 @@
-"""What an intervention may do to a coefficient: set, scale, add a number; its mean; values drawn from elsewhere."""
+"""What an intervention does to coefficients: set, scale, add, means, draws; and what that is row by row."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..arguments import public
-from ..captures import Capture
-from ..errors import InputError, check_seed, quoted
-from ..models import Model
+from ..core.arguments import public
+from ..core.errors import InputError, check_seed, listed, quoted
+from ..core.neuron_names import read_neuron_or_layer
+from ..models.model import Model
+from ..prompts.captures import Capture
+
+# What an intervention may do to a coefficient: set, scale, add a number; its mean; values drawn from elsewhere.
 
 Source = Any  # a Store or a Capture; rooms above may not import the store's
 
@@ -170,3 +174,170 @@ def content_of(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d
     if not len(found):
         raise InputError("the capture has no content positions: only pads and special tokens")
     return found
+
+
+# From what a user asks of neurons, row by row, to tensors; and those applied to a layer's coefficients.
+
+Asked = Mapping[Any, Any]
+"""(layer, neuron or None), or ``"3.17"``: what. Keys are invariant: no narrower type would fit a plain dict."""
+Uniforms = Callable[[int], Float[Tensor, "batch pos"]]
+"""A seed's random numbers in [0, 1), one a position."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Neurons of some rows that take their values from places of a source."""
+
+    chosen: Bool[Tensor, "rows k"]
+    values: Float[Tensor, "n k"]
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class LayerChange:
+    """What happens to one layer: m becomes factor·m + shift, or shift alone where the factor is 0, or what is drawn.
+
+    ``rows`` is 1 where all rows of a batch get the same.
+    """
+
+    neurons: Int[Tensor, " k"]
+    factor: Float[Tensor, "rows k"]
+    shift: Float[Tensor, "rows k"]
+    drawn: tuple[Drawn, ...]
+
+    @property
+    def uniform(self) -> bool:
+        """Whether rows and positions need not be known."""
+        return len(self.factor) == 1 and not self.drawn
+
+    def applied(
+        self,
+        m: Float[Tensor, "batch pos d_mlp"],
+        cells: Bool[Tensor, "batch pos"] | None = None,
+        uniforms: Uniforms | None = None,
+    ) -> Float[Tensor, "batch pos d_mlp"]:
+        """The coefficients changed in ``cells``, or everywhere; what is not named stays as it is, bit for bit."""
+        part = m[..., self.neurons]
+        factor, shift = (x.to(m.dtype).unsqueeze(1) for x in (self.factor, self.shift))
+        new = torch.where(factor == 0, shift, part * factor + shift)
+        for drawn in self.drawn:
+            assert uniforms is not None
+            index = (uniforms(drawn.seed) * len(drawn.values)).long()
+            new = torch.where(drawn.chosen.unsqueeze(1), drawn.values.to(m.dtype)[index], new)
+        if cells is not None:
+            new = torch.where(cells.unsqueeze(-1), new, part)
+        out = m.clone()
+        out[..., self.neurons] = new
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What an intervention does, layer by layer, and in words. ``rows``: None where all rows get the same."""
+
+    layers: Mapping[int, LayerChange]
+    rows: int | None
+    words: str
+
+
+def make_plan(model: Model, asked: Any) -> Plan:
+    """Check what is asked and resolve it.
+
+    Raises InputError: nothing asked, a neuron named twice, a value that is no finite number, a source of another model.
+    OutOfRangeError: no such layer or neuron.
+    """
+    several = not isinstance(asked, Mapping)
+    rows: list[Any] = list(asked) if several else [asked]
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InputError("interventions are {(layer, neuron): what}, or a list of those, one for each row of the batch")
+    named = [by_neuron(model, row) for row in rows]
+    if not any(named):
+        raise InputError("nothing is intervened: name at least one neuron, as in {(3, 17): 0.0}")
+    layers = sorted({layer for row in named for layer, _ in row})
+    memo: dict[tuple[int, int, str], Tensor] = {}
+    changes = {
+        layer: layer_change(model, layer, [{n: c for (at, n), c in row.items() if at == layer} for row in named], memo)
+        for layer in layers
+    }
+    words = [f"{'' if not several else f'row {i}: '}{in_words(row)}" for i, row in enumerate(named) if row]
+    return Plan(changes, len(rows) if several else None, listed(words, 4))
+
+
+def by_neuron(model: Model, asked: Asked) -> dict[tuple[int, int | None], Change]:
+    """Each layer and neuron as indices, each once; the neuron is None for a whole layer."""
+    found: dict[tuple[int, int | None], Change] = {}
+    for where, what in asked.items():
+        asked_for = read_neuron_or_layer(where) if isinstance(where, str) else where
+        if not isinstance(asked_for, tuple) or len(asked_for) != 2:
+            raise InputError(
+                f"{quoted(where)} names no neuron: write (layer, neuron), or (layer, None) for a whole layer"
+            )
+        layer = model.layer(asked_for[0])
+        place = (layer, None if asked_for[1] is None else model.neuron(layer, asked_for[1]))
+        if place in found:
+            raise InputError(f"{name_of(place)} is named twice")
+        found[place] = as_change(what)
+    return found
+
+
+def layer_change(
+    model: Model, layer: int, rows: Sequence[Mapping[int | None, Change]], memo: dict[tuple[int, int, str], Tensor]
+) -> LayerChange:
+    """The changes of one layer as tensors. A neuron named by itself takes that, whatever its whole layer takes."""
+    d_mlp = model.ffn[layer].d_mlp
+    whole = any(None in row for row in rows)
+    columns = list(range(d_mlp)) if whole else sorted({n for row in rows for n in row if n is not None})
+    place = {neuron: column for column, neuron in enumerate(columns)}
+    factor, shift = (
+        torch.ones(len(rows), len(columns), dtype=torch.float64),
+        torch.zeros(len(rows), len(columns)).double(),
+    )
+    pools: dict[tuple[int, int], tuple[Resample, Tensor]] = {}
+
+    def once(source: Any, kind: str) -> Tensor:
+        key = (id(source), layer, kind)
+        if key not in memo:
+            memo[key] = (means_of if kind == "mean" else draws_of)(source, model, layer).cpu()
+        return memo[key]
+
+    for row, changes in enumerate(rows):
+        for neuron, change in sorted(changes.items(), key=lambda item: item[0] is not None):  # the whole layer first
+            at = slice(None) if neuron is None else place[neuron]
+            for _, chosen in pools.values():
+                chosen[row, at] = False
+            match change:
+                case Set(value):
+                    factor[row, at], shift[row, at] = 0.0, value
+                case Scale(value):
+                    factor[row, at], shift[row, at] = value, 0.0
+                case Add(value):
+                    factor[row, at], shift[row, at] = 1.0, value
+                case Mean(source):
+                    factor[row, at] = 0.0
+                    shift[row, at] = once(source, "mean")[columns if neuron is None else neuron]
+                case Resample(source, seed):
+                    key = (id(source), seed)
+                    pools.setdefault(key, (change, torch.zeros(factor.shape, dtype=torch.bool)))[1][row, at] = True
+    drawn = tuple(
+        Drawn(chosen.to(model.device), once(c.source, "draws")[:, columns].to(model.device), c.seed)
+        for c, chosen in pools.values()
+    )
+    neurons, factor, shift = (tensor.to(model.device) for tensor in (torch.tensor(columns), factor, shift))
+    return checked(LayerChange(neurons, factor, shift, drawn), model, layer)
+
+
+def checked(change: LayerChange, model: Model, layer: int) -> LayerChange:
+    """The change, if the model's dtype can hold its numbers."""
+    for tensor in (change.factor, change.shift, *(d.values for d in change.drawn)):
+        if not bool(tensor.to(model.dtype).isfinite().all()):
+            raise InputError(f"layer {layer}: a coefficient to set is NaN or too large for {model.dtype}")
+    return change
+
+
+def name_of(place: tuple[int, int | None]) -> str:
+    return f"every neuron of layer {place[0]}" if place[1] is None else f"{place[0]}.{place[1]}"
+
+
+def in_words(row: Mapping[tuple[int, int | None], Change]) -> str:
+    """``3.17 = 0, 4.5 × 2``."""
+    return listed([f"{name_of(place)} {change}" for place, change in row.items()], 6)

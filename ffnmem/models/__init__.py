@@ -1,7 +1,5 @@
 """Models: the only room that touches TransformerLens and Hugging Face classes."""
 
-from .ffn_view import FFN
-from .loading import load
-from .model import Model
+import lazy_loader
 
-__all__ = ["FFN", "Model", "load"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

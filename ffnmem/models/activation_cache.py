@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ..errors import InputError, listed, quoted
+from ..core.errors import InputError, listed, quoted
 from .model import AGREE, HALF, Model
 
 OF_LAYER = {

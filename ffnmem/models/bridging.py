@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, UnsupportedModelError
-from ..foreign import foreign
-from .configs import unusual_fields
-from .sources import quiet
+from ..core.errors import InputError, UnsupportedModelError
+from ..core.foreign import foreign
+from .configs import quiet, unusual_fields
 
 
 def is_bridge(source: Any) -> bool:

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import HookError, UnsupportedModelError
-from ..hooks import OnTensor, listening
+from ..core.errors import HookError, UnsupportedModelError
+from .hooks import OnTensor, listening
 from .layout import inner
 from .model import AGREE, PROBE, Model
-from .plain_layers import PlainLayers, activation
+from .replaying import PlainLayers, activation
 
 HALF = 0.02  # of the largest number: rounding of half precision, and less than a multiplier that somebody would use
 

@@ -1,18 +1,189 @@
-"""What a model says of itself in its config: read without its weights, for questions that need none."""
+"""What a name means, and what a model says of itself in its config: read without its weights."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, ModelError, UnsupportedModelError, listed, quoted
-from ..foreign import foreign, reason_of
-from ..resources import EMBEDDED
+from ..core.errors import FileError, InputError, ModelError, ModelNotFoundError, UnsupportedModelError, listed, quoted
+from ..core.files import user_path
+from ..core.foreign import first_line, foreign, reason_of
+from ..core.resources import EMBEDDED, embedded_folder
 from .architectures import DESCRIBED, Architecture
-from .sources import ask_hub, locate, model_path, quiet
+
+# What a name means: an embedded model, a folder on this disk, or an id of the Hugging Face hub.
+
+READ = (".json", ".safetensors", ".model", ".txt", ".jinja")
+"""The files of a model's folder that are opened."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice from the libraries below while a model loads; as it was afterwards."""
+    import transformers
+
+    library = transformers.logging
+    bars, level = library.is_progress_bar_enabled(), library.get_verbosity()
+    root_level = logging.getLogger().level
+    library.disable_progress_bar()
+    library.set_verbosity_error()
+    logging.getLogger().setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        library.set_verbosity(level)
+        logging.getLogger().setLevel(root_level)
+        if bars:
+            library.enable_progress_bar()
+
+
+def locate(source: str | Path) -> tuple[str, str, bool]:
+    """The name to show, what to hand to Hugging Face, and whether it lies on this disk."""
+    name = str(source)
+    if not name.strip():
+        raise ModelNotFoundError(f"no model folder at {name!r}")
+    if name in EMBEDDED:
+        return name, str(embedded_folder(name)), True
+    path = model_path(source)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelNotFoundError(f"{name} is a folder without config.json, so it holds no Hugging Face model")
+        for file in path.iterdir():
+            if file.suffix in READ and not file.is_file():  # a folder, a pipe that nobody writes to, a device
+                raise ModelError(f"{name}: {file.name} is no ordinary file")
+        if not any(path.glob("*.safetensors")) and any(path.glob("*.bin")):
+            raise ModelError(
+                f"{name} has only pickled weights (.bin), which are never opened: save them as safetensors"
+            )
+        return name, str(path), True
+    if path.is_file():
+        raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
+    if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelNotFoundError(f"no model folder at {name!r}")
+    return name, name, False
+
+
+def model_path(source: str | Path) -> Path:
+    """A source as a path, whether anything is there or not; raises ModelNotFoundError where nothing can be."""
+    try:
+        return user_path(source)
+    except FileError as error:
+        raise ModelNotFoundError(str(error)) from None
+
+
+def is_cached(name: str) -> bool:
+    """Whether a hub model's files are on this disk already, so that no network is needed."""
+    import huggingface_hub
+
+    try:
+        found = {
+            file: isinstance(huggingface_hub.try_to_load_from_cache(name, file), str)
+            for file in ("config.json", "model.safetensors", "model.safetensors.index.json")
+        }
+    except ValueError:  # no valid id
+        return False
+    return found["config.json"] and (found["model.safetensors"] or found["model.safetensors.index.json"])
+
+
+def ask_hub(name: str) -> bool:
+    """One short question to the hub, so that a wrong name or a missing network fails at once. Always returns False.
+
+    Raises ModelNotFoundError.
+    """
+    import huggingface_hub
+
+    session = huggingface_hub.get_session()
+    library = sys.modules[type(session).__module__.partition(".")[0]]  # the hub's HTTP library of the day
+    try:
+        huggingface_hub.HfApi().model_info(name, timeout=15)
+    except huggingface_hub.errors.HfHubHTTPError as error:
+        reason = "has no such model" if error.response.status_code in (401, 404) else f"refused: {first_line(error)}"
+    except (library.HTTPError, OSError) as error:
+        reason = f"cannot be reached: {first_line(error)}"
+    except ValueError as error:
+        reason = f"takes no such id: {first_line(error)}"
+    else:
+        return False
+    embedded = ", ".join(EMBEDDED)
+    raise ModelNotFoundError(
+        f"no model {name!r}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
+    )
+
+
+# The numbers of a model that are not read off its weights: from its config, or from a TransformerBridge's.
+
+CONTEXT = ("n_positions", "max_position_embeddings", "max_length", "seq_length", "max_seq_len")
+EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
+HEADS = ("n_head", "num_attention_heads", "num_heads", "n_heads")
+WIDTH = ("n_embd", "hidden_size", "d_model")
+UNBOUNDED = 2048  # positions to allow where attention has none of its own and the config names no limit (Bloom)
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What TransformerLens' config says of a model, with or without TransformerLens.
+
+    Attributes:
+        architecture: the class of the Hugging Face model.
+        n_ctx: the longest text in tokens, as the config has it, be it a number or not.
+        n_heads, d_head: of attention. eps: of its norms. parallel: the FFN reads beside attention.
+        prepend_bos: whether it was trained with a token before every text.
+    """
+
+    architecture: str
+    n_ctx: Any
+    n_heads: int
+    d_head: int
+    eps: float
+    parallel: bool
+    prepend_bos: bool
+
+    @classmethod
+    def of_bridge(cls, bridge: Any) -> Hyperparameters:
+        """As a TransformerBridge has them."""
+        cfg = bridge.cfg
+        return cls(
+            architecture=str(getattr(cfg, "architecture", "")),
+            n_ctx=cfg.n_ctx,
+            n_heads=cfg.n_heads,
+            d_head=cfg.d_head,
+            eps=cfg.eps,
+            parallel=getattr(cfg, "parallel_attn_mlp", False),
+            prepend_bos=bool(getattr(cfg, "default_prepend_bos", True)),
+        )
+
+    @classmethod
+    def of_network(cls, network: Any, found: Architecture) -> Hyperparameters:
+        """The same of a Hugging Face model of an architecture that is described, from its config."""
+        config = network.config
+        n_heads = first(config, HEADS, None)
+        own = getattr(config, "head_dim", None)
+        return cls(
+            architecture=type(network).__name__,
+            n_ctx=first(config, CONTEXT, UNBOUNDED),
+            n_heads=n_heads,
+            d_head=first(config, WIDTH, None) // n_heads if own is None else own,
+            eps=first(config, EPSILON, 1e-5),
+            parallel=(
+                found.parallel if isinstance(found.parallel, bool) else bool(getattr(config, found.parallel, False))
+            ),
+            prepend_bos=found.prepend_bos,
+        )
+
+
+def first(config: Any, names: tuple[str, ...], otherwise: Any) -> Any:
+    """The first of these fields that a config has."""
+    return next((getattr(config, name) for name in names if hasattr(config, name)), otherwise)
+
+
+# What a model says of itself in its config: read without its weights, for questions that need none.
 
 CONFIG = "config.json"
 LIMITS = (

@@ -14,7 +14,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from .architectures import Architecture
-from .hyperparameters import Hyperparameters
+from .configs import Hyperparameters
 
 QUARTERS = 4  # CodeGen was trained on so many devices, and its rows are still kept by device
 

@@ -3,23 +3,240 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..arguments import public
-from ..errors import InputError, ModelError, UnsupportedModelError, check_choice, quoted
-from ..foreign import foreign
+from ..core.arguments import public
+from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted
+from ..core.foreign import foreign
 from .architectures import DESCRIBED
 from .bridging import boot, is_bridge
 from .checking import check_undescribed
-from .checkpoints import ATTENTION, read_checkpoint
-from .configs import unusual_fields
+from .configs import ask_hub, is_cached, locate, open_config, quiet, read_json, unusual_fields
 from .layout import bound_masks, check_weights
 from .model import Model
 from .norms import widen
-from .tokenizers import check_ids, load_tokenizer, own_copy, tokenizer_of
+
+# Tokenizers: read from a folder or the hub, and refused where they name tokens that the model does not have.
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
+LARGEST = 1 << 22
+"""Ids from here on belong to no model: four million, where the largest vocabularies have a quarter of one. Libraries
+below walk through all ids up to the last one."""
+WITHOUT_ROWS = frozenset({"<image_soft_token>"})
+"""Tokens of a tokenizer that a text model shares with a multimodal one, as Gemma 3's 262144, one beyond its rows."""
+
+
+def load_tokenizer(source: str | Path) -> Any:
+    """The tokenizer alone of what ``load`` takes as a name, for work that needs no weights.
+
+    Raises:
+        ModelNotFoundError: no such name, folder or hub id. InputError: there, but without a tokenizer.
+    """
+    name, path, local = locate(source)
+    tokenizer = open_tokenizer(name, path, local or is_cached(path) or ask_hub(name))
+    check_ids(tokenizer, name)
+    return tokenizer
+
+
+def tokenizer_of(origin: str, name: str) -> Any:
+    """The tokenizer of the folder or hub id that a loaded model says it came from."""
+    if not origin:
+        raise InputError(f"pass tokenizer=…: this {name} does not say which folder or id it came from")
+    try:
+        return open_tokenizer(origin, origin, Path(origin).is_dir() or is_cached(origin) or ask_hub(origin))
+    except FfnmemError as error:
+        raise InputError(f"pass tokenizer=…: none was found for {name!r} ({error})") from None
+
+
+def open_tokenizer(name: str, path: str, local: bool) -> Any:
+    """The tokenizer in a folder or of a hub id; raises InputError, naming the file where it can be told."""
+    import transformers
+
+    check_added_tokens(name, Path(path))
+    with quiet(), foreign(InputError, f"{name} has no tokenizer that can be read", lambda: broken_file(Path(path))):
+        return transformers.AutoTokenizer.from_pretrained(path, local_files_only=local, trust_remote_code=False)
+
+
+def own_copy(tokenizer: Any, name: str) -> Any:
+    """A copy of a tokenizer that has an end, a pad and a beginning, as TransformerLens gives them to those without.
+
+    The end takes the place of the others; ``<|endoftext|>`` that of the end.
+    """
+    with foreign(InputError, f"the tokenizer of {name} cannot be copied"):
+        found = copy.deepcopy(tokenizer)
+    if found.eos_token is None:
+        found.eos_token = "<|endoftext|>"
+    if found.pad_token is None:
+        found.pad_token = found.eos_token
+    if found.bos_token is None:
+        found.bos_token = found.eos_token
+    for token in ("pad_token", "eos_token", "bos_token"):
+        if getattr(found, f"{token}_id") is None:
+            found.add_special_tokens({token: getattr(found, token)})
+    return found
+
+
+def check_added_tokens(name: str, folder: Path) -> None:
+    """Raise InputError for an id that is out of range: some classes make a token for every id below it."""
+    for file, field in (("tokenizer_config.json", "added_tokens_decoder"), ("added_tokens.json", None)):
+        if not (folder / file).is_file():
+            continue
+        with suppress(ModelError):  # which is said when the library cannot read it either
+            found = read_json(folder / file)
+            ids = found.get(field) if field is not None else list(found.values())
+            for i in ids if isinstance(ids, dict | list) else ():
+                if str(i).isdecimal() and int(i) >= LARGEST:
+                    raise InputError(f"{name}: {file} has a token with the id {quoted(i)}, which no model has")
+
+
+def check_ids(tokenizer: Any, name: str, rows: int = LARGEST) -> None:
+    """Raise InputError where a tokenizer has no tokens of its own, or ids beyond the rows of an embedding."""
+    with foreign(InputError, f"{name} has no tokenizer that can be read"):
+        vocabulary, special = tokenizer.get_vocab(), set(tokenizer.all_special_tokens)
+    # Without its files, a tokenizer may come up with special tokens only instead of failing.
+    if set(vocabulary) <= special:
+        raise InputError(f"{name} has no tokenizer")
+    last = max((token for token in vocabulary if token not in WITHOUT_ROWS), key=vocabulary.__getitem__)
+    if vocabulary[last] >= rows:
+        has = f"the embedding has {rows:,} rows" if rows < LARGEST else "no model has so many"
+        raise InputError(f"the tokenizer of {name} has ids up to {vocabulary[last]:,} ({quoted(last)}), but {has}")
+
+
+def broken_file(folder: Path) -> str:
+    """Which of the JSON files of a tokenizer in a folder is none, for a message; empty if all are."""
+    for file in FILES:
+        if (folder / file).is_file():
+            try:
+                read_json(folder / file)
+            except ModelError as error:
+                return f" ({error})"
+    return "" if (folder / "tokenizer.json").is_file() or not folder.is_dir() else " (there is no tokenizer.json)"
+
+
+# A checkpoint becomes a Hugging Face model only if it is what its config says: nothing is filled in at random.
+
+MASKS = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias|causal_mask|embed_positions)$|rotary_emb\.inv_freq$")
+"""What older versions of Hugging Face saved beside the weights, and newer ones compute: masks and angles."""
+GIB = 1 << 30
+ATTENTION = "eager"
+"""Hugging Face's attention that shows its pattern, and takes the same steps on every machine."""
+
+
+def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
+    """A Hugging Face model from the embedded folder, a local folder or the hub, all of its weights from there.
+
+    Raises:
+        ModelNotFoundError: no such name, folder or hub id. UnsupportedModelError: an encoder-decoder, a PEFT adapter.
+        ModelError: files that cannot be read, or tensors that are not those that the config asks for.
+    """
+    name, path, local = locate(source)
+    local = local or is_cached(path) or ask_hub(name)
+    config = open_config(name, path, local)
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{name} is an encoder-decoder model; ffnmem reads decoder-only models")
+    # First on the device "meta", where no number is read and no memory taken, however large the sizes in the config.
+    with torch.device("meta"):  # for tables that are computed, too
+        empty, report = from_files(name, path, config, local, dtype, device_map="meta")
+    if getattr(empty, "_hf_peft_config_loaded", False):
+        raise UnsupportedModelError(f"{name} holds a PEFT adapter: merge it into the weights first")
+    check_report(report, name, type(empty).__name__)
+    check_buffers(empty, name)
+    check_names(stored_names(name, path), empty.base_model_prefix, name)
+    model, report = from_files(name, path, config, local, dtype)
+    check_report(report, name, type(model).__name__)  # whatever became of the files in between
+    return model
+
+
+def from_files(
+    name: str, path: str, config: Any, local: bool, dtype: torch.dtype, **options: Any
+) -> tuple[Any, Mapping[str, Any]]:
+    """The model as Hugging Face loads it, and its report of what was missing, unexpected or of another shape."""
+    import transformers
+
+    where = "" if local else " from the Hugging Face hub"
+    with quiet(), foreign(ModelError, f"{name} could not be read{where}", lambda: unusual_fields(config.to_dict())):
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            local_files_only=local,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation=ATTENTION,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # which are in the report, and refused by us
+            **options,
+        )
+
+
+def stored_names(name: str, path: str) -> list[str]:
+    """The names of all tensors in the files that Hugging Face loaded; those of several shards one after the other."""
+    from safetensors import safe_open
+    from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+    from transformers.utils.hub import get_checkpoint_shard_files
+
+    found: list[str] = []
+    with quiet(), foreign(ModelError, f"{name} could not be read"):
+        # What is on the hub was fetched when it was loaded; what it converted for us lies in another branch.
+        here: dict[str, Any] = {"local_files_only": True, "_raise_exceptions_for_missing_entries": False}
+        files = [cached_file(path, SAFE_WEIGHTS_NAME, **here)]
+        if files == [None]:
+            index = cached_file(path, SAFE_WEIGHTS_INDEX_NAME, **here)
+            files = [] if index is None else get_checkpoint_shard_files(path, index, local_files_only=True)[0]
+        for file in files:
+            with safe_open(file, framework="pt") as tensors:
+                found += tensors.keys()
+    return found
+
+
+def check_names(stored: Iterable[str], prefix: str, name: str) -> None:
+    """Raise ModelError where a weight is stored twice, in two shards or with and without the prefix of the base model:
+    Hugging Face takes one of them without a word."""
+    seen: dict[str, str] = {}
+    for key in stored:
+        weight = key.removeprefix(f"{prefix}.")
+        if weight in seen and not MASKS.search(key):
+            raise ModelError(f"{name}: its files hold the same weight twice, as {seen[weight]} and as {key}")
+        seen[weight] = key
+
+
+def check_report(report: Mapping[str, Any], name: str, kind: str) -> None:
+    """Raise ModelError, with the first few names and how many, unless the tensors are those of the config."""
+    unexpected = sorted(key for key in report["unexpected_keys"] if not MASKS.search(key))
+    mismatched = [f"{key} {list(there)} instead of {list(ours)}" for key, there, ours in report["mismatched_keys"]]
+    wrong = [
+        f"{what} {listed(sorted(tensors), 3)}"
+        for what, tensors in (
+            ("missing", report["missing_keys"]),
+            ("unexpected", unexpected),
+            ("of another shape", mismatched),
+            ("unreadable", report["error_msgs"]),
+        )
+        if tensors
+    ]
+    if wrong:
+        if kind not in DESCRIBED:  # such as an encoder, which Hugging Face reads as a decoder without a head
+            wrong.append(f"{kind} is no decoder-only language model that ffnmem describes")
+        raise ModelError(f"{name}: its tensors are not those that its config.json asks for: {'; '.join(wrong)}")
+
+
+def check_buffers(empty: torch.nn.Module, name: str) -> None:
+    """Raise ModelError where tables that are computed, not stored, would take more memory than all of the weights."""
+    weights = sum(p.numel() * p.element_size() for p in empty.parameters())
+    sizes = {path: buffer.numel() * buffer.element_size() for path, buffer in empty.named_buffers()}
+    if sum(sizes.values()) > max(GIB, weights):
+        path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
+        raise ModelError(
+            f"{name}: its config.json asks for tables of {total / GIB:,.0f} GiB beside {weights / GIB:,.1f} of weights "
+            f"({path}): its number of positions is out of range"
+        )
+
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -10,17 +10,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..arguments import public
-from ..errors import InputError, UnsupportedModelError, check_index, listed, quoted
-from ..foreign import foreign
-from ..neuron_names import NeuronName, place_of
-from ..provenance import Provenance
-from ..token_text import visible
+from ..core.arguments import public
+from ..core.errors import InputError, UnsupportedModelError, check_index, listed, quoted
+from ..core.foreign import foreign
+from ..core.neuron_names import NeuronName, place_of
+from ..core.provenance import Provenance
+from ..core.token_text import visible
 from .bridging import around_the_same_weights
-from .ffn_view import FFN
+from .configs import Hyperparameters
 from .fingerprints import bridge_parameters, network_parameters
-from .hyperparameters import Hyperparameters
-from .layout import Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
+from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
 from .norms import Norm
 
 RUNS_BY = (

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import UnsupportedModelError
-from ..foreign import foreign
+from ..core.errors import UnsupportedModelError
+from ..core.foreign import foreign
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

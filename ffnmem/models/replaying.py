@@ -1,14 +1,10 @@
-"""``Replay``: prompts run once side by side, then again from above any layer with something changed.
-
-One clean pass records what goes into every layer, how its attention was called, and the keys and values of every
-position; after it, a layer can be run for a batch of changed inputs, and only for the positions from the first changed
-one on. Prompts of different lengths are padded on the left, so that their ends stand in the same column.
-"""
+"""Prompts run once, then again from above any layer with something changed, everything below reused."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +12,120 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..errors import HookError, UnsupportedModelError
-from ..hooks import first_tensor
-from .model import AGREE, HALF
-from .plain_layers import PlainLayers
+from ..core.errors import HookError, UnsupportedModelError
+from .hooks import first_tensor
+from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
+from .model import AGREE, HALF, Model
+
+# `PlainLayers`: a model's layers as plain modules around its own weights, to be run one at a time.
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The plain modules of one layer; norms are None where it has none."""
+
+    whole: nn.Module
+    attention_norm: nn.Module | None
+    attention: nn.Module
+    attention_out: nn.Module
+    attention_post: nn.Module | None
+    norm: nn.Module | None
+    post: nn.Module | None
+    projections: Projections
+
+    @property
+    def project_out(self) -> nn.Module:
+        """The down projection."""
+        return self.projections.out
+
+
+class PlainLayers:
+    """The layers of a model, without its bridge; changes of its weights in place are seen, hooks on it are not.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        attention: which implementation of Hugging Face's, ``"sdpa"`` or ``"eager"``; they differ where an architecture
+            takes its softmax in float32.
+
+    Attributes:
+        body: Hugging Face's decoder, from embeddings to final norm.
+        parts: the modules of each layer.
+        attention: the implementation in use.
+
+    Raises: UnsupportedModelError: a model under an intervention.
+    """
+
+    def __init__(self, model: Model, attention: str = "sdpa") -> None:
+        self.model = model
+        network, self.attention = network_around(model, model.dtype, attention)
+        plain = Counterparts(model, network)
+        self.body: Any = network.base_model
+        self.parts = [
+            Parts(
+                whole=plain(b.whole),
+                attention_norm=plain.maybe(b.attention_norm),
+                attention=plain(b.attention),
+                attention_out=plain(b.attention_out),
+                attention_post=plain.maybe(b.attention_post),
+                norm=plain.maybe(b.norm),
+                post=plain.maybe(b.post),
+                projections=plain.projections(layer),
+            )
+            for layer, b in enumerate(model.layout.blocks)
+        ]
+        fused = model.dtype != torch.float64
+        if fused:
+            fuse_gelu(network)
+        self.activation = activation(model.ffn[0].activation, fused)
+        self.final_norm = plain(model.layout.final_norm)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def coefficients(self, layer: int, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_mlp"]:
+        """A layer's coefficients for what its FFN reads from the residual stream."""
+        part = self.parts[layer]
+        pre, linear = part.projections.pre(x if part.norm is None else part.norm(x))
+        found: Tensor = self.activation(pre)
+        return found if linear is None else found * linear
+
+    def added(self, layer: int, part: str, written: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """What is added to the residual stream of what a part ("attention" or "ffn") writes."""
+        parts = self.parts[layer]
+        return self.model.layout.through(parts.attention_post if part == "attention" else parts.post, written)
+
+    def more(
+        self,
+        layer: int,
+        output: Float[Tensor, "*rows d_model"],
+        written: Float[Tensor, "*rows d_model"],
+        more: Float[Tensor, "*rows d_model"],
+    ) -> Float[Tensor, "*rows d_model"]:
+        """A layer's output, the residual stream above it, where its FFN writes ``more`` than ``written``."""
+        if self.parts[layer].post is None and self.model.layout.write_scale == 1.0:
+            return output + more
+        return output + (self.added(layer, "ffn", written + more) - self.added(layer, "ffn", written))
+
+    def logits(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
+        """The logits of what reaches the final norm."""
+        return self.model.logits_of(self.final_norm(final))
+
+
+def activation(name: str, fused: bool) -> nn.Module:
+    """Hugging Face's activation of a name; a GELU of seven steps as torch's of one, if ``fused``."""
+    from transformers.activations import ACT2FN
+
+    holder = nn.Sequential(ACT2FN[name])
+    if fused:
+        fuse_gelu(holder)
+    return holder
+
+
+# `Replay`: prompts run once side by side, then again from above any layer with something changed.
+#
+# One clean pass records what goes into every layer, how its attention was called, and the keys and values of every
+# position; after it, a layer can be run for a batch of changed inputs, and only for the positions from the first
+# changed one on. Prompts of different lengths are padded on the left, so that their ends stand in the same column.
 
 CACHES = ("past_key_values", "layer_past")
 BY_POSITION = {"position_ids": 1, "cache_position": 0}  # the dimension of positions
@@ -277,3 +383,54 @@ def inputs(tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> di
 
 def causal(length: int, device: torch.device) -> Bool[Tensor, "query key"]:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+# `Restart`: one prompt run once, then again from above any layer with something changed, everything below reused.
+
+
+class Restart:
+    """One prompt of a model, ready to be run again from above any layer: a :class:`Replay` of one row.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        tokens: ``[pos]``, the prompt up to where the answer is read.
+        attention: which implementation of Hugging Face's, ``"sdpa"`` or ``"eager"``.
+
+    Attributes:
+        stream: ``[pos, d_model]`` for each layer what goes into it, and last what goes into the final norm.
+        coefficients: ``[pos, d_mlp]`` for each layer.
+
+    Raises: UnsupportedModelError: layers that cannot be run by themselves; a model under an intervention.
+    """
+
+    def __init__(self, model: Model, tokens: Int[Tensor, " pos"], attention: str = "sdpa") -> None:
+        self.replay = Replay(PlainLayers(model, attention), tokens.unsqueeze(0))
+        self.stream = [self.replay.stream[layer][0] for layer in range(model.n_layers + 1)]
+        self.coefficients = [self.replay.coefficients[layer][0] for layer in range(model.n_layers)]
+
+    def finish(
+        self, starts: Sequence[int], outputs: Float[Tensor, "rows some d_model"]
+    ) -> Float[Tensor, "rows d_model"]:
+        """What reaches the final norm at the last position when layers write other outputs; see Replay.finish."""
+        return self.replay.finish(starts, outputs)[:, -1]
+
+    def outputs(
+        self, layers: Sequence[int], first: int, more: Float[Tensor, "rows some d_model"]
+    ) -> Float[Tensor, "rows some d_model"]:
+        """Outputs of layers, the residual stream above each, where its FFN writes ``more`` from a position on."""
+        replay = self.replay
+        found = [
+            replay.layers.more(layer, self.stream[layer + 1][first:], replay.ffn[layer][0, first:], own)
+            for layer, own in zip(layers, more, strict=True)
+        ]
+        return torch.stack(found)
+
+    def run_layer(
+        self, layer: int, x: Float[Tensor, "rows some d_model"], first: int
+    ) -> Float[Tensor, "rows some d_model"]:
+        """One layer on the positions from ``first`` on."""
+        return self.replay.run_layer(layer, x, first, torch.zeros(len(x), dtype=torch.long, device=x.device))
+
+    def logits(self, final: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows vocab"]:
+        """The logits of what reaches the final norm."""
+        return self.replay.logits(final)

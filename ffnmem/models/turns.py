@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
 
-from ..errors import BusyError
+from ..core.errors import BusyError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import InputError, check_count
-from .planted import Planted, behind_bridge
+from ..core.errors import InputError, check_count
+from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
     Clock,

@@ -1,8 +1,5 @@
 """Scans: one pass over a corpus, and the store of what every neuron did."""
 
-from .merging import merge as merge
-from .scan import scan as scan
-from .store import Store as Store
-from .store import open_store as open_store
+import lazy_loader
 
-__all__ = ["Store", "merge", "open_store", "scan"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from ..errors import InputError
+from ..core.errors import InputError
 
 LIMBS = 3
 BITS = 40  # of the two lower limbs

@@ -11,14 +11,14 @@ import torch
 import transformers
 
 from .._version import __version__
-from ..checked_files import Form, check_regular, digest_of, file_hash, read_json, with_checksum
-from ..errors import FileError, quoted
-from ..files import write_whole
-from ..folders import UNFINISHED, Kind
-from ..schemas import fields, flag, hexadecimal, items, maybe, one_of, rule, text, together, whole, word
+from ..core.checked_files import Form, check_regular, digest_of, file_hash, read_json, with_checksum
+from ..core.errors import FileError, quoted
+from ..core.files import write_whole
+from ..core.folders import UNFINISHED, Kind
+from ..core.schemas import fields, flag, hexadecimal, items, maybe, one_of, rule, text, together, whole, word
 from .settings import SETTINGS
 from .state_file import StateFile
-from .writing import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
+from .tables import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
 SCHEMA = 2
 """What this version reads: 1, and 2 of gated neurons, whose examples have kinds and columns of their own."""

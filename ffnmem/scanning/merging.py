@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arguments import public
+from ..core.arguments import public
+from ..core.errors import FileError, InputError
+from ..core.files import appearing, clear, user_path
+from ..core.folders import making
 from ..corpus.packing import link_pack
-from ..errors import FileError, InputError
-from ..files import appearing, clear, user_path
-from ..folders import making
-from .finishing import write_store
 from .jobs import same_folder
+from .scanning import write_store
 from .store import Store, open_store
-from .writing import CORPUS, TOKENIZER, VALUES
+from .tables import CORPUS, TOKENIZER, VALUES
 
 FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
 

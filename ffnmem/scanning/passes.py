@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from ..corpus import Sequences
+from ..core.choices import CASES
+from ..core.progress import Progress
+from ..corpus.batches import Sequences
 from ..corpus.excerpts import Drawn, Page, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Accumulator, Checkpoint, Forward, read
-from ..models import Model
-from ..progress import Progress
+from ..models.model import Model
 from . import kernels
-from .cases import CASES
-from .reduction import Planner, Reducer, Workers, as_float32, gated_batch, observe_sample
-from .sampling import Sample
+from .reduction import Planner, Reducer, Sample, Workers, as_float32, gated_batch, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 

@@ -6,21 +6,211 @@ import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Float32, Int32, Int64
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, UInt64
 from torch import Tensor
 
-from ..corpus import Batch
+from ..core.choices import CASES
+from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from . import exact_sums, kernels
-from .gate_reduction import DENSE, GatedBatch
-from .sampling import Sample
-from .state import LayerState, ScanState, joined_range, place_of
+from . import kernels as gate_kernels
+from .state import EXTREMES, GateState, LayerState, Ranking, ScanState, joined_range, place_of, strengths
+
+# Which sequences and positions are the random sample: a function of the seed and their numbers, known before the pass.
+#
+# Every sequence has a priority, a hash of the seed and its number; the sample is the sequences of the lowest
+# priorities (a
+# reservoir that needs no state). It does not depend on shards, batches or the order of reading. All neurons share it,
+# so each neuron's examples are uniformly random, and a float32 run of a few sequences gives them all exactly.
+
+SEQUENCES, DRAWS, PLACES = 1, 2, 3  # independent streams of one seed
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The sample of a corpus, in ascending order of sequences.
+
+    Attributes:
+        sequences: uniformly random sequences, each as likely as any other.
+        draws: sequences of the random positions, likelier the more tokens they have, each at most once.
+        places: per draw, a random number in [0, 1) that picks one of its positions.
+    """
+
+    sequences: Int64[np.ndarray, " sample"]
+    draws: Int64[np.ndarray, " draws"]
+    places: Float64[np.ndarray, " draws"]
+
+
+def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> Sample:
+    """The sample of a corpus; all of it where it has fewer sequences than asked for."""
+    uniform = Lowest(sample)
+    weighted = Lowest(draws)
+    for unit in sequences.units:
+        numbers = np.arange(unit.first_sequence, unit.first_sequence + unit.n_sequences)
+        uniform.offer(uniforms(seed, SEQUENCES, numbers), numbers)
+        # Exponential races: the lowest of −ln(u)/w are a sample weighted by w (Efraimidis and Spirakis 2006).
+        content = sequences.lengths(unit) - sequences.lead
+        weighted.offer(-np.log1p(-uniforms(seed, DRAWS, numbers)) / content, numbers)
+    draw = weighted.numbers()
+    return Sample(uniform.numbers(), draw, uniforms(seed, PLACES, draw))
+
+
+class Lowest:
+    """The numbers of the k lowest priorities offered, ties by number."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.priority = np.empty(0)
+        self.number = np.empty(0, np.int64)
+
+    def offer(self, priority: Float64[np.ndarray, " n"], number: Int64[np.ndarray, " n"]) -> None:
+        together = np.concatenate([self.priority, priority])
+        numbers = np.concatenate([self.number, number])
+        best = np.lexsort((numbers, together))[: self.k]
+        self.priority, self.number = together[best], numbers[best]
+
+    def numbers(self) -> Int64[np.ndarray, " n"]:
+        return np.sort(self.number)
+
+
+def uniforms(seed: int, stream: int, numbers: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """A random number in [0, 1) for each number: SplitMix64's finaliser on seed, stream and number (Steele et al.
+    2014)."""
+    key = mix(np.array([seed], np.uint64) * np.uint64(4) + np.uint64(stream))
+    return (mix(numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key) >> np.uint64(11)) * 2.0**-53
+
+
+def mix(x: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+# What a batch leaves behind of gated neurons: sign cases, linear parts, and lists of examples that carry both.
+
+DENSE = 32  # where more than one in so many neurons may enter, a row is read as a whole
+Places = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Positions of the extremes of whole rows: of (rows, extremes of all rows)."""
+
+
+@dataclass(frozen=True, eq=False)
+class GatedBatch:
+    """One layer of a batch of gated neurons.
+
+    Attributes:
+        gate, linear, coefficients: ``[tokens, d_mlp]`` in float32: the gate's pre-activation, the linear part, and the
+            activation of the one times the other.
+        mask: which tokens are content. pos: tokens a row.
+        best, best_at: by case, row and neuron, the largest magnitude of a coefficient and its position; filled by
+            :meth:`reduce`.
+    """
+
+    gate: Float32[np.ndarray, "tokens d_mlp"]
+    linear: Float32[np.ndarray, "tokens d_mlp"]
+    coefficients: Float32[np.ndarray, "tokens d_mlp"]
+    mask: Bool[np.ndarray, " tokens"]
+    pos: int
+    best: Float32[np.ndarray, "4 rows d_mlp"] = field(init=False)
+    best_at: Int32[np.ndarray, "4 rows d_mlp"] = field(init=False)
+    case_sums: np.ndarray = field(init=False)
+    sums: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        tokens, width = self.coefficients.shape
+        shape = (len(CASES), tokens // self.pos, width)
+        object.__setattr__(self, "best", np.empty(shape, np.float32))
+        object.__setattr__(self, "best_at", np.zeros(shape, np.int32))
+        object.__setattr__(self, "case_sums", np.zeros((len(CASES), width)))
+        object.__setattr__(self, "sums", np.zeros((4, width)))
+
+    def reduce(self, start: int, stop: int, state: GateState) -> None:
+        """Count and sum some neurons; the sums are added by :meth:`finish`."""
+        gate_kernels.cases(
+            *(self.gate, self.linear, self.coefficients, self.mask, self.pos, start, stop),
+            *(state.case_counts, self.case_sums, self.sums, state.linear_range, self.best, self.best_at),
+        )
+
+    def look(self) -> None:
+        """Fill ``best`` alone."""
+        width = self.coefficients.shape[1]
+        counts, span = np.zeros((len(CASES), width), np.int64), np.zeros((2, width), np.float32)
+        gate_kernels.cases(
+            *(self.gate, self.linear, self.coefficients, self.mask, self.pos, 0, width),
+            *(counts, self.case_sums, self.sums, span, self.best, self.best_at),
+        )
+
+    def finish(self, state: GateState, where: str) -> None:
+        """Add the sums of all neurons. Raises InputError if they are NaN or infinite."""
+        exact_sums.add(state.linear_sums, self.sums, where)
+        exact_sums.add(state.case_sums, self.case_sums, where)
+        state.linear_range += np.float32(0)  # no −0, as where ranges are joined
+
+    def parts(
+        self, tokens: Int64[np.ndarray, "*places"], neurons: Int64[np.ndarray, "*places"]
+    ) -> Float32[np.ndarray, "2 ..."]:
+        """Gate and linear part of some neurons at some tokens."""
+        return np.stack([self.gate[tokens, neurons], self.linear[tokens, neurons]])
+
+    def positions(
+        self,
+        side: str,
+        rows: Int64[np.ndarray, " n"],
+        neurons: Int64[np.ndarray, " n"],
+        extreme: Float32[np.ndarray, " n"],
+    ) -> Int64[np.ndarray, " n"]:
+        """Where the extremes of a side stand: coefficients of "high" and "low", magnitudes of a case."""
+        if side in EXTREMES:
+            return kernels.positions_of(self.coefficients, self.mask, self.pos, rows, neurons, extreme)
+        return self.best_at[CASES.index(side), rows, neurons].astype(np.int64)
+
+    def keep(
+        self,
+        state: LayerState,
+        sequences: Int64[np.ndarray, " rows"],
+        high: Float32[np.ndarray, "rows d_mlp"],
+        low: Float32[np.ndarray, "rows d_mlp"],
+        places: Places,
+        exact: bool,
+    ) -> None:
+        """Let the batch's sequences compete for the kept ones of every side; parts are noted where they are exact."""
+        for side, extreme in zip(state.sides, (high, low, *self.best), strict=True):
+            ranking = state.ranking(side)
+            sign, is_case = ranking.sign, side not in EXTREMES
+            there = extreme > 0 if is_case else np.isfinite(extreme)
+            may_enter = there & (strengths(extreme, sign) >= strengths(ranking.value[:, -1], sign))
+            dense = np.zeros(len(extreme), bool) if is_case else may_enter.sum(1) > extreme.shape[1] // DENSE
+            many = np.flatnonzero(dense)
+            at = places(many, extreme)
+            for index, row in enumerate(many.tolist()):
+                neurons = np.flatnonzero(may_enter[row])
+                rows = np.full(len(neurons), row)
+                self.insert(ranking, sequences, rows, neurons, at[index, neurons].astype(np.int64), exact)
+            rows, neurons = np.nonzero(may_enter & ~dense[:, None])
+            found = self.positions(side, rows, neurons, extreme[rows, neurons])
+            self.insert(ranking, sequences, rows, neurons, found, exact)
+
+    def insert(
+        self,
+        ranking: Ranking,
+        sequences: Int64[np.ndarray, " rows"],
+        rows: Int64[np.ndarray, " n"],
+        neurons: Int64[np.ndarray, " n"],
+        at: Int64[np.ndarray, " n"],
+        exact: bool,
+    ) -> None:
+        assert ranking.parts is not None
+        tokens = rows * self.pos + at
+        brought = self.parts(tokens, neurons) if exact else np.full((2, len(rows)), np.nan, np.float32)
+        values, places = self.coefficients[tokens, neurons], place_of(sequences[rows], at)
+        gate_kernels.insert_with_parts(
+            ranking.value, ranking.at, ranking.parts, neurons, values, places, brought, ranking.sign
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from dataclasses import fields as names
 from typing import Any
 
 from ..core.choices import SCAN_DTYPES
+from ..core.errors import SEEDS, check_choice, check_count, check_seed
+from ..core.schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
 from ..corpus.excerpts import TextSettings
-from ..errors import SEEDS, check_choice, check_count, check_seed
-from ..models import Model
-from ..schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
+from ..models.model import Model
 
 MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 

@@ -6,12 +6,86 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int32, Int64
+import pandas as pd
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64
 
+from ..core.choices import CASES
 from . import exact_sums
-from .bins import BINS
-from .cases import CASES
 from .settings import ScanSettings
+
+# Histogram bins that need no calibration: four to each doubling, both signs, the same for every neuron and model.
+#
+# The bin is read off a float32's exponent and its two highest fraction bits, so any two histograms can be added.
+# Magnitudes below 1.25·2⁻⁸ share the innermost bin of their sign, those from 1.75·2⁷ the outermost.
+
+PER_DOUBLING = 4
+LEAST = -8  # 2⁻⁸: smaller magnitudes share the innermost bin with the first above
+DOUBLINGS = 16
+SIDE = PER_DOUBLING * DOUBLINGS  # bins of one sign
+BINS = 2 * SIDE
+OFFSET = (127 + LEAST) * PER_DOUBLING  # of the exponent and two fraction bits of 2⁻⁸
+
+
+def edges() -> Float64[np.ndarray, " edges"]:
+    """The BINS + 1 edges, ascending; bin i holds edges[i] ≤ x < edges[i+1] for positive x, mirrored for negative x.
+
+    The outermost are infinite and the innermost meet at zero (−0 counts as negative).
+    """
+    steps = np.arange(1, SIDE)
+    positive = 2.0 ** (LEAST + steps // PER_DOUBLING) * (1 + (steps % PER_DOUBLING) / PER_DOUBLING)
+    inner = np.concatenate([positive, [np.inf]])
+    return np.concatenate([-inner[::-1], [0.0], inner])
+
+
+def quantile(histogram: Int64[np.ndarray, " bins"], share: float) -> float:
+    """An estimate of a quantile: linear inside the bin that it falls into (the outermost bins give their finite
+    edge)."""
+    total = int(histogram.sum())
+    if total == 0:
+        return float("nan")
+    wanted = share * total
+    before = np.concatenate([[0], np.cumsum(histogram)])
+    index = min(int(np.searchsorted(before, wanted, side="right")) - 1, BINS - 1)
+    while index > 0 and histogram[index] == 0:
+        index -= 1
+    low, high = edges()[index : index + 2]
+    if not np.isfinite(low) or not np.isfinite(high):
+        return float(high if np.isfinite(high) else low)
+    return float(low + (high - low) * (wanted - before[index]) / histogram[index])
+
+
+# The four sign cases of a gated neuron: the signs of its gate's pre-activation and of its linear part.
+#
+# A gated neuron's coefficient is act(gate·x)·(key·x). Where the activation keeps the sign of what it is given (SiLU,
+# GELU), the coefficient is positive if both signs agree: the largest coefficients then mix two cases that mean
+# different things, and so do the smallest (Gerstner and Schütze 2025).
+
+COLUMNS = ("gate_pos_linear_pos", "gate_pos_linear_neg", "gate_neg_linear_pos", "gate_neg_linear_neg")
+"""What the names of the cases' statistics end in."""
+
+PARTS = ("gate", "linear")
+"""Of an example: the gate's pre-activation and the linear part, which the activation leaves as it is."""
+
+
+def case_index(gate: Float[np.ndarray, "*shape"], linear: Float[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*shape"]:
+    """Which of :data:`CASES` each pair of numbers is."""
+    return 2 * at_or_below(gate).astype(np.int64) + at_or_below(linear)
+
+
+def at_or_below(values: Float[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+    return ~(values > 0)
+
+
+def case_names(gate: Float[np.ndarray, " n"], linear: Float[np.ndarray, " n"]) -> list[str]:
+    """The case of each pair of numbers in words."""
+    return [CASES[index] for index in case_index(gate, linear).tolist()]
+
+
+def with_parts(frame: pd.DataFrame, parts: Float[np.ndarray, "2 rows"]) -> pd.DataFrame:
+    """Examples with the columns gate, linear and case behind the others."""
+    gate, linear = parts.astype(np.float64)
+    return frame.assign(gate=gate, linear=linear, case=pd.Series(case_names(gate, linear), frame.index, str))
+
 
 NOWHERE = np.iinfo(np.int64).max  # the place of an empty slot: behind every real one
 POSITION_BITS = 20
@@ -64,7 +138,8 @@ class Ranking:
 
 @dataclass(eq=False)
 class GateState:
-    """What a layer of gated neurons keeps besides: by sign case (:data:`.cases.CASES`), and parts of examples.
+    """What a layer of gated neurons keeps besides: by sign case (:data:`ffnmem.core.choices.CASES`), and parts of
+    examples.
 
     ``case``: kept coefficients of different sequences with the largest magnitudes of each case; an empty slot is 0,
     nowhere. Parts are the gate's pre-activation and the linear part, in float32: of the lists (after a half-precision
@@ -282,8 +357,8 @@ class ScanState:
     Attributes:
         settings: of the scan.
         layers: one :class:`LayerState` a layer.
-        sequences, draws: the random sample, see :mod:`.sampling`; ``draw_positions`` is −1 where not yet seen.
-        bucket_counts, token_counts: content tokens by position bucket and by frequent token.
+        sequences, draws: the random sample, see :mod:`ffnmem.scanning.reduction`; ``draw_positions`` is −1 where not
+        yet seen. bucket_counts, token_counts: content tokens by position bucket and by frequent token.
         tokens, n_sequences: content tokens and sequences seen.
         done: the units that were scanned whole, ascending.
     """

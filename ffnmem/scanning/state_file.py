@@ -13,14 +13,13 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from ..checked_files import Form, HeadedTensors, array_checksum, header_entry
-from ..errors import FileError
-from ..files import readable, replacing
-from ..schemas import fields as record
-from ..schemas import flag, row, rule, text, together, whole, word
-from .bins import BINS
+from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..core.errors import FileError
+from ..core.files import readable, replacing
+from ..core.schemas import fields as record
+from ..core.schemas import flag, row, rule, text, together, whole, word
 from .settings import SETTINGS, ScanSettings
-from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
+from .state import BINS, GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
 
 SCHEMA = 2
 """What this version reads: 1, and 2 of gated neurons, which older versions would take for others."""

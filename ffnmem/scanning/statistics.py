@@ -7,9 +7,7 @@ import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
 from . import exact_sums
-from .bins import BINS, edges
-from .cases import COLUMNS
-from .state import GateState, LayerState, Ranking, ScanState, strengths
+from .state import BINS, COLUMNS, GateState, LayerState, Ranking, ScanState, edges, strengths
 
 STATS = (
     "count",

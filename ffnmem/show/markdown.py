@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..core import sheets
-from ..token_text import flowing, printable, visible
-from .notebook import Cell, cells, strength
-from .rendering import MISSING, provenance_line
+from ..core.token_text import flowing, printable, visible
+from .notebook import MISSING, Cell, cells, provenance_line, strength
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=])")
 ENTITIES = {"&": "&amp;", "<": "&lt;"}

@@ -1,18 +1,264 @@
-"""A sheet as HTML: for notebooks in a frame of its own, for pages without it."""
+"""A sheet as HTML: templates filled in, bars drawn, in a frame that no style of a page reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from itertools import accumulate
 from typing import Any
 
+import pandas as pd
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..core.sheets import Column, Context, Sheet, Span, Table, decimals, is_line
-from .bars import Axis, Bar, bar
-from .framing import framed
-from .rendering import count, percent, plain, probability, provenance_line, render, signed, tiny
+from ..core.token_text import flowing, page_text, pieces
+
+# The geometry of bars on one scale.
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A scale from logits to 0…1000, the width of every bar's drawing; zero is always on it."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Axis:
+        finite = [value for value in values if math.isfinite(value)]
+        low, high = min([0.0, *finite]), max([0.0, *finite])
+        return cls(low, high if high > low else low + 1.0)
+
+    def at(self, value: float) -> float:
+        return round(1000 * (value - self.low) / (self.high - self.low), 2) if math.isfinite(value) else self.at(0.0)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """From ``start`` to ``end``, both in 0…1000, as ``x`` and ``width`` that never vanish."""
+
+    start: float
+    end: float
+    zero: float
+    adds: bool
+
+    @property
+    def x(self) -> float:
+        return min(self.start, self.end, 997.0)
+
+    @property
+    def width(self) -> float:
+        return max(abs(self.end - self.start), 3.0)
+
+
+def bar(axis: Axis, logit: float, before: float = 0.0) -> Bar:
+    return Bar(axis.at(before), axis.at(before + logit), axis.at(0.0), logit >= 0)
+
+
+# Templates to HTML: the one place where numbers, tokens and provenance become text for a page.
+
+MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers line up
+MISSING = "–"
+
+
+HERE = "ffnmem.show"
+NONE: Mapping[str, Any] = {}
+
+
+def render(template: str, *, room: str = HERE, filters: Mapping[str, Any] = NONE, **values: Any) -> str:
+    """A template of ``templates/`` of a room, or of this one, filled in; every value is escaped unless a filter made
+    it."""
+    return environment(room, tuple(filters.items())).get_template(template).render(**values)
+
+
+@cache
+def environment(room: str, filters: tuple[tuple[str, Any], ...]) -> Environment:
+    """The templates of a room, each compiled when first used: that takes longer than to fill it in."""
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((room, HERE))]),
+        autoescape=True,
+        finalize=finished,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        token=token_html,
+        running=running_html,
+        signed=signed,
+        plain=plain,
+        percent=percent,
+        count=count,
+        probability=probability,
+        tiny=tiny,
+        setting=setting,
+        **dict(filters),
+    )
+    return found
+
+
+def finished(value: Any) -> Any:
+    """What an expression of a template gave: what no filter has made, may come from anywhere."""
+    return Markup(page_text(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def token_html(token: str) -> Markup:
+    """A token's text, escaped, with whitespace and unprintable characters as marks that styles can dim."""
+    return marked(pieces(token))
+
+
+def running_html(text: str) -> Markup:
+    """Running text in the same way, but with its spaces as they are."""
+    return marked(flowing(text))
+
+
+def marked(parts: Iterable[tuple[str, bool]]) -> Markup:
+    mark = Markup('<span class="fm-mark">{}</span>')
+    return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in parts)
+
+
+def plain(value: float, digits: int = 2) -> str:
+    """A number with a fixed count of decimals, without a plus sign."""
+    if not math.isfinite(value):
+        return MISSING
+    text = f"{abs(value):.{digits}f}"
+    return MINUS + text if value < 0 and float(text) != 0 else text
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """The same with a plus sign, and none for what rounds to zero."""
+    text = plain(value, digits)
+    return f"+{text}" if math.isfinite(value) and value > 0 and float(text) != 0 else text
+
+
+def percent(value: float, digits: int = 0) -> str:
+    return MISSING if not math.isfinite(value) else plain(100 * value, digits) + "%"
+
+
+def count(value: int) -> str:
+    return f"{value:,}"
+
+
+def probability(value: float) -> str:
+    """Four decimals, so that a column lines up; what would round to nothing or to certainty says so."""
+    if not math.isfinite(value):
+        return MISSING
+    if 0.99995 <= value < 1:
+        return "> 0.9999"
+    return tiny(value) if 0 < value < 0.00005 else f"{value:.4f}"
+
+
+def tiny(value: float) -> str:
+    """An error or a very small probability as mantissa and exponent."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else MISSING
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{MINUS if int(exponent) < 0 else ''}{abs(int(exponent))}".replace("e0", "")
+
+
+def setting(value: Any) -> str:
+    """A field of the provenance in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return MISSING if value is None else str(value)
+
+
+def provenance_line(fields: Mapping[str, Any]) -> str:
+    """Provenance on one line: ``model atlas · fingerprint … · …``."""
+    return " · ".join(f"{name} {setting(value)}" for name, value in fields.items())
+
+
+# The frame of all that notebooks show: styles that no page around it reaches, and that reach none.
+#
+# Notebook pages style elements by their names (JupyterLab floats every `dt`, Bootstrap draws every `table`). So the
+# frame first takes back whatever styles its elements have from elsewhere, by a selector more specific than a page's
+# own, and then sets its own, which all begin with that selector.
+
+ROWS = 20
+NAME = "ffnmem"
+ROOT = f".{NAME}:not(#_):not(#_)"
+""":not(#_) holds for every element without that id, and counts as much as an id: a page that styles what is in an
+element of its own by two ids would still lose."""
+
+RESET = f"""\
+{ROOT} {{ all: initial; display: block; color: inherit; color-scheme: inherit; }}
+{ROOT} *:where(:not(svg *)), {ROOT} *::before, {ROOT} *::after {{ all: revert; }}
+{ROOT} svg * {{ fill: inherit; stroke: none; opacity: 1; filter: none; display: inline; visibility: visible; }}
+"""  # not all of what is in drawings: their geometry counts as style, and would be taken back as well
+
+
+@cache
+def styles(*sheets: str, room: str = HERE) -> str:
+    """The frame's styles, and those of some style sheets of a room's ``templates/`` put below its selector."""
+    named = [*((HERE, sheet) for sheet in ("pieces", "contexts", "notebook")), *((room, sheet) for sheet in sheets)]
+    own = "".join((files(place) / "templates" / f"{sheet}.css").read_text("utf-8") for place, sheet in named)
+    return RESET + own.replace(f".{NAME}", ROOT)
+
+
+def framed(html: str, *sheets: str, room: str = HERE) -> str:
+    """HTML in the frame, with the styles of further style sheets of a room."""
+    return f'<div class="{NAME}">\n<style>\n{styles(*sheets, room=room)}</style>\n{html}\n</div>'
+
+
+def display(template: str, *sheets: str, room: str = HERE, **values: Any) -> str:
+    """A template of ``templates/`` filled in, in the frame."""
+    return framed(render(template, room=room, **values), *sheets, room=room)
+
+
+def line(html: str) -> str:
+    """A paragraph of HTML."""
+    return f'<p class="fm-line">{html}</p>'
+
+
+def soft(text: str) -> str:
+    """A text in small print."""
+    return f'<p class="fm-soft">{running_html(text)}</p>' if text else ""
+
+
+def provenance(fields: Any) -> str:
+    """Provenance, or settings, in small print."""
+    return soft(provenance_line(fields))
+
+
+def table(frame: pd.DataFrame, rows: int | None = ROWS) -> str:
+    """The first rows of a table (None: all) as HTML, every text of it escaped; nothing for an empty one."""
+    if frame.empty:
+        return ""
+    texts = [any(isinstance(value, str) for value in frame.iloc[:, i]) for i in range(frame.shape[1])]
+    kinds = [' class="fm-left"' if text else "" for text in texts]
+    head = "".join(
+        f'<th scope="col"{kind}>{running_html(str(name))}</th>' for name, kind in zip(frame.columns, kinds, strict=True)
+    )
+    shown = frame if rows is None else frame.head(rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{cell(value)}</td>' for value, kind in zip(row, kinds, strict=True))}</tr>"
+        for row in shown.itertuples(index=False, name=None)
+    )
+    more = f"… and {len(frame) - len(shown):,} more" if len(frame) > len(shown) else ""
+    return whole(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>") + soft(more)
+
+
+def whole(rows: str) -> str:
+    """A table of rows, as wide as they are; a wider one than its place scrolls in itself."""
+    return f'<div class="fm-wide-box"><table class="fm-table fm-plain">{rows}</table></div>'
+
+
+def cell(value: Any) -> str:
+    """A number with four digits that count, missing ones as a dash, text with its whitespace marked."""
+    if isinstance(value, str):
+        return str(token_html(value) if value != value.strip() else running_html(value))
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.4g}".replace("-", MINUS)
+    return str(running_html(str(value)))
+
+
+# A sheet as HTML: for notebooks in a frame of its own, for pages without it.
 
 
 def html(sheet: Sheet) -> str:
@@ -98,8 +344,8 @@ def strength(value: float, limit: float) -> str:
     return f"{min(abs(value) / (limit or 1.0), 1.0):.2f}" if value == value else "0"
 
 
-def provenance(fields: Any) -> Markup | str:
+def provenance_text(fields: Any) -> Markup | str:
     return provenance_line(fields)
 
 
-FILTERS = {"is_line": is_line, "cells": cells, "kind": kind, "strength": strength, "provenance": provenance}
+FILTERS = {"is_line": is_line, "cells": cells, "kind": kind, "strength": strength, "provenance": provenance_text}

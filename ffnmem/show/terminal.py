@@ -18,9 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import sheets
-from ..core.sheets import decimals as decimals
-from ..core.sheets import of_chance, of_number, of_share
-from ..token_text import flowing, pieces, printable
+from ..core.sheets import decimals, of_chance, of_number, of_share
+from ..core.token_text import flowing, pieces, printable
 
 number, percent, probability = of_number, of_share, of_chance
 WIDEST = 120

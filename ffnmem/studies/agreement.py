@@ -10,15 +10,14 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
-from ..models import Model
-from ..models.final_norm import at_least_float32
-from ..progress import Progress
-from ..scanning import Store
+from ..core.progress import Progress
+from ..models.model import Model
+from ..models.norms import at_least_float32
 from ..scanning.contexts import Window
-from ..vocabulary import BLOCK, value_vectors
-from ..vocabulary.vectors import side_tokens
-from .intervals import share_interval
-from .prefixes import UNIGRAM, followers, triggers
+from ..scanning.store import Store
+from ..vocabulary.scoring import BLOCK
+from ..vocabulary.vectors import side_tokens, value_vectors
+from .prefixes import UNIGRAM, followers, share_interval, triggers
 from .study import told
 
 SCORES = 1 << 24  # of one block of values and the vocabulary

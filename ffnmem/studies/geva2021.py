@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import InputError, check_choice, check_count, check_seed
-from ..models import Model
+from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.progress import Progress
+from ..models.model import Model
 from ..models.turns import in_turn
-from ..progress import Progress
-from ..scanning import Store
-from ..vocabulary import BASES
+from ..scanning.store import Store
+from ..vocabulary.vectors import BASES
 from .agreement import CONFIDENT, Agreement, agreement_table, agreements, confident_table
 from .composition import FREQUENT, SHORT, composition_table, read_positions, refinement_table, update_table
-from .geva_plots import (
+from .figures import (
     plot_active,
     plot_agreement,
     plot_cases,
@@ -26,8 +26,7 @@ from .geva_plots import (
     plot_updates,
     plot_zero_agreement,
 )
-from .intervals import CONFIDENCE, RESAMPLES
-from .prefixes import Places, random_places
+from .prefixes import CONFIDENCE, RESAMPLES, Places, random_places
 from .study import Figure, Study, Table
 from .triggers import LEAST, change_table, prefix_table, removal_trials
 

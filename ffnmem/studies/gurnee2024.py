@@ -12,16 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..core.choices import SEQUENCES_READ
-from ..models import Model
+from ..core.progress import Progress
+from ..core.token_text import visible
+from ..models.model import Model
 from ..models.turns import in_turn
-from ..plots import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
-from ..progress import Progress
-from ..roles_plots import plot_percentiles, plot_roles
+from ..neurons.role_assignment import APPLIES, known_roles, role_counts, roles, strongest
+from ..plots.attribution import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
+from ..plots.neuron_kinds import percentiles
+from ..plots.neuron_kinds import roles as plot_roles
 from ..scanning.store import Store
-from ..semantics.roles import APPLIES, known_roles, role_counts, roles, strongest
-from ..token_text import visible
-from ..vocabulary import project
-from .intervals import share_interval
+from ..vocabulary.projections import project
+from .prefixes import share_interval
 from .study import Figure, Study, Table
 
 PAPER = "Gurnee et al. 2024, Universal Neurons in GPT2 Language Models (arXiv 2401.12181)"
@@ -151,7 +152,7 @@ def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[Tabl
 def figures(
     model: Model, frame: pd.DataFrame, signs: pd.DataFrame, thresholds: Mapping[str, Any]
 ) -> tuple[Figure, ...]:
-    spread = partial(plot_percentiles, frame)
+    spread = partial(percentiles, frame)
     return (
         Figure(
             "roles",

@@ -19,14 +19,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..attribution import plain_records
 from ..core import sheets
 from ..core.choices import STUDY_NAMES
-from ..errors import InputError, check_choice, listed, quoted
-from ..progress import Progress
+from ..core.errors import InputError, check_choice, listed, quoted
+from ..core.progress import Progress
+from ..core.token_text import printable
+from ..prompts.attribution import plain_records
 from ..show.records import plain
 from ..show.result import Result
-from ..token_text import printable
 
 PAGE, ABOUT = "index.html", "study.json"
 """Of a study's folder, beside a file for each table and figure."""
@@ -103,7 +103,7 @@ class Study(Result):
 
     def plot(self, name: str, ax: Axes | None = None) -> Axes:
         """Draw a figure on Axes, or on those of a new figure. Raises InputError."""
-        from ..plots import axes_for
+        from ..plots.attribution import axes_for
 
         figure = self.figure(name)
         return figure.draw(axes_for(ax, figure.size))

@@ -11,13 +11,12 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ..models import Model
-from ..models.final_norm import at_least_float32
+from ..core.progress import Progress
 from ..models.layer_pass import LayerPass
-from ..progress import Progress
-from ..scanning import Store
-from .intervals import mean_interval
-from .prefixes import KEYS, REMOVE, batches, triggers
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..scanning.store import Store
+from .prefixes import KEYS, REMOVE, batches, mean_interval, triggers
 from .study import told
 
 REMOVED = ("first", "random", "last")

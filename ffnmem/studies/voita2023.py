@@ -11,11 +11,10 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 
 from ..core.choices import SEQUENCES_READ
-from ..models import Model
+from ..core.progress import Progress
+from ..models.model import Model
 from ..models.turns import in_turn
-from ..progress import Progress
-from ..scanning.store import Store
-from ..semantics.counting import (
+from ..neurons.counting import (
     Detection,
     FiringCounts,
     PositionInformation,
@@ -23,12 +22,12 @@ from ..semantics.counting import (
     position_information,
     token_detection,
 )
-from ..semantics.role_rules import Thresholds
-from ..semantics.roles import reading_settings
-from ..semantics.unembedding import Unembedding, read_unembedding, written
-from . import voita2023_plots as plots
+from ..neurons.role_assignment import Thresholds, reading_settings
+from ..neurons.unembedding import Unembedding, read_unembedding, written
+from ..scanning.store import Store
+from . import figures as plots
 from .gurnee2024 import ends, spelled
-from .intervals import share_interval
+from .prefixes import share_interval
 from .study import Figure, Study, Table
 
 PAPER = (
@@ -76,7 +75,7 @@ def study(
         progress: told ("text", sequences done, in all).
         seed: of the sequences read.
         n_sequences: how many sequences of the store's text to read for tokens and positions; None for all.
-        types, coverage: of token detectors, see :func:`ffnmem.semantics.counting.token_detection`.
+        types, coverage: of token detectors, see :func:`ffnmem.neurons.counting.token_detection`.
         position: the mutual information, in nats, above which a neuron is positional.
         min_count: how often a token must occur in the reading to count as covered by a neuron.
 

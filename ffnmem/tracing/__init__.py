@@ -1,9 +1,5 @@
 """Causal tracing: where in a model, and at which token, a fact is recalled."""
 
-from .corrupting import noise_scale
-from .settings import KINDS, SEVERED
-from .trace import Trace
-from .traces import GROUPS, Traces
-from .tracing import trace_fact, trace_facts
+import lazy_loader
 
-__all__ = ["GROUPS", "KINDS", "SEVERED", "Trace", "Traces", "noise_scale", "trace_fact", "trace_facts"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,23 +1,101 @@
-"""All cells of one position: each layer's clean output put back there, in every corrupted run, and what that leads to.
-
-Nothing is computed twice that is the same. A run starts above the first restored layer, at the restored position, with
-the keys and values of the positions before it; the state at the subject's first token, before which nothing is
-corrupted, is clean from there on up, so its keys and values are the clean run's too; windows that begin at the same
-layer are one run until the shorter one ends; the last layer's FFN and the unembedding see the last position alone.
-"""
+"""A subject hidden by noise on its embeddings, and clean outputs put back, one position after another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.plain_layers import PlainLayers
-from ..models.replaying import Change, Replay
+from ..core.arguments import public
+from ..core.errors import InputError
+from ..facts.fact import Fact
+from ..facts.questions import SubjectPrompt, ask_about
+from ..models.layout import inner
+from ..models.model import Model
+from ..models.replaying import Change, PlainLayers, Replay
+from ..models.turns import in_turn
+from .settings import FACTOR
+
+# Noise on the token embeddings of a subject: how much, and which, so that a prompt's depends on nothing else.
+
+
+@public
+@in_turn
+def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, prepend_bos: bool | None = None) -> float:
+    """The standard deviation of the noise that hides the subjects of some facts.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        facts: whose subjects' tokens, as they stand in the prompts, are taken together, each as often as it is asked
+            about; facts that cannot be asked are left out.
+        factor: how many standard deviations of their embeddings.
+        prepend_bos: None for the model's own way.
+
+    Returns: ``factor`` times the standard deviation of all numbers of all these embeddings.
+
+    Raises: InputError: no fact that can be asked.
+
+    Source: Meng et al. 2022, section 2.1 and appendix B.1.
+    """
+    asked = []
+    for fact in facts:
+        try:
+            asked.append(ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos))
+        except InputError:
+            continue
+    if not asked:
+        raise InputError(f"no fact that {model.name} can be asked, so there is no noise scale: give noise a number")
+    return scale_of(model, asked, factor)
+
+
+def scale_of(model: Model, asked: Sequence[SubjectPrompt], factor: float = FACTOR) -> float:
+    """The same for prompts whose subjects are found already."""
+    ids = [one.tokens[position] for one in asked for position in one.subject]
+    return factor * float(embed(model, torch.tensor(ids, device=model.device)).double().std())
+
+
+def embed(model: Model, tokens: Int[Tensor, "*pos"]) -> Float[Tensor, "*pos d_embedding"]:
+    """Token embeddings as the first layer gets them, before positions."""
+    with torch.no_grad():
+        found: Tensor = inner(model.layout.embedding)(tokens)
+    return found
+
+
+def standard_noise(
+    seed: int, text: str, samples: int, tokens: int, width: int
+) -> Float[Tensor, "samples tokens width"]:
+    """Independent standard normal numbers, in float64, the same for the same seed and prompt.
+
+    More samples begin with the same ones; the model's dtype and device do not matter, nor does what a fact is called.
+    """
+    digest = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
+    drawn = np.random.default_rng([seed, digest]).standard_normal((samples, tokens, width))
+    return torch.from_numpy(drawn)
+
+
+def corrupted(
+    model: Model, asked: SubjectPrompt, noise: float, samples: int, seed: int
+) -> Float[Tensor, "rows pos d_embedding"]:
+    """Token embeddings of the prompt as it is, in row 0, and with noise on the subject's tokens in ``samples`` more."""
+    own = embed(model, torch.tensor([asked.tokens], device=model.device))
+    rows = own.repeat(samples + 1, 1, 1)
+    drawn = standard_noise(seed, asked.text, samples, len(asked.subject), own.shape[-1])
+    rows[1:, asked.subject.start : asked.subject.stop] += (noise * drawn).to(own)
+    return rows
+
+
+# All cells of one position: each layer's clean output put back there, in every corrupted run, and what that leads to.
+#
+# Nothing is computed twice that is the same. A run starts above the first restored layer, at the restored position,
+# with the keys and values of the positions before it; the state at the subject's first token, before which nothing is
+# corrupted, is clean from there on up, so its keys and values are the clean run's too; windows that begin at the same
+# layer are one run until the shorter one ends; the last layer's FFN and the unembedding see the last position alone.
 
 UNEMBEDDED = 256  # rows at a time
 

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
-from ..errors import InputError, check_choice, check_count, check_number, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, quoted
 
 KINDS, PARTS, SAMPLES = TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 SEVERED = ("severed_ffn", "severed_attention")

@@ -9,29 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..checked_files import Form, is_whole, read_json, with_checksum
-from ..errors import FileError, quoted
+from ..core.checked_files import Form, is_whole, read_json, with_checksum
+from ..core.errors import FileError, quoted
+from ..core.files import make_folder, user_path, write_whole
+from ..core.folders import Kind, RunFolder
+from ..core.schemas import Misfit, fields, flag, items, maybe, number, row, rule, table, text, together, whole, word
 from ..facts.fact import Fact
-from ..files import make_folder, user_path, write_whole
-from ..folders import Kind, RunFolder
-from ..models import Model
-from ..schemas import (
-    Misfit,
-    fields,
-    flag,
-    items,
-    maybe,
-    number,
-    row,
-    rule,
-    table,
-    text,
-    together,
-    whole,
-    word,
-)
+from ..models.model import Model
 from .settings import TraceSettings
-from .trace import Trace
+from .traces import Trace
 
 KIND = "ffnmem traces"
 SCHEMA = 1

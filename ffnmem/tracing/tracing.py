@@ -9,21 +9,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..arguments import public
-from ..errors import InputError, check_count, check_seed, quoted
-from ..facts.asking import SubjectPrompt, ask_about, find_subject, target_ids
+from ..core.arguments import public
+from ..core.errors import InputError, check_count, check_seed, quoted
 from ..facts.fact import Fact, as_facts
-from ..models import Model
-from ..models.plain_layers import PlainLayers
-from ..models.replaying import Replay
+from ..facts.questions import SubjectPrompt, ask_about, find_subject, target_ids
+from ..models.model import Model
+from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
-from ..targets import warn_of_trailing_space, word_ids
-from .corrupting import corrupted, noise_scale, scale_of
-from .restoring import Restoring, cells_of, chunks, probability
+from ..prompts.captures import warn_of_trailing_space, word_ids
+from .restoring import Restoring, cells_of, chunks, corrupted, noise_scale, probability, scale_of
 from .settings import GIVEN, KINDS, OWN, SAMPLES, TraceSettings, check_kinds, check_noise, check_window, noise_of_all
-from .trace import Trace
 from .trace_folder import TraceFolder, kept_noise, run_of
-from .traces import Traces
+from .traces import Trace, Traces
 
 BATCH_TOKENS = 4096
 
@@ -54,8 +51,8 @@ def trace_fact(
         model: from :func:`ffnmem.load`.
         fact: a fact, or a prompt: a whole text, or a template with ``{}`` for the subject.
         subject: of a prompt, as it is spelled there.
-        target: the known attribute, after a space or as :func:`ffnmem.targets.spelled` reads it; default the fact's
-            own, and of a prompt whatever the model answers.
+        target: the known attribute, after a space or as :func:`ffnmem.prompts.captures.spelled` reads it; default the
+            fact's own, and of a prompt whatever the model answers.
         kinds: what is restored, at one position: ``"state"`` (a layer's output: the whole residual stream), ``"ffn"``
             or ``"attention"`` (what these write in ``window`` layers around one).
         window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.

@@ -11,14 +11,13 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..arguments import public
-from ..errors import check_choice, check_count, check_seed
-from ..models import Model
+from ..core.arguments import public
+from ..core.errors import check_choice, check_count, check_seed
+from ..core.neuron_names import NeuronName
+from ..models.model import Model
 from ..models.turns import in_turn
-from ..neuron_names import NeuronName
-from .products import row_norms
-from .projection import choose_neurons
-from .scoring import Extremes, Scorer
+from .projections import choose_neurons
+from .scoring import Extremes, Scorer, row_norms
 from .vectors import BASES, SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
 
 KINDS = ("random", "shuffled")

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from ..arguments import public
-from ..errors import InputError, check_choice, check_count
-from ..models import Model
-from ..models.final_norm import at_least_float32
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, check_count
+from ..models.model import Model
+from ..models.norms import at_least_float32
 from ..models.turns import in_turn
 from .kernels import score_rows
 from .scoring import in_threads

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import InputError, check_choice, listed
-from ..models import Model
-from ..models.final_norm import FinalNorm, at_least_float32
-from ..models.writes import passed_on
+from ..core.errors import InputError, check_choice, listed
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, passed_on
 
 SIDES = ("value", "key", "gate")
 BASES = ("folded", "raw")

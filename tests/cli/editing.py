@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import ffnmem as fm
-from tests.cli.running import PROMPT, data
-from tests.editing.edits import EIFFEL, made
+
+from ..editing.edits import EIFFEL, made
+from .running import PROMPT, data
 
 ASKED = (PROMPT, "--subject", "Eiffel Tower", "--target", " Rome", "--true", "Paris")
 TUNED = ("--editor", "ft_l", "--set", "steps=2")

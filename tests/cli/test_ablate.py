@@ -11,7 +11,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.ablate import HOWS
-from tests.cli.running import PROMPT, data, mistake, run, table
+
+from .running import PROMPT, data, mistake, run, table
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def asked(tiny_folder: Path) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def capture(tiny: fm.Model) -> fm.Capture:
+def capture(tiny: fm.Model) -> fm.prompts.Capture:
     return fm.capture(tiny, PROMPT)
 
 
@@ -30,7 +31,7 @@ def without_name(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_json_is_the_librarys(asked: list[Any], capture: fm.Capture, how: str) -> None:
+def test_json_is_the_librarys(asked: list[Any], capture: fm.prompts.Capture, how: str) -> None:
     """The command line would say something else than the notebook."""
     options = ["--foil", " Rome", "--neurons", "1.5,0.3", "--neurons", "0.60", "--at", 2, "--at", -1, "--how", how]
     neurons = [(1, 5), (0, 3), (0, 60)]
@@ -38,16 +39,16 @@ def test_json_is_the_librarys(asked: list[Any], capture: fm.Capture, how: str) -
     assert without_name(data(*asked, *options)) == without_name(expected.to_dict())
 
 
-def test_csv_is_the_neurons(asked: list[Any], capture: fm.Capture) -> None:
+def test_csv_is_the_neurons(asked: list[Any], capture: fm.prompts.Capture) -> None:
     result = run(*asked, "--top", 9, "--position", 4, "--csv")
     assert result.stderr == ""
     expected = fm.ablate(capture, " Paris", position=4, top=9).neurons
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected)
 
 
-def test_integrated_gradients_choose(asked: list[Any], capture: fm.Capture) -> None:
+def test_integrated_gradients_choose(asked: list[Any], capture: fm.prompts.Capture) -> None:
     found = data(*asked, "--attribution", "integrated-gradients", "--top", 6)["neurons"]
-    expected = fm.knowledge_neurons(capture, " Paris").top(6)
+    expected = fm.interventions.knowledge_neurons(capture, " Paris").top(6)
     wanted = {(row.layer, row.neuron): row.attribution for row in expected.itertuples()}
     assert {(row["layer"], row["neuron"]): row["attribution"] for row in found} == pytest.approx(wanted)
     effects = fm.ablate(capture, " Paris", neurons=list(wanted)).neurons
@@ -56,7 +57,7 @@ def test_integrated_gradients_choose(asked: list[Any], capture: fm.Capture) -> N
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_table(asked: list[Any], capture: fm.Capture, width: int) -> None:
+def test_table(asked: list[Any], capture: fm.prompts.Capture, width: int) -> None:
     """Every part that the manual promises, in the width there is."""
     out = table(*asked, "--foil", " Rome", "--top", 5, width=width)
     expected = fm.ablate(capture, " Paris", " Rome", top=5)

@@ -12,10 +12,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ffnmem import activation_curves
-from ffnmem.activation_curves import activation_table, curves
 from ffnmem.cli.activations import BETA
-from tests.cli.running import data, mistake, run, table
+from ffnmem.ffn import activations
+from ffnmem.ffn.activations import activation_table, curves
+
+from .running import data, mistake, run, table
 
 QUICK = """
 import json, sys
@@ -64,7 +65,7 @@ def test_points_and_names_as_given() -> None:
 
 def test_beta() -> None:
     assert "Swish (β = 0.5)" in table("activations", "swish", "--beta", 0.5)
-    assert BETA == activation_curves.BETA, "written twice, because the library's needs torch"
+    assert BETA == activations.BETA, "written twice, because the library's needs torch"
 
 
 def test_json_has_all() -> None:

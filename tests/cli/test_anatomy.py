@@ -11,9 +11,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from ffnmem.models.dissecting import anatomy
-from tests.cli.running import data, mistake, run, table
-from tests.helpers import printed
+from ffnmem.models import anatomy
+
+from ..helpers import printed
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from tests.cli.running import PROMPT, data, run, table
+
+from .running import PROMPT, data, run, table
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def asked(tiny_folder: Path) -> list[Any]:
 
 
 @pytest.fixture
-def expected(tiny: fm.Model) -> fm.Attribution:
+def expected(tiny: fm.Model) -> fm.prompts.Attribution:
     return fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
 
 
@@ -28,7 +29,7 @@ def plain_provenance(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "provenance": {k: v for k, v in found["provenance"].items() if k != "model"}}
 
 
-def test_json_is_the_librarys(asked: list[Any], expected: fm.Attribution, tiny: fm.Model) -> None:
+def test_json_is_the_librarys(asked: list[Any], expected: fm.prompts.Attribution, tiny: fm.Model) -> None:
     """The command line would say something else than the notebook."""
     found = data(*asked, "--top", 7)
     predictions = found.pop("predictions")
@@ -44,13 +45,13 @@ def test_json_at_another_position(tiny_folder: Path, tiny: fm.Model) -> None:
     assert found["targets"] == [found["predictions"][0]["token"]]
 
 
-def test_csv_is_the_neurons(asked: list[Any], expected: fm.Attribution) -> None:
+def test_csv_is_the_neurons(asked: list[Any], expected: fm.prompts.Attribution) -> None:
     result = run(*asked, "--top", 9, "--csv")
     assert result.stderr == ""
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.top(9))
 
 
-def test_layers_restrict_the_neurons_only(asked: list[Any], expected: fm.Attribution) -> None:
+def test_layers_restrict_the_neurons_only(asked: list[Any], expected: fm.prompts.Attribution) -> None:
     """The top of a layer, not what the layer has in the top; the ledger stays complete."""
     found = data(*asked, "--top", 9, "--layer", 0)
     wanted = expected.neurons.query("layer == 0").head(9)
@@ -59,7 +60,7 @@ def test_layers_restrict_the_neurons_only(asked: list[Any], expected: fm.Attribu
     assert data(*asked, "--layer", 0, "--layer", "-1")["neurons"] == data(*asked)["neurons"]
 
 
-def test_settings_reach_the_model(asked: list[Any], expected: fm.Attribution) -> None:
+def test_settings_reach_the_model(asked: list[Any], expected: fm.prompts.Attribution) -> None:
     """An option that does nothing would be believed."""
     found = data(*asked, "--no-prepend-bos", "--dtype", "float64")
     assert found["prompt_tokens"] == list(expected.tokens[1:])
@@ -82,7 +83,7 @@ def test_a_share_of_nothing_is_no_number(asked: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_table(asked: list[Any], expected: fm.Attribution, width: int) -> None:
+def test_table(asked: list[Any], expected: fm.prompts.Attribution, width: int) -> None:
     """Every part that the manual promises, in the width there is."""
     out = table(*asked, "--top", 5, width=width)
     for label in ("prompt", "after", "next", "target", "foil", "logit", "memories"):

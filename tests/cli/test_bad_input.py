@@ -11,8 +11,8 @@ import pytest
 import torch
 import transformers
 
-from tests.cli.running import PROMPT, mistake
-from tests.helpers import build_gpt2, shared_sizes
+from ..helpers import build_gpt2, shared_sizes
+from .running import PROMPT, mistake
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, **shared_sizes()}
 HEADS = {"num_attention_heads": 2, "intermediate_size": 32}

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.calibrate import OF_MEANINGS
+from ffnmem.cli.planted import OF_MEANINGS
 from ffnmem.core.choices import PLANTED_KINDS
-from tests.calibration.made import made
-from tests.cli.running import data, lines, mistake, run
-from tests.helpers import printed
+
+from ..helpers import printed
+from ..planted.made import made
+from .running import data, lines, mistake, run
 
 TABLES = {
     "meanings": ("measures", "verdicts", "random_keys", "nulls", "curves"),
@@ -29,13 +30,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What the library was asked for; it answers with made-up numbers. The manual's example runs the real one."""
     calls: Asked = []
 
-    def calibrate(*arguments: Any, **options: Any) -> fm.Calibration:
+    def calibrate(*arguments: Any, **options: Any) -> fm.planted.Calibration:
         calls.append((arguments, options))
         options["progress"]("calibrate", 1, 2)
         tables = {name: made().tables[name] for kind in arguments[0] for name in TABLES[kind]}
-        return fm.Calibration(**tables, settings=made().settings)
+        return fm.planted.Calibration(**tables, settings=made().settings)
 
-    monkeypatch.setattr(fm, "calibrate", calibrate)
+    monkeypatch.setattr(fm.planted, "calibrate", calibrate)
     return calls
 
 

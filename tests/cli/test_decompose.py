@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from tests.cli.running import PROMPT, data, run, table
+
+from .running import PROMPT, data, run, table
 
 
 @pytest.fixture

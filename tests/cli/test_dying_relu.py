@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ffnmem.health import dying_relu
-from tests.cli.running import data, lines, mistake, run, table
-from tests.helpers import printed
+from ffnmem.neurons import dying_relu
+
+from ..helpers import printed
+from .running import data, lines, mistake, run, table
 
 ARGUMENTS = ("dying-relu", "--steps", 20, "--seed", 2)
 

@@ -15,10 +15,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.edit import MOST_DOUBTS, hardly_taken
 from ffnmem.cli.options import ModelChoice
-from tests.cli.editing import ASKED, TUNED, saved
-from tests.cli.running import PROMPT, mistake, run, table
-from tests.cli.running import data as json_of
-from tests.helpers import allclose
+
+from ..helpers import allclose
+from .editing import ASKED, TUNED, saved
+from .running import PROMPT, mistake, run, table
+from .running import data as json_of
 
 EIFFEL = ("The Eiffel Tower is located in the city of", "--subject", "Eiffel Tower", "--target", " Rome")
 
@@ -69,7 +70,7 @@ def test_tables(on_atlas: fm.Model, tmp_path: Path) -> None:
 
 def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """The way of every model that ships without one: ffnmem moment, then ffnmem edit --moment."""
-    from tests.evaluation.made import tiny_moment
+    from ..evaluation.made import tiny_moment
 
     tiny_moment(tiny).save(tmp_path / "m.safetensors")
     more = ("--moment", tmp_path / "m.safetensors", "--force", "--set", "steps=3", "--layer", 0, "--seed", 4, "--full")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit_making import fact_of, known_fact, own_facts, true_target
-from ffnmem.errors import InputError
-from tests.helpers import PROMPT, refuses
+from ffnmem.cli.edit import fact_of, known_fact, own_facts, true_target
+from ffnmem.core.errors import InputError
+
+from ..helpers import PROMPT, refuses
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_what_is_given_is_taken(tiny: fm.Model) -> None:
 def test_what_the_model_itself_says(atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole word, without what stands around it; refused where the model says none."""
     assert true_target(atlas, "The Eiffel Tower is located in the city of") == "Paris"
-    monkeypatch.setattr("ffnmem.facts.asking.generate", lambda model, tokens, new: model.tokenize(". !", False))
+    monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(". !", False))
     with refuses(InputError, ValueError, "--true", "'. !'"):
         true_target(tiny, PROMPT)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import ffnmem as fm
-from ffnmem.cli.edit_undoing import loaded
-from tests.cli.editing import saved
-from tests.cli.running import data, mistake, run
+from ffnmem.cli.edit import loaded
+
+from .editing import saved
+from .running import data, mistake, run
 
 
 def exported(tiny: fm.Model, folder: Path, out: Path) -> tuple[Path, Path]:

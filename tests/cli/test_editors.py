@@ -10,11 +10,12 @@ import ffnmem as fm
 from ffnmem.cli.editors import make_edit, options_of
 from ffnmem.core.choices import EDITORS as NAMES
 from ffnmem.core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
-from ffnmem.errors import InputError, unwarned
+from ffnmem.core.errors import InputError, unwarned
 from ffnmem.evaluation import EDITORS
-from tests.editing.edits import EIFFEL
-from tests.evaluation.made import tiny_moment
-from tests.helpers import refuses
+
+from ..editing.edits import EIFFEL
+from ..evaluation.made import tiny_moment
+from ..helpers import refuses
 
 
 def test_names_are_the_librarys() -> None:

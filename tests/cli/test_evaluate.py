@@ -14,10 +14,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.evaluate import EVERY, names, points
 from ffnmem.evaluation import EDITORS, Scores, evaluate
-from ffnmem.facts.reading import write_facts
-from tests.cli.running import data, mistake, run, table
-from tests.evaluation.made import FACTS, NO_TARGET, tiny_moment
-from tests.helpers import allclose
+from ffnmem.facts import write_facts
+
+from ..evaluation.made import FACTS, NO_TARGET, tiny_moment
+from ..helpers import allclose
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +150,7 @@ def test_an_interrupted_run_says_where_its_work_is(
     def stop(*_args: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ffnmem.evaluation.evaluate", stop)
+    monkeypatch.setattr("ffnmem.evaluation.evaluating.evaluate", stop)
     for more, told in (((), False), (("-o", tmp_path / "run"), True)):
         found = run("evaluate", *files, *more, status=130)
         assert ("the same command goes on" in found.stderr) == told

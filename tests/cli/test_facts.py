@@ -16,7 +16,8 @@ from ffnmem.core.choices import FACT_FORMATS
 from ffnmem.facts import formats
 from ffnmem.facts.fact import KINDS
 from ffnmem.facts.listing import choose_facts
-from tests.cli.running import data, mistake, run, table
+
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +129,7 @@ def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.Monkey
     """What the model says, as filter_known has it."""
     monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
     arguments = ("facts", "--relation", "artwork.creator", "--known", "atlas")
-    mine = fm.filter_known(atlas, [fact for fact in every if fact.relation == "artwork.creator"])
+    mine = fm.facts.filter_known(atlas, [fact for fact in every if fact.relation == "artwork.creator"])
     found = data(*arguments)
     assert (found["known"], found["asked"]) == (len(mine), len(mine.frame))
     assert [row["id"] for row in found["facts"]] == mine.frame["id"].tolist()

@@ -8,9 +8,10 @@ import pytest
 from matplotlib.axes import Axes
 
 import ffnmem as fm
-from ffnmem.cli.figure import check_figure, save_axes, save_figure
-from ffnmem.errors import FileError, InputError
-from tests.helpers import refuses
+from ffnmem.cli.output import check_figure, save_axes, save_figure
+from ffnmem.core.errors import FileError, InputError
+
+from ..helpers import refuses
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])

@@ -11,9 +11,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from tests.cli.running import data, mistake, run, table
-from tests.helpers import printed
-from tests.semantics.gated import made
+
+from ..helpers import printed
+from ..neurons.gated import made
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def read(*args: object) -> pd.DataFrame:
 
 
 def test_the_sheet_is_printed(tiny: fm.Model) -> None:
-    found = fm.geometry(tiny, threshold=0.5, limit=2)
+    found = fm.neurons.geometry(tiny, threshold=0.5, limit=2)
     for width in (80, 120):
         out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
         assert [line.rstrip() for line in out.splitlines()] == printed(found.sheet(2), width)
@@ -35,7 +36,7 @@ def test_the_sheet_is_printed(tiny: fm.Model) -> None:
 
 
 def test_csv_is_the_librarys(tiny: fm.Model) -> None:
-    found = fm.geometry(tiny, seed=3, threshold=0.5, limit=4)
+    found = fm.neurons.geometry(tiny, seed=3, threshold=0.5, limit=4)
     for args, frame in (([], found.layers), (["--neurons"], found.neurons)):
         pd.testing.assert_frame_equal(read("--seed", 3, *args), frame)
     pairs = read("--duplicates", "--threshold", 0.5, "--limit", 4)
@@ -48,7 +49,7 @@ def test_json_has_all(tiny: fm.Model) -> None:
     assert [row["layer"] for row in found["layers"]] == [0, 1]
     assert len(found["neurons"]) == 128
     counts = sum(row["pairs"] for row in found["duplicate_counts"] if row["by"] == "key")
-    assert counts == fm.geometry(tiny, threshold=0.5).duplicate_total("key") > 0
+    assert counts == fm.neurons.geometry(tiny, threshold=0.5).duplicate_total("key") > 0
     assert found["provenance"]["threshold"] == 0.5
     assert set(data("geometry", "--layer", 0)) == {"layers", "provenance"}
 
@@ -82,13 +83,13 @@ def gated(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
 def test_tables_of_a_gated_model(gated: fm.Model, width: int) -> None:
     out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
     assert [line.rstrip() for line in out.splitlines()] == printed(
-        fm.geometry(gated, threshold=0.5, limit=2).sheet(), width
+        fm.neurons.geometry(gated, threshold=0.5, limit=2).sheet(), width
     )
     assert "…" not in out
 
 
 def test_data_of_a_gated_model(gated: fm.Model) -> None:
-    found = fm.geometry(gated, threshold=0.5, limit=4)
+    found = fm.neurons.geometry(gated, threshold=0.5, limit=4)
     pd.testing.assert_frame_equal(read("--neurons"), found.neurons)
     assert found.duplicates is not None
     pairs = read("--duplicates", "--threshold", 0.5, "--limit", 4)

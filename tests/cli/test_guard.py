@@ -13,9 +13,10 @@ from click.testing import CliRunner
 
 from ffnmem.cli import cli
 from ffnmem.cli.guard import Group, warnings_as_notes
-from ffnmem.errors import FileError, InputError, warn
+from ffnmem.core.errors import FileError, InputError, warn
 from ffnmem.facts import Fact, write_facts
-from tests.cli.running import mistake, process, run
+
+from .running import mistake, process, run
 
 
 def failing(error: BaseException) -> Group:

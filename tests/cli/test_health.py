@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.health import NeuronHealth, neuron_health
-from tests.cli.running import data, lines, mistake, run, table
-from tests.helpers import printed
-from tests.scanning.texts import tiny_texts
+from ffnmem.neurons import NeuronHealth, neuron_health
+
+from ..helpers import printed
+from ..scanning.texts import tiny_texts
+from .running import data, lines, mistake, run, table
 
 
 @pytest.fixture(scope="module")

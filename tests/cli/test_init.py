@@ -16,15 +16,16 @@ import click
 import pytest
 
 import ffnmem as fm
-from ffnmem import health
+from ffnmem import neurons
 from ffnmem.cli import cli
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import help_text
 from ffnmem.editing import settings
 from ffnmem.scanning import Store
-from tests.calibration.made import TINY, small_models
-from tests.cli.editing import saved
-from tests.cli.running import process, run
+
+from ..planted.made import TINY, small_models
+from .editing import saved
+from .running import process, run
 
 COMMANDS = sorted(cli.commands)
 HEAVY = ("torch", "transformers", "transformer_lens", "matplotlib", "pandas", "numpy", "jinja2")
@@ -174,18 +175,18 @@ def saved_edit(atlas: fm.Model, export: bool) -> None:
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small model of each kind in place of ten times as many, which take minutes."""
     small_models(monkeypatch)
-    whole, few = fm.calibrate, {"seeds": (7,), "superposition": (1.5,), "draws": 20}
+    whole, few = fm.planted.calibrate, {"seeds": (7,), "superposition": (1.5,), "draws": 20}
 
-    def calibrate(kinds: tuple[str, ...], **options: Any) -> fm.Calibration:
+    def calibrate(kinds: tuple[str, ...], **options: Any) -> fm.planted.Calibration:
         return whole(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
 
-    monkeypatch.setattr(fm, "calibrate", calibrate)
+    monkeypatch.setattr(fm.planted, "calibrate", calibrate)
 
 
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten steps in place of two thousand."""
-    whole = health.dying_relu
-    monkeypatch.setattr(health, "dying_relu", lambda **options: whole(**{**options, "steps": 10}))
+    whole = neurons.dying_relu
+    monkeypatch.setattr("ffnmem.neurons.dying.dying_relu", lambda **options: whole(**{**options, "steps": 10}))
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

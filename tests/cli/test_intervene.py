@@ -11,17 +11,18 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.intervene import read_changes
-from ffnmem.interventions.comparison import compare_predictions
-from ffnmem.models.generating import generate
-from tests.cli.running import PROMPT, data, mistake, run, table
+from ffnmem.interventions.intervening import compare_predictions
+from ffnmem.models.answers import generate
+
+from .running import PROMPT, data, mistake, run, table
 
 CHANGES = ["--set", "0.3=2,1.all=0", "--scale", "0.5=-1.5", "--add", "1.7=+.5", "--add", "1.8=1e-1"]
 ASKED = {
-    (0, 3): fm.Set(2.0),
-    (1, None): fm.Set(0.0),
-    (0, 5): fm.Scale(-1.5),
-    (1, 7): fm.Add(0.5),
-    (1, 8): fm.Add(0.1),
+    (0, 3): fm.interventions.Set(2.0),
+    (1, None): fm.interventions.Set(0.0),
+    (0, 5): fm.interventions.Scale(-1.5),
+    (1, 7): fm.interventions.Add(0.5),
+    (1, 8): fm.interventions.Add(0.1),
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ffnmem.cli import late_bar as module
-from ffnmem.cli.late_bar import late_bar
+from ffnmem.cli import progress as module
+from ffnmem.cli.progress import late_bar
 
 
 class Recorded:

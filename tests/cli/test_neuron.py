@@ -12,8 +12,9 @@ import pytest
 
 from ffnmem.core.choices import CASES, EXAMPLE_KINDS, SEARCHED
 from ffnmem.scanning import Store
-from tests.cli.running import data, mistake, run, table
-from tests.scanning.gated import gated_store as make_gated_store
+
+from ..scanning.gated import gated_store as make_gated_store
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import ffnmem as fm
 from ffnmem.cli import cli
 from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, given, seed_option, text, token
 from ffnmem.models import loading
-from ffnmem.vocabulary import BASES as LIBRARY_BASES
-from ffnmem.vocabulary import SIDES as LIBRARY_SIDES
+from ffnmem.vocabulary.vectors import BASES as LIBRARY_BASES
+from ffnmem.vocabulary.vectors import SIDES as LIBRARY_SIDES
 
 READERS = ("ablate", "attribute", "decompose", "paths", "report")
 OTHERS = ("edit", "evaluate", "health", "intervene", "moment", "scan", "study", "trace")

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli import pack as command
-from ffnmem.corpus import open_packed, pack, tokenizer_hash
-from ffnmem.corpus.problems import MEANINGS
-from tests.cli.running import data, mistake, run, table
+from ffnmem.cli.scan import pack as command
+from ffnmem.corpus import open_packed, pack
+from ffnmem.corpus.readers import MEANINGS
+from ffnmem.corpus.tokenizing import tokenizer_hash
+
+from .running import data, mistake, run, table
 
 
 @pytest.fixture

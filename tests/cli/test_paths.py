@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from tests.cli.running import PROMPT, data, mistake, run, table
+
+from .running import PROMPT, data, mistake, run, table
 
 
 @pytest.fixture
@@ -20,11 +21,11 @@ def asked(tiny_folder: Path) -> list[Any]:
 
 
 @pytest.fixture
-def expected(tiny: fm.Model) -> fm.PathAttribution:
+def expected(tiny: fm.Model) -> fm.prompts.PathAttribution:
     return fm.attribute_paths(fm.capture(tiny, PROMPT), " Paris", " Rome")
 
 
-def test_json_is_the_librarys(asked: list[Any], expected: fm.PathAttribution) -> None:
+def test_json_is_the_librarys(asked: list[Any], expected: fm.prompts.PathAttribution) -> None:
     found, wanted = data(*asked, "--top", 4), expected.to_dict(4)
     assert found["firings"] == wanted["firings"]
     assert found["map"] == wanted["map"]
@@ -33,13 +34,13 @@ def test_json_is_the_librarys(asked: list[Any], expected: fm.PathAttribution) ->
     assert found["error"] < 1e-4
 
 
-def test_csv_is_the_firings(asked: list[Any], expected: fm.PathAttribution) -> None:
+def test_csv_is_the_firings(asked: list[Any], expected: fm.prompts.PathAttribution) -> None:
     result = run(*asked, "--top", 6, "--csv")
     assert result.stderr == ""
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.top(6))
 
 
-def test_table_tells_positions_and_firings(asked: list[Any], expected: fm.PathAttribution) -> None:
+def test_table_tells_positions_and_firings(asked: list[Any], expected: fm.prompts.PathAttribution) -> None:
     out = table(*asked, "--top", 3)
     first = expected.top(1).iloc[0]
     assert re.search(

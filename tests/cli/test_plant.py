@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.plant import OPTIONS
+from ffnmem.cli.planted import OPTIONS
 from ffnmem.core.choices import PLANTED_KINDS
-from ffnmem.planted import KINDS
-from ffnmem.planted.planting import defaults
-from tests.cli.running import data, mistake, run, table
+from ffnmem.planted.planting import KINDS, defaults
+
+from .running import data, mistake, run, table
 
 SMALL = {
     "meanings": ("--features", 12, "--neurons", 16, "--tokens", 2000, "--words", 3, "--layers", 1),
@@ -48,7 +48,7 @@ def test_options_are_the_librarys() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind(kind: str, tmp_path: Path) -> None:
     found = data("plant", kind, "--out", tmp_path / "planted", "--seed", 3, *SMALL[kind])
-    planted = fm.load_planted(tmp_path / "planted")
+    planted = fm.planted.load_planted(tmp_path / "planted")
     assert (found["kind"], found["settings"]) == (kind, dict(planted.settings))
     assert planted.seed == 3
     assert found["fingerprint"] == planted.model.fingerprint
@@ -89,7 +89,7 @@ def test_csv_counts_neurons(tmp_path: Path) -> None:
 
 def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
     fact = fm.load_facts(folder / "facts.jsonl")[0]
-    truth = fm.load_planted(folder).truth
+    truth = fm.planted.load_planted(folder).truth
     row = truth[(truth.subject == fact.subject) & (truth.target == fact.target_true)].iloc[0]
     found = data("attribute", fact.text, "--model", folder)
     assert found["targets"] == [f" {fact.target_true}"]

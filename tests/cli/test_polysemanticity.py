@@ -11,9 +11,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.choices import MEANING_BUDGET
+from ffnmem.neurons.saved_meanings import file_of
 from ffnmem.scanning import Store, open_store
-from ffnmem.semantics.saved import file_of
-from tests.cli.running import data, mistake, run, table
+
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def test_measures_and_keeps(tiny_store: Store, tmp_path: Path) -> None:
     store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
     args = ["polysemanticity", store.folder, "--draws", 20, "--seed", 3, "--above", 1.5, "--budget", 0]
     printed = pd.read_csv(io.StringIO(run(*args, "--csv").stdout), keep_default_na=False)
-    expected = fm.polysemanticity(store, draws=20, seed=3, rule=fm.Rule(above=1.5), budget=None)
+    expected = fm.polysemanticity(store, draws=20, seed=3, rule=fm.neurons.Rule(above=1.5), budget=None)
     assert file_of(store, "positive").is_file()
     assert list(printed.columns) == list(expected.columns)
     assert printed["verdict"].tolist() == expected["verdict"].tolist()

@@ -10,8 +10,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.project import read_neurons
-from ffnmem.show.terminal import decimals, number
-from tests.cli.running import data, run, table
+from ffnmem.core.sheets import decimals
+from ffnmem.show.terminal import number
+
+from .running import data, run, table
 
 
 @pytest.mark.parametrize(

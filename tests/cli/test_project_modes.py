@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.vocabulary import read_projection
-from tests.cli.running import data, mistake, run, table
+from ffnmem.vocabulary.projections import read_projection
+
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,9 @@ def test_all_says_what_it_wrote(tiny: fm.Model, tiny_folder: Path, tmp_path: Pat
 @pytest.mark.parametrize("side", [None, "value", "key", "both"])
 def test_token_is_the_librarys(side: str | None, tiny: fm.Model, tiny_folder: Path) -> None:
     asked = ["project", "--token", " Paris", "--model", tiny_folder, "--top", 3, *(["--side", side] if side else [])]
-    expected = fm.promoters(tiny, " Paris", k=3, side=("value", "key") if side == "both" else side or "value")
+    expected = fm.vocabulary.promoters(
+        tiny, " Paris", k=3, side=("value", "key") if side == "both" else side or "value"
+    )
     pd.testing.assert_frame_equal(csv(*asked), expected, rtol=1e-6)
     out = table(*asked)
     for row in expected.itertuples():
@@ -63,7 +66,7 @@ def test_token_is_the_librarys(side: str | None, tiny: fm.Model, tiny_folder: Pa
 
 def test_several_tokens_and_one_layer(tiny: fm.Model, tiny_folder: Path) -> None:
     asked = ["project", "--token", " Paris", "--token", " Rome", "--layer", 1, "--basis", "raw", "--model", tiny_folder]
-    expected = fm.promoters(tiny, [" Paris", " Rome"], layer=1, basis="raw")
+    expected = fm.vocabulary.promoters(tiny, [" Paris", " Rome"], layer=1, basis="raw")
     found = data(*asked)
     assert [row["neuron"] for row in found["neurons"]] == expected["neuron"].tolist()
     assert found["neurons"][0]["tokens"] == [" Paris", " Rome"]
@@ -83,7 +86,7 @@ def test_search_is_the_librarys(file: Path) -> None:
     ):
         text = word if extra == ["--exact"] else "a"
         asked = ["project", "--search", text, "--in", file, "--top", 4, *extra]
-        expected = fm.search_projection(file, text, limit=4, **options)
+        expected = fm.vocabulary.search_projection(file, text, limit=4, **options)
         assert len(expected)
         pd.testing.assert_frame_equal(csv(*asked), expected, rtol=1e-6)
     assert [row["rank"] for row in data(*asked)["tokens"]] == expected["rank"].tolist()

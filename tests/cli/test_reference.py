@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 
 from ffnmem.cli import cli
 from ffnmem.cli.reference import BEGIN, END, help_text, manual, reference, with_manual
-from tests.cli.running import run
-from tests.helpers import REPOSITORY
+
+from ..helpers import REPOSITORY
+from .running import run
 
 PAGE = f"# title\n\n{BEGIN}\nold\n{END}\n\nafter\n"
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from ffnmem.scanning import Store
-from tests.cli.running import PROMPT, mistake, run
+
+from .running import PROMPT, mistake, run
 
 
 def test_writes_and_prints_the_path(tiny_folder: Path, tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_whole_layer(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> No
         asked.append((neurons["neuron"].tolist(), out))
         return Path(out)
 
-    monkeypatch.setattr("ffnmem.reports.neuron_report", record)
+    monkeypatch.setattr("ffnmem.pages.neuron_pages.neurons", record)
     assert run("report", "--store", tiny_store.folder, "--layer", 0).stdout == "neurons.html\n"
     assert asked == [(list(range(64)), "neurons.html")]
 

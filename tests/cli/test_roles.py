@@ -10,10 +10,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
+from ffnmem.neurons.role_assignment import APPLIES, ROLES, role_counts, strongest
 from ffnmem.scanning import Store
-from ffnmem.semantics.role_rules import ROLES
-from ffnmem.semantics.roles import APPLIES, role_counts, strongest
-from tests.cli.running import data, mistake, run, table
+
+from .running import data, mistake, run, table
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.corpus.packed import FOLDER as PACK
 from ffnmem.scanning.manifest import FOLDER
-from ffnmem.scanning.writing import CORPUS, STATE
-from tests.cli.running import data, mistake, process, run, table
-from tests.scanning.corpora import digests, texts
-from tests.scanning.test_workers import in_this_process
+from ffnmem.scanning.tables import CORPUS, STATE
+
+from ..scanning.corpora import digests, texts
+from ..scanning.test_workers import in_this_process
+from .running import data, mistake, process, run, table
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_that_a_stopped_scan_goes_on(
     assert not out
     assert not FOLDER.is_finished(tmp_path / "out")
     mistake("merge", tmp_path / "out", "--out", tmp_path / "x", named=("unfinished scan",))
-    monkeypatch.setattr("ffnmem.scanning.workers.run_locally", in_this_process)  # starting them again takes seconds
+    monkeypatch.setattr("ffnmem.scanning.jobs.run_locally", in_this_process)  # starting them again takes seconds
     run(*arguments)
     assert (tmp_path / "out" / STATE).exists()
     assert fm.open_store(tmp_path / "out").complete

@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ffnmem.corpus.problems import Problem
+from ffnmem.corpus import Problem
 from ffnmem.scanning import Store, open_store
-from tests.cli.running import data, mistake, run, table
-from tests.scanning.gated import gated_store
+
+from ..scanning.gated import gated_store
+from .running import data, mistake, run, table
 
 
 def test_summary_names_what_was_scanned(tiny_store: Store) -> None:

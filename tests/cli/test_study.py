@@ -12,8 +12,9 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.options import setting
 from ffnmem.scanning import Store
-from tests.cli.running import data, mistake, run, table
-from tests.scanning.texts import tiny_texts
+
+from ..scanning.texts import tiny_texts
+from .running import data, mistake, run, table
 
 FEW = ("--sequences", 8, "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
 
@@ -32,7 +33,9 @@ def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("undrawn")
 def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
-    found = fm.study("geva2021", tiny, tiny_store, tmp_path / "b", seed=4, keys=3, prefixes=2, updates=2, n_sequences=8)
+    found = fm.studies.run(
+        "geva2021", tiny, tiny_store, tmp_path / "b", seed=4, keys=3, prefixes=2, updates=2, n_sequences=8
+    )
     arguments = ("study", "geva2021", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
     given = data(*arguments, "--out", tmp_path / "a")
     rows = found.to_frame().to_dict("records")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import ffnmem as fm
+from ffnmem.core.sheets import decimals
 from ffnmem.show.terminal import (
     REST,
     OneLine,
     captioned,
     console,
-    decimals,
     explain_negatives,
     number,
     percent,
@@ -29,7 +29,8 @@ from ffnmem.show.terminal import (
     token_line,
     user_text,
 )
-from tests.cli.running import mistake, run
+
+from .running import mistake, run
 
 
 @pytest.mark.parametrize(
@@ -172,12 +173,12 @@ def test_a_models_hostile_name_is_escaped_wherever_it_is_shown(
     model = fm.load(HOSTILE)
     store = fm.scan(model, ["The Eiffel Tower is in Paris"] * 3, "store")
     found = fm.capture(model, "The Eiffel Tower")
-    card = fm.neuron_report(store, [(0, 1)], "card.html").read_text("utf-8")
-    notes = fm.neuron_report(store, [(0, 1)], "card.md").read_text("utf-8")
+    card = fm.pages.neurons(store, [(0, 1)], "card.html").read_text("utf-8")
+    notes = fm.pages.neurons(store, [(0, 1)], "card.md").read_text("utf-8")
     page = fm.report(model, "The Eiffel Tower", out="page.html").read_text("utf-8")
     shown = [
         *(card, notes, page, repr(found), repr(store), found._repr_html_(), fm.attribute(found)._repr_html_()),
-        fm.plot_geometry(fm.geometry(model)).get_title(loc="left"),
+        fm.plots.geometry(fm.neurons.geometry(model)).get_title(loc="left"),
         run("attribute", "The Eiffel Tower", "--model", HOSTILE).stdout,
         run("store", "store").stdout,
         run("anatomy", HOSTILE).stdout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 import ffnmem as fm
-from ffnmem.cli.tokens import promoted
+from ffnmem.cli.output import promoted
 
 
 def test_promoted_is_the_projection(tiny: fm.Model) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from tests.cli.running import PROMPT, data, mistake, run, table
+
+from .running import PROMPT, data, mistake, run, table
 
 ONE = ("trace", PROMPT, "--subject", "Eiffel Tower", "--samples", 2, "--noise", 1.0)
 MANY = ("trace", "--facts", "atlas", "--relation", "landmark.city", "--limit", 2, "--samples", 2)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.corpus.batching import PADDING, cheapest, grouped
-from tests.corpus.packs import log_normal
+from ffnmem.corpus.batches import PADDING, cheapest, grouped
+
+from .packs import log_normal
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120)
 

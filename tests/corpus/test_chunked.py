@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.corpus import chunked
-from ffnmem.corpus.chunked import ChunkedFile, ChunkedWriter
-from ffnmem.errors import FileError, OutOfRangeError
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError, OutOfRangeError
+from ffnmem.corpus import packed
+from ffnmem.corpus.packed import ChunkedFile, ChunkedWriter
+
+from ..helpers import refuses
 
 VALUES = np.arange(1000, dtype=np.int64) % 251
 
@@ -21,7 +22,7 @@ VALUES = np.arange(1000, dtype=np.int64) % 251
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """VALUES in uint16 with a checksum every 64 bytes."""
-    monkeypatch.setattr(chunked, "CHUNK", 64)
+    monkeypatch.setattr(packed, "CHUNK", 64)
     return written(tmp_path / "file.bin", [VALUES[:3], VALUES[3:3], VALUES[3:500], VALUES[500:]])
 
 
@@ -39,7 +40,7 @@ def test_parts_do_not_matter(tmp_path_factory: pytest.TempPathFactory, sizes: li
     folder = tmp_path_factory.mktemp("parts")
     values = np.arange(sum(sizes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "CHUNK", 64)
+        patch.setattr(packed, "CHUNK", 64)
         one, record = written(folder / "one", [values], dtype)
         other, same = written(folder / "other", np.split(values, np.cumsum(sizes)), dtype)
     assert record == same
@@ -52,7 +53,7 @@ def test_parts_do_not_matter(tmp_path_factory: pytest.TempPathFactory, sizes: li
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_any_part_can_be_read(tmp_path_factory: pytest.TempPathFactory, a: int, b: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "CHUNK", 64)
+        patch.setattr(packed, "CHUNK", 64)
         file = ChunkedFile(*written(tmp_path_factory.mktemp("any") / "f", [VALUES]))
     start, stop = sorted((a, b))
     for _ in range(2):  # before and after its chunks were checked

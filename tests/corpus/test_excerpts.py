@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.corpus import Batch, Sequences, pack
-from ffnmem.corpus import sequences as sequences_module
+from ffnmem.core.errors import InputError
+from ffnmem.corpus import batches as sequences_module
+from ffnmem.corpus import pack
+from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Drawn, Page, Stretch, TextSettings, check_shard, draw_tokens
-from ffnmem.errors import InputError
-from tests.helpers import refuses
-from tests.scanning.texts import tiny_texts
+
+from ..helpers import refuses
+from ..scanning.texts import tiny_texts
 
 
 def checked(model: fm.Model, **changes: Any) -> TextSettings:

@@ -10,10 +10,11 @@ from typing import Any
 import huggingface_hub
 import pytest
 
+from ffnmem.core.errors import FileError, InputError, MissingExtraError
 from ffnmem.corpus import open_corpus
-from ffnmem.corpus.hub import HubName, read_name
-from ffnmem.errors import FileError, InputError, MissingExtraError
-from tests.helpers import refuses
+from ffnmem.corpus.sources import HubName, read_name
+
+from ..helpers import refuses
 
 
 @pytest.mark.parametrize(

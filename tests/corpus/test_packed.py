@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ffnmem.core.errors import FileError, OutOfRangeError
 from ffnmem.corpus import open_packed
 from ffnmem.corpus.packed import checksum, is_packed, manifest_text, read_manifest
-from ffnmem.errors import FileError, OutOfRangeError
-from tests.corpus.packs import packed, tokens_of
-from tests.helpers import refuses
+
+from ..helpers import refuses
+from .packs import packed, tokens_of
 
 LENGTHS = [5, 0, 12, 3]
 

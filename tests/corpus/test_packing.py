@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.corpus import Packed, open_corpus, open_packed, pack, packing, tokenizing
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.files import workspace
+from ffnmem.corpus import Document, Packed, open_corpus, open_packed, pack, packing, tokenizing
 from ffnmem.corpus.packing import corpus_hash
-from ffnmem.corpus.problems import Document
-from ffnmem.errors import FileError, InputError
-from ffnmem.files import workspace
-from tests.corpus.packs import Counting, packed
-from tests.helpers import BOS, refuses
+
+from ..helpers import BOS, refuses
+from .packs import Counting, packed
 
 TEXTS = ["The city of Paris", "Rome", "The Eiffel Tower\nis in Paris"]
 

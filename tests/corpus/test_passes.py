@@ -9,12 +9,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.corpus import Sequences, pack
+from ffnmem.core.errors import InputError, UnsupportedModelError
+from ffnmem.corpus import pack
+from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import Drawn, Page, Stretch, TextSettings
 from ffnmem.corpus.passes import Accumulator, Checkpoint, Forward, read
-from ffnmem.errors import InputError, UnsupportedModelError
-from tests.helpers import allclose, refuses
-from tests.scanning.texts import tiny_texts
+
+from ..helpers import allclose, refuses
+from ..scanning.texts import tiny_texts
 
 
 class Mean(Accumulator):

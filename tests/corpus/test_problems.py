@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.corpus.problems import MEANINGS, Document, Problem, Problems, clean, decoded, problems_from
+from ffnmem.corpus import Document, Problem
+from ffnmem.corpus.readers import MEANINGS, Problems, clean, decoded, problems_from
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from ffnmem.corpus import open_corpus, readers, streams
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.corpus import open_corpus, readers
+from ffnmem.corpus import readers as streams
 from ffnmem.corpus.packing import corpus_hash
 from ffnmem.corpus.readers import READERS, format_of
-from ffnmem.errors import FileError, InputError
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 TEXTS = ["one", "zwei – deux 🙂", 'a "quoted" text, with\na line break', "  leading and trailing  ", "x" * 200_000]
 

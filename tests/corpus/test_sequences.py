@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.corpus import Packed, Sequences, open_packed, pack, sequences
-from ffnmem.errors import FileError, InputError, OutOfRangeError
-from tests.corpus.packs import log_normal, packed, tokens_of
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError, InputError, OutOfRangeError
+from ffnmem.corpus import Packed, open_packed, pack
+from ffnmem.corpus import batches as sequences
+from ffnmem.corpus.batches import Sequences
+
+from ..helpers import refuses
+from .packs import log_normal, packed, tokens_of
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=60).filter(any)
 

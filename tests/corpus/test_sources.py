@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.resources import embedded_corpus
 from ffnmem.corpus import Corpus, Document, Packed, open_corpus, pack
-from ffnmem.errors import FileError, InputError
-from ffnmem.resources import embedded_corpus
-from tests.helpers import REPOSITORY, refuses
+
+from ..helpers import REPOSITORY, refuses
 
 
 @pytest.fixture

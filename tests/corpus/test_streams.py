@@ -11,10 +11,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.corpus import streams
-from ffnmem.corpus.streams import lines, opened, without_end
-from ffnmem.errors import FileError
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError
+from ffnmem.corpus import readers
+from ffnmem.corpus.readers import lines, opened, without_end
+
+from ..helpers import refuses
 
 DATA = b"".join(b"line %d of a text\n" % i for i in range(5000))
 
@@ -87,7 +88,7 @@ def test_decompression_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "a.zst"
     whole = zstandard.compress(b"first\n" + bytes(range(256)) * 20_000)
     path.write_bytes(whole[:-100])
-    monkeypatch.setattr(streams, "BLOCK", 1000)
+    monkeypatch.setattr(readers, "BLOCK", 1000)
     with opened(path) as stream:
         assert stream.readline() == b"first\n"
 
@@ -96,7 +97,7 @@ def test_decompression_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_line_ends(parts: list[bytes]) -> None:
     for end in (b"\n", b"\r\n"):
         found = list(lines(io.BufferedReader(io.BytesIO(end.join(parts))), Path("x")))  # type: ignore[type-var]
-        if parts[0][:2] not in streams.UTF16 and not parts[0].startswith(streams.BOM):
+        if parts[0][:2] not in readers.UTF16 and not parts[0].startswith(readers.BOM):
             kept = parts if parts[-1] else parts[:-1]
             assert [without_end(line) for line in found] == kept
 
@@ -113,7 +114,7 @@ def test_byte_order_marks(tmp_path: Path) -> None:
 
 def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk image that is called .txt must not fill the memory."""
-    monkeypatch.setattr(streams, "LONGEST", 100)
+    monkeypatch.setattr(readers, "LONGEST", 100)
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * 100 + b"\n" + b"y" * 101)
     with opened(path) as stream, refuses(FileError, OSError, str(path), "line of more than"):

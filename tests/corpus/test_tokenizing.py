@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.corpus import tokenizer_hash, tokenizing
-from ffnmem.corpus.tokenizing import Encoder, cut, pieces
-from tests.corpus.packs import Counting, tokens_of
-from tests.helpers import BOS, REPOSITORY, build_tokenizer
+from ffnmem.corpus import tokenizing
+from ffnmem.corpus.tokenizing import Encoder, cut, pieces, tokenizer_hash
+
+from ..helpers import BOS, REPOSITORY, build_tokenizer
+from .packs import Counting, tokens_of
 
 WORDS = st.text(alphabet="ab \n\tß🙂.", max_size=80)
 

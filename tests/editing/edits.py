@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
+from ffnmem.editing import Edit
 from ffnmem.editing.edit_record import LayerChange
 from ffnmem.facts import Fact
 

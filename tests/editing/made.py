@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ffnmem.editing.moments import Part, SecondMoment
-from ffnmem.editing.triangles import TriangleSums
+from ffnmem.editing import SecondMoment
+from ffnmem.editing.moments import Part, TriangleSums
 
 FINGERPRINT = "0123456789ab"
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.moments import SecondMoment
+from ffnmem.editing import SecondMoment, second_moment
 from ffnmem.editing.preparing import EditPlan, plan_edits
 from ffnmem.facts import Fact
-from tests.scanning.texts import tiny_texts
+
+from ..scanning.texts import tiny_texts
 
 CONTEXTS = ("{}", "The city. {}", "The city of Rome. {}")
 FACTS = (

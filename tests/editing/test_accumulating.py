@@ -9,14 +9,15 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.corpus import sequences
-from ffnmem.editing.accumulating import PARTIAL, STATE, second_moment
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.errors import FileError, InputError, UnsupportedModelError
-from ffnmem.folders import locked
-from ffnmem.progress import Progress
-from tests.helpers import Pair, allclose, refuses
-from tests.scanning.texts import tiny_texts
+from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
+from ffnmem.core.folders import locked
+from ffnmem.core.progress import Progress
+from ffnmem.corpus import batches
+from ffnmem.editing import SecondMoment, second_moment
+from ffnmem.editing.accumulating import PARTIAL, STATE
+
+from ..helpers import Pair, allclose, refuses
+from ..scanning.texts import tiny_texts
 
 SHORT = ["The Eiffel Tower is in the city of Paris", " Rome is", "The Colosseum"]  # each fits the tiny context
 
@@ -199,7 +200,7 @@ def test_a_folder_of_the_users_is_left(tiny: fm.Model, tmp_path: Path) -> None:
 
 def test_shards_merge_to_the_whole(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text would be lost or doubled when several machines share a pass."""
-    monkeypatch.setattr(sequences, "UNIT", 8)
+    monkeypatch.setattr(batches, "UNIT", 8)
     whole = second_moment(tiny, tiny_texts())
     shards = [second_moment(tiny, tiny_texts(), shard=(i, 3)) for i in range(3)]
     merged = SecondMoment.merge(shards)
@@ -216,7 +217,7 @@ def test_shards_merge_to_the_whole(tiny: fm.Model, monkeypatch: pytest.MonkeyPat
 
 def test_a_packed_corpus_is_read_where_it_lies(tiny: fm.Model, tmp_path: Path) -> None:
     """It would be packed anew, or a pack of another tokenizer be believed."""
-    packed = fm.pack(tiny_texts(), tiny, tmp_path / "pack")
+    packed = fm.corpus.pack(tiny_texts(), tiny, tmp_path / "pack")
     found = second_moment(tiny, packed)
     assert found.corpus_hash == packed.hash
     assert torch.equal(found.matrix(0), second_moment(tiny, tmp_path / "pack").matrix(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ffnmem.editing.adam import Adam
+from ffnmem.editing.values import Adam
 
 
 def test_steps_are_those_of_torch_optim_adam() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.alphaedit import alphaedit
-from ffnmem.errors import InputError
-from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import allclose, refuses
+from ffnmem.core.errors import InputError
+from ffnmem.editing import alphaedit
+
+from ..helpers import allclose, refuses
+from .plans import CONTEXTS, FACTS, moment_of
 
 OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
 

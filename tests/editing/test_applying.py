@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError, ModelError
+from ffnmem.editing import Edit
 from ffnmem.editing.applying import EditLedger, with_edit
-from ffnmem.editing.edit import Edit
 from ffnmem.editing.edit_record import LayerChange
-from ffnmem.errors import InputError, ModelError
-from tests.editing.edits import change, logits, made, same_bits, weights
-from tests.helpers import ARCHITECTURES, allclose, refuses
+
+from ..helpers import ARCHITECTURES, allclose, refuses
+from .edits import change, logits, made, same_bits, weights
 
 TOKENS = torch.tensor([[0, 50, 120, 7, 8]])
 Make = Callable[..., fm.Model]

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.editing import Edit
 from ffnmem.editing.closed_forms import RequestReplay, alphaedit_left, emmet_left, memit_left, spread
-from ffnmem.editing.edit import Edit
 from ffnmem.editing.edit_record import LayerChange
 from ffnmem.editing.preparing import find_values
-from tests.editing.plans import FACTS, plan_of, random_like
-from tests.helpers import allclose
+
+from ..helpers import allclose
+from .plans import FACTS, plan_of, random_like
 
 RIDGE = 1e-6
 

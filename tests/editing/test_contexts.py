@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing import contexts
-from ffnmem.editing.contexts import TOP, allowed, check_contexts, cleaned, drawn, sample, sample_contexts
-from ffnmem.errors import InputError
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.editing import requests, sample_contexts
+from ffnmem.editing.requests import TOP, allowed, check_contexts, cleaned, drawn, sample
+
+from ..helpers import refuses
 
 
 def test_plain_first_then_as_many_of_each_length(tiny: fm.Model) -> None:
@@ -53,7 +54,7 @@ def test_tokens_come_from_the_likeliest_by_their_probabilities() -> None:
 
 def test_every_step_reads_the_model(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens would not follow from those before: a greedy sample must be the model's own greedy text."""
-    monkeypatch.setattr(contexts, "TOP", 1)
+    monkeypatch.setattr(requests, "TOP", 1)
     (ids,) = sample(tiny, 0, 1, 8, torch.Generator())
     tokens = [0]
     for token in ids:

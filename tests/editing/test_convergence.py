@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.convergence import checked_counts, convergence
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.errors import InputError
-from tests.helpers import allclose, refuses
-from tests.scanning.texts import tiny_texts
+from ffnmem.core.errors import InputError
+from ffnmem.editing import SecondMoment, convergence, second_moment
+from ffnmem.editing.accumulating import checked_counts
+
+from ..helpers import allclose, refuses
+from ..scanning.texts import tiny_texts
 
 
 @pytest.fixture(scope="module")

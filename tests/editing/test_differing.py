@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.errors import InputError, ModelError, OutOfRangeError
-from tests.editing.edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
-from tests.helpers import PROMPT, Pair, allclose, refuses
+from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
+from ffnmem.editing import Edit
+
+from ..helpers import PROMPT, Pair, allclose, refuses
+from .edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
 
 Make = Callable[..., fm.Model]
 
@@ -119,7 +120,7 @@ def test_targets(tiny: fm.Model) -> None:
     assert both.diff(tiny, "The city of").target == " Rome"
     assert both.diff(tiny, EIFFEL, target=" France").foil is None
     assert both.diff(tiny, EIFFEL, target=" France", foil=" London").foil == " London"
-    same = fm.facts.Fact("Tower", "r", "The {} is in", "Paris", "Paris")
+    same = fm.facts.fact.Fact("Tower", "r", "The {} is in", "Paris", "Paris")
     assert made(tiny, fact=same).diff(tiny, same).foil is None
     assert both.diff(tiny, EIFFEL, position=1).position == 1
 

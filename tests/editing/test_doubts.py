@@ -11,14 +11,22 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.doubts import CHANCE, CHANGE, change_doubt, other_spellings, target_doubt, target_doubts
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.preparing import announce
+from ffnmem.core.errors import FfnmemWarning, InputError
+from ffnmem.editing import Edit
+from ffnmem.editing.preparing import (
+    CHANCE,
+    CHANGE,
+    announce,
+    change_doubt,
+    other_spellings,
+    target_doubt,
+    target_doubts,
+)
 from ffnmem.editing.requests import edit_target, make_requests
-from ffnmem.errors import FfnmemWarning, InputError
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.scoring import Answered
-from tests.helpers import refuses
+from ffnmem.models.answers import Answered
+from ffnmem.models.replaying import PlainLayers
+
+from ..helpers import refuses
 
 EIFFEL = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", "Rome")
 
@@ -69,7 +77,7 @@ def test_a_large_change(tiny: fm.Model) -> None:
 
 def test_doubts_are_kept_and_said_once(tiny: fm.Model, tmp_path: Path) -> None:
     """They would be lost with the file, doubled in a sum, or said for each of a thousand edits."""
-    edit = fm.ft_l(tiny, EIFFEL, " Rome", layer=0, steps=1)
+    edit = fm.editing.ft_l(tiny, EIFFEL, " Rome", layer=0, steps=1)
     assert isinstance(edit, Edit)
     assert edit.warnings == ()
     doubtful = replace(edit, warnings=("it is odd",))

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
+from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
+from ffnmem.editing import Edit
 from ffnmem.editing.edit_record import LayerChange
-from ffnmem.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.facts import Fact
-from tests.editing.edits import EIFFEL, change, made
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
+from .edits import EIFFEL, change, made
 
 
 @pytest.mark.parametrize("rank", [1, 5])

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
+from ffnmem.core.errors import InputError
+from ffnmem.editing import Edit
 from ffnmem.editing.edit_record import LayerChange
-from ffnmem.errors import InputError
-from tests.editing.edits import COLOSSEUM, change, made, same_bits, weights
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
+from .edits import COLOSSEUM, change, made, same_bits, weights
 
 
 def test_sum_is_both(make_tiny: Callable[..., fm.Model]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError
 from ffnmem.editing.closed_forms import ClosedForm, edit_together, emmet_left, keys_of, layer_range
 from ffnmem.editing.preparing import plan_edits
-from ffnmem.errors import InputError
-from tests.editing.plans import CONTEXTS, FACTS, plan_of
-from tests.helpers import allclose, refuses, warned
+
+from ..helpers import allclose, refuses, warned
+from .plans import CONTEXTS, FACTS, plan_of
 
 
 def test_layers_end_at_the_plans(tiny: fm.Model) -> None:

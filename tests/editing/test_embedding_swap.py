@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.embedding_swap import embedding_swap
-from ffnmem.errors import InputError
-from tests.editing.plans import FACTS
-from tests.helpers import allclose, refuses, warned
+from ffnmem.core.errors import InputError
+from ffnmem.editing import Edit, embedding_swap
+
+from ..helpers import allclose, refuses, warned
+from .plans import FACTS
 
 
 @warned("changes layer")
@@ -19,7 +19,7 @@ def test_only_the_knowledge_neurons_values_move(tiny: fm.Model) -> None:
     edit = embedding_swap(tiny, fact, neurons=3, less=0.5, more=2.0)
     assert isinstance(edit, Edit)
     old, new = tiny.token_id(" France"), tiny.token_id(" Rome")
-    top = fm.knowledge_neurons(fm.capture(tiny, fact.text), old).neurons.query("attribution > 0").head(3)
+    top = fm.interventions.knowledge_neurons(fm.capture(tiny, fact.text), old).neurons.query("attribution > 0").head(3)
     wanted = {(int(row.layer), int(row.neuron)) for row in top.itertuples()}
     direction = (2.0 * tiny.embedding[new] - 0.5 * tiny.embedding[old]).detach().double()
     moved = set()

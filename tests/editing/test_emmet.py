@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.emmet import emmet
-from ffnmem.editing.rome import rome
-from ffnmem.errors import InputError
-from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import allclose, refuses, warned
+from ffnmem.core.errors import InputError
+from ffnmem.editing import Edit, emmet, rome
+
+from ..helpers import allclose, refuses, warned
+from .plans import CONTEXTS, FACTS, moment_of
 
 OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
 

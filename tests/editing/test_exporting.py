@@ -13,10 +13,11 @@ import torch
 import transformers
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.errors import FileError, InputError, ModelError, UnsupportedModelError
-from tests.editing.edits import COLOSSEUM, change, logits, made, same_bits, weights
-from tests.helpers import ARCHITECTURES, PROMPT, Pair, allclose, refuses
+from ffnmem.core.errors import FileError, InputError, ModelError, UnsupportedModelError
+from ffnmem.editing import Edit
+
+from ..helpers import ARCHITECTURES, PROMPT, Pair, allclose, refuses
+from .edits import COLOSSEUM, change, logits, made, same_bits, weights
 
 TOKENS = torch.tensor([[0, 50, 120, 7, 8, 200, 33]])
 Make = Callable[..., fm.Model]
@@ -173,7 +174,7 @@ def test_adapter(pair: Pair, tmp_path: Path, layers: tuple[int, ...]) -> None:
 @old_name
 def test_adapter_of_atlas(atlas: fm.Model, tmp_path: Path) -> None:
     """Names of modules in a model of more layers; its base is the model's own folder."""
-    from ffnmem.resources import embedded_folder
+    from ffnmem.core.resources import embedded_folder
 
     edit = Edit.of(atlas, [change(atlas, 2), change(atlas, 3, rank=4)], method="memit")
     edit.export_lora(atlas, tmp_path / "adapter")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.fine_tuning import ft_l
-from ffnmem.errors import InputError
-from ffnmem.facts.asking import target_ids
-from tests.editing.plans import FACTS
-from tests.helpers import allclose, refuses
+from ffnmem.core.errors import InputError
+from ffnmem.editing import Edit, ft_l
+from ffnmem.facts.questions import target_ids
+
+from ..helpers import allclose, refuses
+from .plans import FACTS
 
 
 def nll(model: fm.Model, text: str, ids: tuple[int, ...]) -> torch.Tensor:

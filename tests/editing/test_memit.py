@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.emmet import emmet
-from ffnmem.editing.memit import SHARE, memit
-from ffnmem.errors import InputError
-from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import allclose, refuses, warned
+from ffnmem.core.errors import InputError
+from ffnmem.editing import emmet, memit
+from ffnmem.editing.closed_forms import SHARE
+
+from ..helpers import allclose, refuses, warned
+from .plans import CONTEXTS, FACTS, moment_of
 
 OPTIONS = {"contexts": CONTEXTS, "settings": {"steps": 4}, "force": True}
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.moments import KEPT, Part, SecondMoment, load_second_moment, shipped
-from ffnmem.errors import InputError, ModelError, OutOfRangeError
-from tests.editing.made import FINGERPRINT, made, rows_of
-from tests.helpers import allclose, printed, refuses
+from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
+from ffnmem.editing import SecondMoment, second_moment
+from ffnmem.editing.moments import KEPT, Part, load_second_moment, shipped
+
+from ..helpers import allclose, printed, refuses
+from .made import FINGERPRINT, made, rows_of
 
 
 def with_ridge(matrix: torch.Tensor, ridge: float) -> torch.Tensor:

@@ -9,10 +9,12 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from ffnmem.editing.moments import FIELDS, Part, SecondMoment, read_moment, write_moment
-from ffnmem.errors import FileError, InputError
-from tests.editing.made import made, rows_of
-from tests.helpers import allclose, refuses
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.editing import SecondMoment
+from ffnmem.editing.moments import FIELDS, Part, read_moment, write_moment
+
+from ..helpers import allclose, refuses
+from .made import made, rows_of
 
 PROGRESS = {"batches": 3, "batch_tokens": 64}
 

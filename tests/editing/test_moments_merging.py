@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ffnmem.editing.moments import Part, SecondMoment, fewest, joined
-from ffnmem.errors import InputError
-from tests.editing.made import made, rows_of
-from tests.helpers import allclose, refuses
+from ffnmem.core.errors import InputError
+from ffnmem.editing import SecondMoment
+from ffnmem.editing.moments import Part, fewest, joined
+
+from ..helpers import allclose, refuses
+from .made import made, rows_of
 
 M = rows_of(90)
 

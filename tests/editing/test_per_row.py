@@ -8,15 +8,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.per_row import Rows
-from ffnmem.errors import InputError, ModelError, OutOfRangeError, UnsupportedModelError
-from ffnmem.models.generating import generate
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.replaying import Replay
-from ffnmem.models.scoring import Question, answer, padded
-from tests.editing.edits import logits, made
-from tests.helpers import Pair, allclose, hook_count, refuses
+from ffnmem.core.errors import InputError, ModelError, OutOfRangeError, UnsupportedModelError
+from ffnmem.editing import Edit
+from ffnmem.editing.applying import Rows
+from ffnmem.models.answers import Question, answer, generate, padded
+from ffnmem.models.replaying import PlainLayers, Replay
+
+from ..helpers import Pair, allclose, hook_count, refuses
+from .edits import logits, made
 
 PROMPTS = [[3, 50, 120, 7, 8, 200, 33], [3, 11, 60, 41], [3, 77, 12, 150, 99, 32]]
 ROWS = [1, -1, 0]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
+from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
+from ffnmem.editing import second_moment
 from ffnmem.editing.edit_record import LayerChange
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
@@ -21,10 +22,10 @@ from ffnmem.editing.preparing import (
     weight_norm,
 )
 from ffnmem.editing.settings import EditSettings
-from ffnmem.errors import FfnmemWarning, InputError, OutOfRangeError
-from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of, random_like
-from tests.helpers import refuses
-from tests.scanning.texts import tiny_texts
+
+from ..helpers import refuses
+from ..scanning.texts import tiny_texts
+from .plans import CONTEXTS, FACTS, moment_of, plan_of, random_like
 
 
 def test_the_prompt_itself_is_always_the_first_context(tiny: fm.Model) -> None:

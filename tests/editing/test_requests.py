@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError
 from ffnmem.editing.requests import make_requests
-from ffnmem.errors import InputError
 from ffnmem.facts.fact import as_facts
-from tests.editing.plans import CONTEXTS, FACTS
-from tests.helpers import refuses
+
+from ..helpers import refuses
+from .plans import CONTEXTS, FACTS
 
 
 def test_rows_hold_prompt_and_target_and_look_at_the_subject(tiny: fm.Model) -> None:

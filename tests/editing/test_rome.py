@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
+from ffnmem.core.errors import InputError
+from ffnmem.editing import Edit, rome
 from ffnmem.editing.preparing import find_values
-from ffnmem.editing.rome import rome
 from ffnmem.editing.settings import EditSettings
-from ffnmem.errors import InputError
-from ffnmem.models.generating import generate
-from tests.editing.plans import CONTEXTS, FACTS, moment_of, plan_of
-from tests.helpers import allclose, refuses, warned
+from ffnmem.models.answers import generate
+
+from ..helpers import allclose, refuses, warned
+from .plans import CONTEXTS, FACTS, moment_of, plan_of
 
 SETTINGS = {"steps": 5}
 

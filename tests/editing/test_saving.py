@@ -16,11 +16,12 @@ from pandas.testing import assert_frame_equal
 from safetensors.torch import save_file
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.editing import Edit
 from ffnmem.editing.saving import columns_of, frame_of
-from ffnmem.errors import FileError, InputError
-from tests.editing.edits import change, made, same_bits, weights
-from tests.helpers import refuses
+
+from ..helpers import refuses
+from .edits import change, made, same_bits, weights
 
 
 @pytest.fixture

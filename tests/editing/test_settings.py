@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.editing.settings import EditSettings, default_settings, settings_for
-from ffnmem.errors import InputError, OutOfRangeError
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 
 def test_published_ones_are_the_papers() -> None:

@@ -8,18 +8,26 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.errors import InputError
-from tests.editing.plans import CONTEXTS, FACTS, moment_of
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.editing import Edit
+
+from ..helpers import refuses
+from .plans import CONTEXTS, FACTS, moment_of
 
 FACT = FACTS[0]
-MAKERS: tuple[Callable[..., Any], ...] = (fm.rome, fm.memit, fm.emmet, fm.alphaedit, fm.ft_l, fm.embedding_swap)
+MAKERS: tuple[Callable[..., Any], ...] = (
+    fm.rome,
+    fm.editing.memit,
+    fm.editing.emmet,
+    fm.editing.alphaedit,
+    fm.editing.ft_l,
+    fm.editing.embedding_swap,
+)
 TARGET = f" {FACT.target_new}"
 
 
 def options_of(editor: Callable[..., Any], model: fm.Model) -> dict[str, Any]:
-    if editor in (fm.ft_l, fm.embedding_swap):
+    if editor in (fm.editing.ft_l, fm.editing.embedding_swap):
         return {"force": True}
     return {"moment": moment_of(model), "contexts": CONTEXTS, "settings": {"steps": 3}, "layer": 0, "force": True}
 
@@ -49,7 +57,7 @@ def test_a_text_makes_the_edit_of_its_fact(editor: Callable[..., Any], tiny: fm.
 )
 def test_what_is_missing_is_named(given: dict[str, Any], named: str, tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, named):
-        fm.ft_l(tiny, **given)
+        fm.editing.ft_l(tiny, **given)
 
 
 def test_what_the_model_says_stands_for_what_is_true(atlas: fm.Model) -> None:

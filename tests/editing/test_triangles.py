@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffnmem.editing import triangles
-from ffnmem.editing.triangles import BLOCK, CHUNK, TriangleSums, diagonal, full_float32, length_of, square
-from tests.helpers import allclose
+from ffnmem.editing import moments
+from ffnmem.editing.moments import BLOCK, CHUNK, TriangleSums, diagonal, full_float32, length_of, square
+
+from ..helpers import allclose
 
 
 def rows(n: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -60,7 +61,7 @@ def test_float64_where_float32_is_not_full(monkeypatch: pytest.MonkeyPatch) -> N
     """With TF32 switched on, second moments would silently have three digits."""
     assert full_float32(torch.device("cpu"))
     m = rows(200, 30).float()
-    monkeypatch.setattr(triangles, "full_float32", lambda device: False)
+    monkeypatch.setattr(moments, "full_float32", lambda device: False)
     assert torch.equal(summed(m), summed(m, exact=True))
 
 

@@ -12,8 +12,9 @@ import ffnmem as fm
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.requests import Request, RequestRow
 from ffnmem.editing.values import RequestBatch, chunks, optimise
-from tests.editing.plans import CONTEXTS, FACTS, random_like
-from tests.helpers import Pair, allclose
+
+from ..helpers import Pair, allclose
+from .plans import CONTEXTS, FACTS, random_like
 
 SETTINGS = {"steps": 6, "rate": 0.3, "stop": 0.0, "clamp": 50.0}
 

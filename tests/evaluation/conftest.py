@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.evaluation.scores import Scores
-from tests.evaluation.made import tiny_moment
-from tests.evaluation.test_scores import made_scores
-from tests.helpers import build_gpt2
+from ffnmem.editing import SecondMoment
+from ffnmem.evaluation import Scores
+
+from ..helpers import build_gpt2
+from .made import tiny_moment
+from .test_scores import made_scores
 
 
 @pytest.fixture(scope="package")

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.moments import SecondMoment
+from ffnmem.editing import Edit, SecondMoment, second_moment
 from ffnmem.facts import Fact, Probe
-from tests.editing.edits import made
+
+from ..editing.edits import made
 
 IN = "The {} is in the city of"
 EIFFEL = Fact(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.evaluation.asking import make_case, prompts, wanted_target
-from ffnmem.facts.asking import target_ids
-from tests.evaluation.made import EIFFEL, LONDON, NO_TARGET
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.evaluation.measuring import make_case, prompts, wanted_target
+from ffnmem.facts.questions import target_ids
+
+from ..helpers import refuses
+from .made import EIFFEL, LONDON, NO_TARGET
 
 
 def test_prompts() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ffnmem.evaluation import bootstrap
-from ffnmem.evaluation.bootstrap import differences, harmonic, means, resampled, summarised
-from tests.helpers import allclose
+from ffnmem.evaluation import metrics
+from ffnmem.evaluation.metrics import differences, harmonic, means, resampled, summarised
+
+from ..helpers import allclose
 
 DRAWS = 200
 
@@ -27,10 +28,10 @@ def by_hand(values: np.ndarray, seed: int) -> np.ndarray:
     return np.stack([np.nanmean(values[rows], axis=0) for rows in picked])
 
 
-@pytest.mark.parametrize("at_once", [bootstrap.AT_ONCE, 100])
+@pytest.mark.parametrize("at_once", [metrics.AT_ONCE, 100])
 def test_equals_numpy(cases: pd.DataFrame, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws of metrics rather than of records, NaN counted as zero, blocks that draw the same records again."""
-    monkeypatch.setattr(bootstrap, "AT_ONCE", at_once)
+    monkeypatch.setattr(metrics, "AT_ONCE", at_once)
     values = cases.to_numpy()
     expected = by_hand(values, 3)
     assert allclose(resampled(values, DRAWS, 3), expected, 1e-12)

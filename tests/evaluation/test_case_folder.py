@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from ffnmem.errors import FileError
+from ffnmem.core.errors import FileError
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.case_folder import CHUNKS, MANIFEST, CaseFolder
-from ffnmem.evaluation.scores import CASES, SUMMARY
-from tests.helpers import refuses
+from ffnmem.evaluation.scores import CASES, CHUNKS, MANIFEST, SUMMARY, CaseFolder
+
+from ..helpers import refuses
 
 RUN = {"model": "tiny", "fingerprint": "abc", "metrics": ["ES"], "contexts": ["{}"]}
 

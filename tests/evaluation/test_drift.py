@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.errors import FileError, InputError
-from ffnmem.evaluation import drift as module
-from ffnmem.evaluation.drift import DOCUMENTS, Texts, drift_texts, sampled
-from ffnmem.models.plain_layers import PlainLayers
-from tests.evaluation.made import TEXTS, logs, random_edits
-from tests.helpers import allclose, refuses
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.editing import Edit
+from ffnmem.evaluation import texts as module
+from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sampled
+from ffnmem.models.replaying import PlainLayers
+
+from ..helpers import allclose, refuses
+from .made import TEXTS, logs, random_edits
 
 NOBODY = "nobody"
 

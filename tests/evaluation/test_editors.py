@@ -8,23 +8,18 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.alphaedit import alphaedit
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.embedding_swap import embedding_swap
-from ffnmem.editing.emmet import emmet
-from ffnmem.editing.fine_tuning import ft_l
-from ffnmem.editing.memit import memit
-from ffnmem.editing.moments import SecondMoment
+from ffnmem.core.errors import InputError, OutOfRangeError, unwarned
+from ffnmem.editing import Edit, SecondMoment, alphaedit, embedding_swap, emmet, ft_l, memit, rome
 from ffnmem.editing.preparing import EditPlan, find_values
-from ffnmem.editing.rome import rome
 from ffnmem.editing.values import FoundValue
-from ffnmem.errors import InputError, OutOfRangeError, unwarned
+from ffnmem.evaluation import EDITORS
 from ffnmem.evaluation import editors as module
-from ffnmem.evaluation.editors import EDITORS, choose_editors, edit_conditions, keys_in, set_up
+from ffnmem.evaluation.editors import choose_editors, edit_conditions, keys_in, set_up
 from ffnmem.facts import Fact
-from ffnmem.models.plain_layers import PlainLayers
-from tests.evaluation.made import EIFFEL, FACTS, NO_TARGET, TOWER, own_editor, random_edits
-from tests.helpers import allclose, refuses
+from ffnmem.models.replaying import PlainLayers
+
+from ..helpers import allclose, refuses
+from .made import EIFFEL, FACTS, NO_TARGET, TOWER, own_editor, random_edits
 
 CONTEXTS = ("{}", "Paris is in. {}")
 SHARED: dict[str, Any] = {"contexts": CONTEXTS, "settings": {"steps": 3, "stop": 0.0}, "force": True}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, ModelError
+from ffnmem.core.errors import InputError, ModelError
 from ffnmem.evaluation.effects import (
     COLUMNS,
     Asked,
@@ -22,10 +22,11 @@ from ffnmem.evaluation.effects import (
     prompts_of,
     said,
 )
-from ffnmem.models.generating import generate
-from tests.editing.edits import made, same_bits, weights
-from tests.evaluation.made import EIFFEL, TEXTS, logs, probability
-from tests.helpers import allclose, printed, refuses
+from ffnmem.models.answers import generate
+
+from ..editing.edits import made, same_bits, weights
+from ..helpers import allclose, printed, refuses
+from .made import EIFFEL, TEXTS, logs, probability
 
 
 @pytest.fixture(scope="module")

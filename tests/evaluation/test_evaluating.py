@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.errors import FileError, InputError
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores, evaluate, evaluating
 from ffnmem.facts import Fact
-from tests.editing.edits import made, same_bits, weights
-from tests.evaluation.made import EIFFEL, FACTS, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
-from tests.helpers import allclose, refuses
+
+from ..editing.edits import made, same_bits, weights
+from ..helpers import allclose, refuses
+from .made import EIFFEL, FACTS, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
 
 QUICK: dict[str, Any] = {
     "contexts": ("{}", "Paris is in. {}"),

@@ -7,14 +7,13 @@ import math
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.evaluation import measuring
-from ffnmem.evaluation.asking import EditCase, make_case
-from ffnmem.evaluation.measuring import ask_cases, measure, together
-from ffnmem.evaluation.metrics import METRICS
-from ffnmem.models.plain_layers import PlainLayers
-from tests.evaluation.made import EIFFEL, FACTS, plain_metrics, random_edits
-from tests.helpers import allclose
+from ffnmem.editing import Edit
+from ffnmem.evaluation import METRICS, measuring
+from ffnmem.evaluation.measuring import EditCase, ask_cases, make_case, measure, together
+from ffnmem.models.replaying import PlainLayers
+
+from ..helpers import allclose
+from .made import EIFFEL, FACTS, plain_metrics, random_edits
 
 
 @pytest.fixture(scope="module")

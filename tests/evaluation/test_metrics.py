@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ffnmem.errors import InputError
-from ffnmem.evaluation.metrics import METRICS, check_metrics, columns_of
+from ffnmem.core.errors import InputError
+from ffnmem.evaluation import METRICS
+from ffnmem.evaluation.metrics import check_metrics, columns_of
 from ffnmem.facts.fact import KINDS
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 
 def test_choice() -> None:

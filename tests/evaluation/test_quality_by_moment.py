@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
+from ffnmem.editing import SecondMoment, second_moment
 from ffnmem.evaluation import edit_quality, evaluate
-from tests.evaluation.made import EIFFEL, LONDON, TOWER
-from tests.evaluation.test_evaluating import QUICK
-from tests.helpers import refuses
+
+from ..helpers import refuses
+from .made import EIFFEL, LONDON, TOWER
+from .test_evaluating import QUICK
 
 MADE_WITH = {name: QUICK[name] for name in ("contexts", "settings", "layer")}
 

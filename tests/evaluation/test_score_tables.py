@@ -9,9 +9,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.score_tables import figure, score_tables, span, written
-from tests.evaluation.test_scores import made_scores
-from tests.helpers import printed
+from ffnmem.evaluation.scores import figure, score_tables, span, written
+
+from ..helpers import printed
+from .test_scores import made_scores
 
 
 @pytest.fixture(scope="module")

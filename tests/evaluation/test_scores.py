@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.metrics import NUMBERS
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
 
 
 def made_scores(model: fm.Model) -> Scores:

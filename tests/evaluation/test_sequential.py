@@ -9,18 +9,17 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.editing.rome import rome
-from ffnmem.errors import InputError, unwarned
+from ffnmem.core.errors import InputError, unwarned
+from ffnmem.editing import Edit, SecondMoment, rome
 from ffnmem.evaluation import Decay, evaluate, sequential
-from ffnmem.evaluation.sequential import checkpoints
+from ffnmem.evaluation.series import checkpoints
 from ffnmem.facts import Fact
-from tests.editing.edits import made, same_bits, weights
-from tests.evaluation.made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, plain_metrics
-from tests.evaluation.test_drift import by_hand
-from tests.evaluation.test_evaluating import QUICK
-from tests.helpers import allclose, refuses
+
+from ..editing.edits import made, same_bits, weights
+from ..helpers import allclose, refuses
+from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, plain_metrics
+from .test_drift import by_hand
+from .test_evaluating import QUICK
 
 
 def plain_editor(model: fm.Model, facts: list[Fact]) -> list[Edit]:

@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.editing.moments import SecondMoment
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.editing import SecondMoment
 from ffnmem.evaluation import Sweep, evaluate, layer_sweep
-from tests.evaluation.made import FACTS
-from tests.evaluation.test_evaluating import QUICK
-from tests.helpers import printed, refuses
+
+from ..helpers import printed, refuses
+from .made import FACTS
+from .test_evaluating import QUICK
 
 OPTIONS = {name: value for name, value in QUICK.items() if name != "layer"}
 

@@ -10,19 +10,12 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.evaluation import writing
-from ffnmem.evaluation.asking import EditCase, make_case
-from ffnmem.evaluation.writing import (
-    TermWeights,
-    Writer,
-    batches_of_like_length,
-    chosen,
-    entropy,
-    sample,
-    with_own_edits,
-)
-from tests.evaluation.made import EIFFEL, FACTS, random_edits
-from tests.helpers import Pair, allclose, hook_count
+from ffnmem.evaluation import texts as writing
+from ffnmem.evaluation.measuring import EditCase, make_case
+from ffnmem.evaluation.texts import TermWeights, Writer, batches_of_like_length, chosen, entropy, sample, with_own_edits
+
+from ..helpers import Pair, allclose, hook_count
+from .made import EIFFEL, FACTS, random_edits
 
 
 @pytest.fixture(scope="module")

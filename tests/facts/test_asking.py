@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError, UnsupportedModelError
+from ffnmem.core.errors import InputError, UnsupportedModelError
 from ffnmem.facts import load_facts
-from ffnmem.facts.asking import SubjectPrompt, ask_about, find_subject, locate, skip_space, target_ids
-from tests.helpers import REPOSITORY, build_gpt2, build_tokenizer, refuses
+from ffnmem.facts.questions import SubjectPrompt, ask_about, find_subject, locate, skip_space, target_ids
+
+from ..helpers import REPOSITORY, build_gpt2, build_tokenizer, refuses
 
 
 def spelled(model: fm.Model, asked: SubjectPrompt) -> str:

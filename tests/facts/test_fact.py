@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.facts.fact import KINDS, Probe
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.facts import Probe
+from ffnmem.facts.fact import KINDS
+
+from ..helpers import refuses
 
 EIFFEL = fm.Fact(
     subject="Eiffel Tower",

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.facts.fact import Probe
+from ffnmem.core.errors import InputError
+from ffnmem.facts import Probe
 from ffnmem.facts.formats import READERS, detect
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 COUNTERFACT: dict[str, Any] = {
     "case_id": 7,

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.facts import Fact, load_facts
+from ffnmem.core.errors import InputError
+from ffnmem.facts import Fact, Known, filter_known, load_facts
 from ffnmem.facts import known as module
-from ffnmem.facts.asking import target_ids
-from ffnmem.facts.known import COLUMNS, Known, filter_known
-from ffnmem.models.scoring import Answered
-from tests.helpers import WHOLE_WORDS, allclose, refuses
+from ffnmem.facts.known import COLUMNS
+from ffnmem.facts.questions import target_ids
+from ffnmem.models.answers import Answered
+
+from ..helpers import WHOLE_WORDS, allclose, refuses
 
 
 @pytest.fixture(scope="module")

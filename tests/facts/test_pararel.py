@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ffnmem.errors import FileError, InputError
-from ffnmem.facts.pararel import NEIGHBOURS, facts_of, read_document, read_folder, templates_of
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.facts.formats import NEIGHBOURS, facts_of_relation, read_document, read_folder, templates_of_patterns
+
+from ..helpers import refuses
 
 PATTERNS = [
     "The capital of [X] is [Y] .",
@@ -35,17 +36,17 @@ def folder(path: Path, name: str = "patterns") -> Path:
 
 def test_templates() -> None:
     """A prompt would go on after the place of the answer."""
-    templates, notes = templates_of(PATTERNS)
+    templates, notes = templates_of_patterns(PATTERNS)
     assert templates == ("The capital of {} is", "{}, whose capital is", "{}'s capital is")
     assert len(notes) == 3
     assert "dropped from 2 templates" in notes[0]
     assert "double spaces made one in 1" in notes[1]
     assert all(repr(PATTERNS[i]) in notes[2] for i in (2, 4, 5))
-    assert templates_of(["[X] is [Y]", "[X] is [Y] ."]) == (
+    assert templates_of_patterns(["[X] is [Y]", "[X] is [Y] ."]) == (
         ("{} is",),
         ("punctuation after [Y] dropped from 1 templates",),
     )
-    assert templates_of(["[X]-[Y]"])[0] == ()
+    assert templates_of_patterns(["[X]-[Y]"])[0] == ()
 
 
 @pytest.mark.parametrize("name", ["patterns", "pattern_data/graphs_json"])
@@ -67,7 +68,7 @@ def test_document() -> None:
     """The same in one file, with triples as objects or arrays."""
     triples: list[Any] = [[s, "P36", o] for s, o in PAIRS]
     facts = read_document({"triples": triples, "templates": {"P36": PATTERNS, "P1": []}}, 0)
-    assert facts == facts_of("P36", PATTERNS, PAIRS, 0)
+    assert facts == facts_of_relation("P36", PATTERNS, PAIRS, 0)
     labelled = [{"sub_label": s, "predicate_id": "P36", "obj_label": o} for s, o in PAIRS]
     named = [{"subject": s, "relation": "P36", "object": o} for s, o in PAIRS]
     patterns = {"P36": [{"pattern": text} for text in PATTERNS]}
@@ -78,21 +79,21 @@ def test_document() -> None:
 def test_neighbours_are_drawn_with_a_seed() -> None:
     """Side effects would be measured on other subjects at every reading, or on the subject itself."""
     pairs = [(f"town {i}", "France") for i in range(40)] + [("Berlin", "Germany")]
-    facts = facts_of("country", PATTERNS[:1], pairs, 0)
+    facts = facts_of_relation("country", PATTERNS[:1], pairs, 0)
     for fact in facts[:40]:
         assert len(set(fact.neighbours)) == NEIGHBOURS
         assert fact.subject not in fact.neighbours
         assert "Berlin" not in fact.neighbours
     assert facts[40].neighbours == ()
     assert len({fact.neighbours for fact in facts[:40]}) > 30
-    assert facts_of("country", PATTERNS[:1], pairs, 0) == facts
-    assert facts_of("country", PATTERNS[:1], pairs, 1) != facts
-    backwards = {fact.subject: fact.neighbours for fact in facts_of("country", PATTERNS[:1], pairs[::-1], 0)}
+    assert facts_of_relation("country", PATTERNS[:1], pairs, 0) == facts
+    assert facts_of_relation("country", PATTERNS[:1], pairs, 1) != facts
+    backwards = {fact.subject: fact.neighbours for fact in facts_of_relation("country", PATTERNS[:1], pairs[::-1], 0)}
     assert all(backwards[fact.subject] == fact.neighbours for fact in facts)
 
 
 def test_a_triple_that_stands_twice_is_no_neighbour_of_itself() -> None:
-    facts = facts_of("capital", PATTERNS[:1], [*PAIRS, PAIRS[0]], 0)
+    facts = facts_of_relation("capital", PATTERNS[:1], [*PAIRS, PAIRS[0]], 0)
     assert [fact.neighbours for fact in facts] == [("Gaul",), (), ("France",), ("Gaul",)]
     assert len({fact.id for fact in facts}) == 4
 

@@ -15,11 +15,12 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.choices import FACT_FORMATS as FORMATS
-from ffnmem.errors import FileError, InputError
+from ffnmem.core.errors import FileError, InputError
 from ffnmem.facts import Probe, load_facts, write_facts
 from ffnmem.facts.formats import READERS
-from tests.facts.test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
-from tests.helpers import REPOSITORY, refuses
+
+from ..helpers import REPOSITORY, refuses
+from .test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
 
 ONE = {"subject": "Eiffel Tower", "relation": "city", "prompt": "The {} is in", "target_true": "Paris", "id": "1"}
 TWO = {"subject": "Panthéon", "relation": "city", "prompt": "{} is in", "target_true": "Rome\u2028", "id": "2"}

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ffnmem.errors import FileError, InputError
-from ffnmem.facts.records import optional_text, read_records, text_field, text_list
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.facts.formats import optional_text, read_records, text_field, text_list
+
+from ..helpers import refuses
 
 ROWS = [{"a": "x", "b": [1, 2]}, {"a": "é\u2028", "b": []}]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ffnmem.errors import InputError
-from ffnmem.facts.spelling import places, prompt_template, template_of, templates_of
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.facts.questions import places, prompt_template, template_of, templates_of
+
+from ..helpers import refuses
 
 
 @pytest.mark.parametrize(

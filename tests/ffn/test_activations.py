@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.ffn.activations import ACTIVATIONS, ALIASES, Activation, activation, swish
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
 
 POINTS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 VALUES = {

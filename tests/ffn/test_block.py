@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ffnmem.ffn import ledger
 from ffnmem.ffn.block import Block, rotary_tables
-from tests.ffn.test_layers import draw
-from tests.helpers import allclose, randomise
+from ffnmem.ffn.ledgers import ledger
+
+from ..helpers import allclose, randomise
+from .test_layers import draw
 
 
 def gpt2_config() -> Any:

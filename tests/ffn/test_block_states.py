@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.ffn.block import Block
-from tests.ffn.test_block import gpt2_layer, llama_layer
-from tests.helpers import refuses
+
+from ..helpers import refuses
+from .test_block import gpt2_layer, llama_layer
 
 
 def test_a_prefix_finds_the_layer_in_a_whole_model() -> None:

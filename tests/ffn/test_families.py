@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ffnmem.ffn.families import FAMILIES, Reading, falcon_kv_heads, falcon_norms
+from ffnmem.ffn.shapes import FAMILIES, Reading, falcon_kv_heads, falcon_norms
 
 
 def test_the_families_that_are_promised() -> None:

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ffnmem.errors import InputError
-from ffnmem.ffn import swish
+from ffnmem.core.errors import InputError
+from ffnmem.ffn.activations import swish
 from ffnmem.ffn.layers import GATED, classic_coefficients, classic_ffn, gated_coefficients, gated_ffn
-from tests.helpers import allclose, randomise, refuses
+
+from ..helpers import allclose, randomise, refuses
 
 TOLERANCES = [(torch.float64, 1e-12), (torch.float32, 1e-6)]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ffnmem.errors import InputError, UnsupportedModelError
-from ffnmem.ffn.families import FAMILIES
+from ffnmem.core.errors import InputError, UnsupportedModelError
 from ffnmem.ffn.ledgers import ledger, parity, parity_width
-from ffnmem.ffn.shapes import Shape
-from tests.ffn.test_shapes import GPT2, hugging_face
-from tests.helpers import allclose, refuses
+from ffnmem.ffn.shapes import FAMILIES, Shape
+
+from ..helpers import allclose, refuses
+from .test_shapes import GPT2, hugging_face
 
 TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 PLAIN = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.ffn.activations import activation
 from ffnmem.ffn.layers import classic_ffn, gated_ffn
 from ffnmem.ffn.memory import as_memory, collapse, position_leak
-from tests.ffn.test_block import llama_block
-from tests.ffn.test_layers import draw
-from tests.helpers import PROMPT, allclose, refuses
+
+from ..helpers import PROMPT, allclose, refuses
+from .test_block import llama_block
+from .test_layers import draw
 
 D, M = 6, 20
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ffnmem.errors import InputError, UnsupportedModelError
-from ffnmem.ffn.families import FAMILIES
-from ffnmem.ffn.shapes import Shape
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError, UnsupportedModelError
+from ffnmem.ffn.shapes import FAMILIES, Shape
+
+from ..helpers import refuses
 
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
 

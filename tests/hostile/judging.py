@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from ffnmem.errors import FfnmemError
+from ffnmem.core.errors import FfnmemError
 
 LONGEST = 1500  # characters that a message may have, whatever the input was
 TARGETS: list[Target] = []

@@ -14,8 +14,9 @@ import torch
 
 import ffnmem as fm
 from ffnmem.scanning import Store, scan
-from tests.helpers import build_gpt2, build_tokenizer
-from tests.scanning.texts import tiny_texts
+
+from ..helpers import build_gpt2, build_tokenizer
+from ..scanning.texts import tiny_texts
 
 COUNTER = count()
 

@@ -117,10 +117,10 @@ INSIDE = (
 METHODS = [
     (kind, name)
     for kind, owner in (
-        ("capture", fm.Capture),
+        ("capture", fm.prompts.Capture),
         ("store", Store),
-        ("attribution", fm.Attribution),
-        ("paths", fm.PathAttribution),
+        ("attribution", fm.prompts.Attribution),
+        ("paths", fm.prompts.PathAttribution),
         ("fact", fm.Fact),
     )
     for name, member in vars(owner).items()

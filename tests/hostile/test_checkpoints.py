@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 import ffnmem as fm
 from ffnmem.models.configs import read_config
-from tests.architectures import DECODERS
 
+from ..architectures import DECODERS
 from .broken_json import BYTES, broken, changed, changes, write_json
 from .judging import answered, hostile
 from .material import copied, fresh, tokenizer
@@ -56,7 +56,7 @@ def loaded(place: Path) -> None:
             again = fm.load(place)
             assert again.fingerprint == model.fingerprint, "two loads of one folder differ"
             capture = answered("capture", lambda: fm.capture(model, "The Eiffel Tower"))
-            if isinstance(capture, fm.Capture):
+            if isinstance(capture, fm.prompts.Capture):
                 answered("attribute", lambda: fm.attribute(capture, " Paris"))
                 same = fm.capture(again, "The Eiffel Tower")
                 assert torch.equal(capture.ffn_out[0], same.ffn_out[0]), "two loads of one folder answer otherwise"
@@ -75,9 +75,9 @@ def test_configs(name: str, made: list[Any]) -> None:
     with_json(place, "config.json", lambda document: changed(document, made))
     with spared():
         answered("read_config", lambda: read_config(place))
-        answered("anatomy", lambda: fm.anatomy(place))
+        answered("anatomy", lambda: fm.models.anatomy(place))
         fields = json.loads((place / "config.json").read_text("utf-8"))
-        answered("anatomy of a dict", lambda: fm.anatomy(fields))
+        answered("anatomy of a dict", lambda: fm.models.anatomy(fields))
     loaded(place)
 
 

@@ -68,7 +68,7 @@ def test_any_corpus_file_is_read_or_refused(file: tuple[str, bytes], column: str
     path.write_bytes(content)
 
     def read() -> Any:
-        corpus = fm.open_corpus(path) if suffix.startswith(".txt") else fm.open_corpus(path, text=column)
+        corpus = fm.corpus.open_corpus(path) if suffix.startswith(".txt") else fm.corpus.open_corpus(path, text=column)
         documents = list(corpus)
         corpus.stamp()
         for document in documents:
@@ -78,7 +78,7 @@ def test_any_corpus_file_is_read_or_refused(file: tuple[str, bytes], column: str
 
     answered(f"read {suffix}", read)
     if suffix == ".csv" and column == "text":
-        answered("pack", lambda: fm.pack(path, tiny(), fresh()))
+        answered("pack", lambda: fm.corpus.pack(path, tiny(), fresh()))
 
 
 @hostile(
@@ -90,7 +90,7 @@ def test_one_bad_quote_never_swallows_other_rows(rows: int, at: int, quote: str)
     lines[at % rows] = f"{quote},{at}"
     path = fresh().with_suffix(".csv")
     path.write_text("text,n\n" + "\n".join(lines) + "\n")
-    corpus = fm.open_corpus(path)
+    corpus = fm.corpus.open_corpus(path)
     found = {document.text for document in corpus}
     lost = [n for n in range(rows) if n != at % rows and f"row {n}" not in found]
     assert len(lost) <= 1, lost
@@ -113,5 +113,5 @@ def test_one_bad_quote_never_swallows_other_rows(rows: int, at: int, quote: str)
     ),
 )
 def test_any_texts_in_memory(items: list[Any]) -> None:
-    answered("texts", lambda: list(fm.open_corpus(items)))
-    answered("pack texts", lambda: fm.pack(items, tiny(), fresh()))
+    answered("texts", lambda: list(fm.corpus.open_corpus(items)))
+    answered("pack texts", lambda: fm.corpus.pack(items, tiny(), fresh()))

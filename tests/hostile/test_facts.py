@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.facts import reading
+from ffnmem.facts import formats
 from ffnmem.facts.formats import READERS
 
 from .judging import answered, hostile
@@ -110,9 +110,9 @@ def test_any_records_are_facts_or_refused(made: list[Any], form: str, named: str
         path.write_text("\n".join(map(json.dumps, made)) if form == "lines" else whole)
     found = answered(f"facts {form}", lambda: fm.load_facts(path, named))
     if isinstance(found, list):
-        answered("write", lambda: reading.write_facts(found, fresh().with_suffix(".jsonl")))
+        answered("write", lambda: formats.write_facts(found, fresh().with_suffix(".jsonl")))
         answered("html", lambda: [fact._repr_html_() for fact in found])
-        answered("known", lambda: fm.filter_known(tiny(), found))
+        answered("known", lambda: fm.facts.filter_known(tiny(), found))
 
 
 @hostile(examples=40, start=st.integers(0, 400), length=st.integers(0, 20), new=st.binary(max_size=8))
@@ -134,4 +134,4 @@ def test_any_fact_made_by_hand(subject: str, prompt: str, target: str, new: str)
         "Fact", lambda: fm.Fact(subject=subject, relation="r", prompt=prompt, target_true=target, target_new=new)
     )
     if isinstance(found, fm.Fact):
-        answered("known", lambda: fm.filter_known(tiny(), [found]))
+        answered("known", lambda: fm.facts.filter_known(tiny(), [found]))

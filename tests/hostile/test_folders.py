@@ -17,18 +17,19 @@ from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.cli import cli
+from ffnmem.core.errors import FfnmemError
+from ffnmem.core.folders import Kind
 from ffnmem.corpus import packed
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.errors import FfnmemError
-from ffnmem.evaluation import Scores, case_folder, evaluate, layer_sweep
+from ffnmem.editing import second_moment
+from ffnmem.evaluation import Scores, evaluate, layer_sweep
+from ffnmem.evaluation import scores as case_folder
 from ffnmem.evaluation import scores as scores_module
-from ffnmem.folders import Kind
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import manifest
-from ffnmem.studies import writing
+from ffnmem.studies import running
 from ffnmem.tracing import trace_folder
-from tests.evaluation.made import FACTS
 
+from ..evaluation.made import FACTS
 from .judging import answered, hostile
 from .killing import snapshot
 from .material import fresh, tiny, tiny_folder, tiny_store
@@ -95,7 +96,7 @@ class Writer:
 
 WRITERS = [
     Writer("scan", lambda out: fm.scan(tiny(), TEXTS, out, **SMALL), STORE, manifest.FOLDER),
-    Writer("pack", lambda out: fm.pack(TEXTS, tiny(), out), ("tokens.bin", "documents.bin"), packed.FOLDER),
+    Writer("pack", lambda out: fm.corpus.pack(TEXTS, tiny(), out), ("tokens.bin", "documents.bin"), packed.FOLDER),
     Writer("merge", lambda out: fm.merge([parts() / "shard0", parts() / "shard1"], out), STORE),
     Writer(
         "moment",
@@ -121,14 +122,14 @@ WRITERS = [
     ),
     Writer(
         "study",
-        lambda out: fm.study("geva2021", tiny(), tiny_store(), out, **FEW),
+        lambda out: fm.studies.run("geva2021", tiny(), tiny_store(), out, **FEW),
         ("index.html", "study.json", "summary.csv", "changes.png"),
-        writing.FOLDER,
+        running.FOLDER,
         beside=("store",),
     ),
     Writer(
         "traces",
-        lambda out: fm.trace_facts(tiny(), FACTS[:1], kinds=("state",), samples=2, noise=0.5, out=out),
+        lambda out: fm.tracing.trace_facts(tiny(), FACTS[:1], kinds=("state",), samples=2, noise=0.5, out=out),
         ("facts/notes.json",),
         trace_folder.FOLDER,
     ),

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.editing.accumulating import second_moment
-from ffnmem.editing.edit import Edit
-from ffnmem.errors import FileError
+from ffnmem.core.errors import FileError
+from ffnmem.editing import Edit, second_moment
 from ffnmem.evaluation import evaluate
-from ffnmem.studies import writing
-from tests.editing.edits import made
-from tests.evaluation.made import FACTS
-from tests.scanning.texts import tiny_texts
+from ffnmem.studies import running
 
+from ..editing.edits import made
+from ..evaluation.made import FACTS
+from ..scanning.texts import tiny_texts
 from .judging import hostile
 from .killing import Operation, snapshot
 from .material import place, tiny, tiny_store
@@ -71,19 +70,19 @@ def evaluation(root: Path) -> None:
 
 
 def study(root: Path, store: bool = True) -> None:
-    writing.png = lambda figure: figure.name.encode()  # of the fork's: drawing takes long
+    running.png = lambda figure: figure.name.encode()  # of the fork's: drawing takes long
     source: Any = tiny_store() if store else TEXTS
     options = {} if store else {"scan_options": {"k": 3, "sample": 8, "draws": 4, "frequent": 8}}
-    fm.study("geva2021", tiny(), source, root / "out", **options, **FEW)
+    fm.studies.run("geva2021", tiny(), source, root / "out", **options, **FEW)
 
 
 def traces(root: Path) -> None:
-    fm.trace_facts(tiny(), FACTS[:2], kinds=("state",), samples=2, noise=0.5, out=root / "out")
+    fm.tracing.trace_facts(tiny(), FACTS[:2], kinds=("state",), samples=2, noise=0.5, out=root / "out")
 
 
 OPERATIONS = [
     Operation("scan", scan),
-    Operation("pack", lambda root: fm.pack(TEXTS, tiny(), root / "out")),
+    Operation("pack", lambda root: fm.corpus.pack(TEXTS, tiny(), root / "out")),
     Operation(
         "moment", lambda root: second_moment(tiny(), TEXTS, root / "c", batch_tokens=128, checkpoint_seconds=0.0)
     ),
@@ -96,8 +95,8 @@ MORE = [
     Operation("rescored scan", lambda root: scan(root, dtype="bfloat16")),
     Operation(
         "pack over another",
-        lambda root: fm.pack(TEXTS, tiny(), root / "out"),
-        lambda root: fm.pack(TEXTS[:2], tiny(), root / "out"),
+        lambda root: fm.corpus.pack(TEXTS, tiny(), root / "out"),
+        lambda root: fm.corpus.pack(TEXTS[:2], tiny(), root / "out"),
     ),
     Operation("merge", merge, shards),
     Operation("export", export),

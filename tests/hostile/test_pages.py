@@ -12,9 +12,9 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.show.framing import NAME, ROOT
-from tests.helpers import PROMPT
+from ffnmem.show.notebook import NAME, ROOT
 
+from ..helpers import PROMPT
 from .judging import answered, hostile
 from .material import tiny, tiny_store
 
@@ -93,7 +93,7 @@ def test_facts_and_edits(subject: str, true: str, new: str | None, name: str) ->
     displayed("fact", lambda: fm.Fact(subject, "r", "The {} is", true, new, id=name))
     fact = answered("fact", lambda: fm.Fact(subject, "r", "The {} is", true, new, id=name))
     if isinstance(fact, fm.Fact) and new is not None:
-        edit = answered("ft_l", lambda: fm.ft_l(tiny(), fact, layer=0, steps=1, force=True))
+        edit = answered("ft_l", lambda: fm.editing.ft_l(tiny(), fact, layer=0, steps=1, force=True))
         if isinstance(edit, fm.Edit):
             check(edit._repr_html_())
             displayed("diff", lambda: edit.diff(tiny(), fact))
@@ -106,17 +106,17 @@ def test_prompts_and_names(prompt: str, name: str) -> None:
     try:
         displayed("capture", lambda: fm.capture(model, prompt))
         capture = answered("capture", lambda: fm.capture(model, prompt))
-        if isinstance(capture, fm.Capture):
+        if isinstance(capture, fm.prompts.Capture):
             for what, make in {
                 "attribute": lambda: fm.attribute(capture),
-                "next": lambda: fm.attribute(capture, fm.NEXT),
+                "next": lambda: fm.attribute(capture, fm.prompts.NEXT),
                 "paths": lambda: fm.attribute_paths(capture),
                 "ablate": lambda: fm.ablate(capture, top=2),
-                "knowledge": lambda: fm.knowledge_neurons(capture, steps=2),
+                "knowledge": lambda: fm.interventions.knowledge_neurons(capture, steps=2),
             }.items():
                 displayed(what, make)
         displayed("trace", lambda: fm.trace_fact(model, f"The {prompt} is", prompt, samples=1))
-        displayed("anatomy", lambda: fm.anatomy(model))
+        displayed("anatomy", lambda: fm.models.anatomy(model))
     finally:
         model.name = before
 
@@ -124,9 +124,8 @@ def test_prompts_and_names(prompt: str, name: str) -> None:
 @hostile(examples=8, names=st.lists(TEXTS, min_size=1, max_size=3, unique=True), texts=st.lists(TEXTS, max_size=3))
 def test_tables(names: list[str], texts: list[str]) -> None:
     from ffnmem.core.sheets import Origin, Sheet, Words, folded
-    from ffnmem.evaluation.score_tables import failure_table, score_tables
-    from ffnmem.show.framing import framed, table
-    from ffnmem.show.notebook import html
+    from ffnmem.evaluation.scores import failure_table, score_tables
+    from ffnmem.show.notebook import framed, html, table
 
     frame = pd.DataFrame(dict.fromkeys(names, texts))
     check(framed(table(frame, rows=2)))

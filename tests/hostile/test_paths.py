@@ -12,32 +12,32 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.facts import reading
-from ffnmem.vocabulary import searching
+from ffnmem.facts import formats
+from ffnmem.vocabulary import projections
 
 from .judging import answered, hostile
 from .material import fresh, place, tiny, tiny_store
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "load": fm.load,
-    "anatomy": fm.anatomy,
+    "anatomy": fm.models.anatomy,
     "open_store": fm.open_store,
-    "open_corpus": lambda path: list(fm.open_corpus(path)),
-    "pack": lambda path: fm.pack(path, tiny(), fresh()),
+    "open_corpus": lambda path: list(fm.corpus.open_corpus(path)),
+    "pack": lambda path: fm.corpus.pack(path, tiny(), fresh()),
     "load_facts": fm.load_facts,
     "Edit.load": fm.Edit.load,
-    "SecondMoment.load": fm.SecondMoment.load,
-    "Scores.load": fm.Scores.load,
-    "load_planted": fm.load_planted,
+    "SecondMoment.load": fm.editing.SecondMoment.load,
+    "Scores.load": fm.evaluation.Scores.load,
+    "load_planted": fm.planted.load_planted,
     "merge": lambda path: fm.merge([path], fresh()),
-    "search_projection": lambda path: searching.search_projection(path, "Paris"),
+    "search_projection": lambda path: projections.search_projection(path, "Paris"),
 }
 WRITERS: dict[str, Callable[[Any], Any]] = {
-    "pack": lambda path: fm.pack(["a text"], tiny(), path),
+    "pack": lambda path: fm.corpus.pack(["a text"], tiny(), path),
     "merge": lambda path: fm.merge([tiny_store()], path),
-    "activations_report": fm.activations_report,
-    "neuron_report": lambda path: fm.neuron_report(tiny_store(), [(0, 1)], path),
-    "write_facts": lambda path: reading.write_facts([], path),
+    "activations_report": fm.pages.activations,
+    "neuron_report": lambda path: fm.pages.neurons(tiny_store(), [(0, 1)], path),
+    "write_facts": lambda path: formats.write_facts([], path),
     "project": lambda path: fm.project(tiny(), out=path),
 }
 SUFFIXES = ("", ".txt", ".csv", ".jsonl", ".parquet", ".txt.gz", ".txt.zst", ".safetensors", ".html", ".json")

@@ -15,5 +15,5 @@ TEXTS = st.one_of(st.text(max_size=12), st.text(st.characters(codec=None), max_s
 @hostile(examples=20, text=TEXTS, target=TEXTS, prompt=st.integers(-3, 3), position=st.integers(-40, 40))
 def test_any_text_is_explained_or_refused(text: str, target: str, prompt: int, position: int) -> None:
     found = answered("capture", lambda: fm.capture(tiny(), text))
-    if isinstance(found, fm.Capture):
+    if isinstance(found, fm.prompts.Capture):
         answered("attribute", lambda: fm.attribute(found, target, prompt=prompt, position=position))

@@ -15,25 +15,25 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.checked_files import with_checksum
-from ffnmem.corpus import Sequences, open_packed
+from ffnmem.core.checked_files import with_checksum
+from ffnmem.corpus import open_packed
+from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.packed import manifest_text
-from ffnmem.editing.edit import Edit
-from ffnmem.editing.moments import SecondMoment
+from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.case_folder import CaseFolder
-from ffnmem.planted.planted import load_planted
-from ffnmem.studies.writing import FOLDER
+from ffnmem.evaluation.scores import CaseFolder
+from ffnmem.planted import load_planted
+from ffnmem.studies.running import FOLDER
 from ffnmem.tracing import trace_fact
 from ffnmem.tracing.settings import TraceSettings
 from ffnmem.tracing.trace_folder import TraceFolder, kept_noise, run_of
-from ffnmem.vocabulary.storing import read_projection
-from tests.corpus.packs import packed
-from tests.editing.edits import made as made_edit
-from tests.editing.made import made as made_moment
-from tests.editing.made import rows_of
-from tests.evaluation.test_scores import made_scores
+from ffnmem.vocabulary.projections import read_projection
 
+from ..corpus.packs import packed
+from ..editing.edits import made as made_edit
+from ..editing.made import made as made_moment
+from ..editing.made import rows_of
+from ..evaluation.test_scores import made_scores
 from .breaking import BREAKS, PLACES, VALUES, broken, linked, plain, reheaded, same_or_refused, with_value
 from .judging import answered, hostile
 from .material import fresh, tiny
@@ -105,7 +105,7 @@ def corpus(folder: Path) -> Any:
 def projection(folder: Path) -> Any:
     path = folder / "p.parquet"
     one, all_ = read_projection(path, 1, 5), read_projection(path)
-    return one.to_csv(), all_.to_csv(), fm.search_projection(path, "e", limit=20).to_csv()
+    return one.to_csv(), all_.to_csv(), fm.vocabulary.search_projection(path, "e", limit=20).to_csv()
 
 
 @cache

@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.checked_files import digest_of, file_hash
+from ffnmem.core.checked_files import digest_of, file_hash
 from ffnmem.corpus.packed import checksum
 from ffnmem.scanning import Store, merge, open_store, scan
-from tests.scanning.texts import tiny_texts
 
+from ..scanning.texts import tiny_texts
 from .breaking import BREAKS, PLACES, VALUES, broken, linked, plain, reheaded, same_or_refused, with_value
 from .judging import answered, hostile
 from .material import fresh, tiny, tiny_store

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.cli import cli
 from ffnmem.cli.options import ModelChoice
-from tests.helpers import PROMPT, WHOLE_WORDS
 
+from ..helpers import PROMPT, WHOLE_WORDS
 from .judging import LONGEST, answered, hostile
 from .material import tiny
 
@@ -24,7 +24,7 @@ PROMPTS = st.sampled_from([PROMPT, PROMPT + " ", "The", "The \n", "Paris  "])
 
 
 @cache
-def captured(prompt: str) -> fm.Capture:
+def captured(prompt: str) -> fm.prompts.Capture:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return fm.capture(tiny(), prompt)
@@ -41,7 +41,7 @@ def fact() -> fm.Fact:
 def test_targets_of_attribution(prompt: str, target: Any, foil: str | None, first: bool) -> None:
     capture = captured(prompt)
     found = answered("attribute", lambda: fm.attribute(capture, target, foil, first_token=first))
-    if isinstance(found, fm.Attribution) and isinstance(target, str):
+    if isinstance(found, fm.prompts.Attribution) and isinstance(target, str):
         # Whatever was read, it is what was written or that after a space.
         whole = found.target_tokens[0]
         assert first or whole in (target, f" {target}") or "�" in whole
@@ -54,12 +54,12 @@ def test_targets_of_attribution(prompt: str, target: Any, foil: str | None, firs
 def test_targets_of_ablation(prompt: str, target: str, foil: str | None, first: bool) -> None:
     capture = captured(prompt)
     answered("ablate", lambda: fm.ablate(capture, target, foil, neurons=[(0, 0)], first_token=first))
-    answered("knowledge", lambda: fm.knowledge_neurons(capture, target, steps=2, first_token=first))
+    answered("knowledge", lambda: fm.interventions.knowledge_neurons(capture, target, steps=2, first_token=first))
 
 
 @hostile(examples=10, target=st.one_of(TEXTS, WRONG))
 def test_targets_of_edits(target: Any) -> None:
-    found = answered("ft_l", lambda: fm.ft_l(tiny(), fact(), target, layer=0, steps=1, force=True))
+    found = answered("ft_l", lambda: fm.editing.ft_l(tiny(), fact(), target, layer=0, steps=1, force=True))
     if isinstance(found, fm.Edit):
         answered("diff", lambda: found.diff(tiny(), fact(), target=target, foil=target))
     answered(

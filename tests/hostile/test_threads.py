@@ -19,12 +19,12 @@ import torch
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.editing.edit import Edit
+from ffnmem.core.errors import BusyError, FfnmemError
+from ffnmem.editing import Edit
 from ffnmem.editing.edit_record import LayerChange
-from ffnmem.errors import BusyError, FfnmemError
-from ffnmem.models.generating import generate
-from tests.helpers import PROMPT, build_gpt2
+from ffnmem.models.answers import generate
 
+from ..helpers import PROMPT, build_gpt2
 from .judging import answered, hostile
 from .material import tokenizer
 
@@ -41,7 +41,7 @@ def model() -> fm.Model:
 
 
 @cache
-def capture() -> fm.Capture:
+def capture() -> fm.prompts.Capture:
     return fm.capture(model(), PROMPT)
 
 
@@ -68,21 +68,21 @@ CALLS: dict[str, Callable[[], Any]] = {
     "decompose": lambda: fm.decompose(capture(), 1),
     "attribute_paths": lambda: fm.attribute_paths(fm.capture(model(), PROMPT)).neurons.head(9),
     "ablate": lambda: fm.ablate(capture(), top=3).neurons,
-    "knowledge_neurons": lambda: fm.knowledge_neurons(capture(), steps=2).top(5),
+    "knowledge_neurons": lambda: fm.interventions.knowledge_neurons(capture(), steps=2).top(5),
     "project": lambda: fm.project(model(), 1, [3, 4], k=2),
-    "promoters": lambda: fm.promoters(model(), " Paris", k=3),
-    "geometry": lambda: fm.geometry(model(), layers=1).layers,
+    "promoters": lambda: fm.vocabulary.promoters(model(), " Paris", k=3),
+    "geometry": lambda: fm.neurons.geometry(model(), layers=1).layers,
     "roles": lambda: fm.roles(model(), layer=1).drop(columns="statistic"),
     "trace_fact": traced,
     "generate": lambda: generate(model(), ids()[0].tolist(), 4, temperature=1.0, seed=5),
-    "sample_contexts": lambda: fm.sample_contexts(model(), n=2, lengths=(4,)),
+    "sample_contexts": lambda: fm.editing.sample_contexts(model(), n=2, lengths=(4,)),
     "diff": lambda: edit().diff(model(), PROMPT, 3, target=" Rome").neurons,
     "fingerprint": lambda: model().fingerprint,
     "bridge": lambda: model().bridge(ids()),
     "hugging face": lambda: model().hf_model(input_ids=ids()).logits,
 }
 BLOCKS: dict[str, Callable[[], Any]] = {
-    "intervene": lambda: fm.intervene(model(), {(0, 3): 5.0, (1, None): fm.Scale(0.5)}),
+    "intervene": lambda: fm.intervene(model(), {(0, 3): 5.0, (1, None): fm.interventions.Scale(0.5)}),
     "at a position": lambda: fm.intervene(model(), {(1, 4): 9.0}, positions=-1),
     "hooks": lambda: edit().hooks(model()),
     "applied": lambda: edit().applied(model()),

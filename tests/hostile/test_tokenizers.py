@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.models.tokenizers import load_tokenizer
+from ffnmem.models.loading import load_tokenizer
 
 from .broken_json import BYTES, VALUES, broken, changed, changes, write_json
 from .judging import answered, hostile
@@ -44,7 +44,7 @@ def read(place: Path) -> None:
             model = answered("load", lambda: fm.load(place))
             if isinstance(model, fm.Model):
                 capture = answered("capture", lambda: fm.capture(model, "The Eiffel Tower is né"))
-                if isinstance(capture, fm.Capture):
+                if isinstance(capture, fm.prompts.Capture):
                     answered("attribute", lambda: fm.attribute(capture, " Paris"))
                 answered("token", lambda: model.token_id(" Paris", first=True))
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.helpers import Pair
+from ..helpers import Pair
 
 IDS = [0, 50, 120, 7, 8, 200, 33, 9, 61, 90]  # begins with the beginning-of-sequence token
 OTHER_IDS = [0, 3, 17, 44, 5, 6]

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.interventions import ablating
-from tests.helpers import PROMPT, Pair, allclose, hook_count, refuses
-from tests.interventions.naive import IDS, exact, logits, setting
+
+from ..helpers import PROMPT, Pair, allclose, hook_count, refuses
+from .naive import IDS, exact, logits, setting
 
 NEURONS = [(1, 41), (0, 3), (0, 60), (1, 3)]
 TARGET, FOIL = 17, 99
@@ -73,14 +74,20 @@ def test_equals_whole_passes_in_float32(pair: Pair) -> None:
         )
 
 
-@pytest.mark.parametrize("how", ["mean", fm.Scale(-1.5), fm.Add(3), "resample", fm.Set(4.0)], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    ["mean", fm.interventions.Scale(-1.5), fm.interventions.Add(3), "resample", fm.interventions.Set(4.0)],
+    ids=str,
+)
 @pytest.mark.parametrize("positions", [None, (3, 5)])
 def test_equals_intervene(model64: fm.Model, how: Any, positions: Positions) -> None:
     """The same words would mean another thing in the two functions."""
     model = model64
     capture = fm.capture(model, IDS)
     source = fm.capture(model, [PROMPT, "The Tower"])
-    change = {"mean": fm.Mean(capture), "resample": fm.Resample(source, seed=3)}.get(how, how)
+    change = {"mean": fm.interventions.Mean(capture), "resample": fm.interventions.Resample(source, seed=3)}.get(
+        how, how
+    )
     found = fm.ablate(
         capture, TARGET, neurons=NEURONS, how=change if how == "resample" else how, positions=positions
     ).neurons
@@ -147,7 +154,7 @@ def test_batches_and_their_order_change_nothing(model64: fm.Model) -> None:
 
 def test_what_changes_nothing_has_no_effect(tiny: fm.Model) -> None:
     capture = fm.capture(tiny, PROMPT)
-    for how in (fm.Scale(1.0), fm.Add(0.0)):
+    for how in (fm.interventions.Scale(1.0), fm.interventions.Add(0.0)):
         found = fm.ablate(capture, TARGET, neurons=NEURONS, how=how)
         assert allclose(found.neurons[["direct", "logit", "probability", "loss"]], np.zeros((4, 4)), 1e-5)
     nothing = fm.ablate(capture, TARGET, TARGET, neurons=NEURONS)
@@ -181,7 +188,7 @@ def test_what_an_ablation_records(tiny: fm.Model) -> None:
     assert record == found.provenance.as_dict()
     assert record["fingerprint"] == tiny.fingerprint
     assert (record["ablated"], record["positions"]) == ("set to zero", list(found.positions or ()))
-    drawn = fm.ablate(capture, 5, neurons=NEURONS, how=fm.Resample(capture, seed=7))
+    drawn = fm.ablate(capture, 5, neurons=NEURONS, how=fm.interventions.Resample(capture, seed=7))
     assert drawn.provenance.as_dict()["seed"] == 7
     assert drawn.how == "resampled from a capture (seed 7)"
     assert fm.ablate(capture, 5, neurons=NEURONS, how="mean").how == "set to their mean"
@@ -213,7 +220,7 @@ def test_leaves_no_trace(make_tiny: Callable[..., fm.Model]) -> None:
         ({"target": " Parisian"}, InputError, ("' Parisian'", "tokens")),
         ({"foil": "xyz"}, InputError, ("'xyz'", "3 tokens")),
         ({"target": [1, 2]}, InputError, ("target",)),
-        ({"target": fm.NEXT}, InputError, ("NEXT",)),
+        ({"target": fm.prompts.NEXT}, InputError, ("NEXT",)),
         ({"how": "gone"}, InputError, ("'gone'", "'zero'", "'mean'")),
         ({"how": float("nan")}, InputError, ("nan",)),
         ({"batch": 0}, InputError, ("batch", "0")),
@@ -227,7 +234,7 @@ def test_what_is_refused(tiny: fm.Model, options: Any, kind: Any, named: tuple[s
 
 def test_a_following_token_as_target(tiny: fm.Model) -> None:
     capture = fm.capture(tiny, PROMPT)
-    assert fm.ablate(capture, fm.NEXT, position=2, top=1).target_id == int(capture.tokens[0, 3])
+    assert fm.ablate(capture, fm.prompts.NEXT, position=2, top=1).target_id == int(capture.tokens[0, 3])
     assert fm.ablate(capture, " Parisian", first_token=True, top=1).target == " Paris"
 
 
@@ -264,7 +271,7 @@ def test_memory_does_not_hold_every_layer(tiny: fm.Model, monkeypatch: pytest.Mo
 
 def test_paths_choose_what_is_recalled_early() -> None:
     """The neuron of an early fact has no direct effect at the answer, and the largest along paths."""
-    planted = fm.plant("facts", seed=1, site="early", n_subjects=8, n_relations=1, n_objects=3)
+    planted = fm.planted.plant("facts", seed=1, site="early", n_subjects=8, n_relations=1, n_objects=3)
     fact = planted.facts[0]
     truth = planted.truth[(planted.truth["role"] == "fact") & (planted.truth["subject"] == fact.subject)]
     own = (int(truth["layer"].iloc[0]), int(truth["neuron"].iloc[0]))

@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from tests.helpers import PROMPT
+
+from ..helpers import PROMPT
 
 
 @pytest.fixture(scope="module")
-def found(tiny: fm.Model) -> fm.Ablation:
+def found(tiny: fm.Model) -> fm.interventions.Ablation:
     return fm.ablate(fm.capture(tiny, PROMPT), " Paris", " Rome", top=9)
 
 
-def with_effects(found: fm.Ablation, direct: list[float], total: list[float]) -> fm.Ablation:
+def with_effects(
+    found: fm.interventions.Ablation, direct: list[float], total: list[float]
+) -> fm.interventions.Ablation:
     return replace(found, neurons=found.neurons.head(len(direct)).assign(direct=direct, logit=total))
 
 
-def test_agreement(found: fm.Ablation) -> None:
+def test_agreement(found: fm.interventions.Ablation) -> None:
     """By ranks, and by signs; an effect of zero has none."""
     some = with_effects(found, [1.0, 2.0, -3.0, 0.0], [0.1, 40.0, 5.0, -1.0])
     ranks = np.corrcoef([2, 3, 0, 1], [1, 3, 2, 0])[0, 1]
@@ -31,7 +34,7 @@ def test_agreement(found: fm.Ablation) -> None:
     assert np.isnan(with_effects(found, [1.0, 1.0], [2.0, 3.0]).spearman)
 
 
-def test_plain_values(found: fm.Ablation) -> None:
+def test_plain_values(found: fm.interventions.Ablation) -> None:
     record = found.to_dict()
     again = json.loads(json.dumps(record, allow_nan=False))
     assert again["neurons"] == found.neurons.to_dict("records")
@@ -44,7 +47,7 @@ def test_plain_values(found: fm.Ablation) -> None:
     assert (found.neurons["logit"] != 0).any()
 
 
-def test_repr(found: fm.Ablation) -> None:
+def test_repr(found: fm.interventions.Ablation) -> None:
     assert repr(found) == (
         f"Ablation(9 neurons set to zero, of ' Paris' against ' Rome', logit {found.logit:.3f}, "
         f"Spearman of direct and total {found.spearman:.2f})"

@@ -10,27 +10,28 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.interventions.changes import as_change, draws_of, means_of
 from ffnmem.scanning import Store
-from tests.helpers import PROMPT, allclose, refuses
+
+from ..helpers import PROMPT, allclose, refuses
 
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int64(2), torch.tensor(2.0)], ids=repr)
 def test_numbers_set(number: Any) -> None:
     """Values from a table are NumPy's."""
-    assert as_change(number) == fm.Set(2.0)
+    assert as_change(number) == fm.interventions.Set(2.0)
 
 
 def test_changes_stay_and_say_what_they_do(tiny: fm.Model, tiny_store: Store) -> None:
     capture = fm.capture(tiny, PROMPT)
     for change, words in (
-        (fm.Set(0.0), "= 0"),
-        (fm.Scale(-2), "× -2"),
-        (fm.Add(0.25), "+ 0.25"),
-        (fm.Mean(capture), "= mean of a capture"),
-        (fm.Mean(tiny_store), "= mean of a store"),
-        (fm.Resample(tiny_store, seed=4), "resampled from a store (seed 4)"),
+        (fm.interventions.Set(0.0), "= 0"),
+        (fm.interventions.Scale(-2), "× -2"),
+        (fm.interventions.Add(0.25), "+ 0.25"),
+        (fm.interventions.Mean(capture), "= mean of a capture"),
+        (fm.interventions.Mean(tiny_store), "= mean of a store"),
+        (fm.interventions.Resample(tiny_store, seed=4), "resampled from a store (seed 4)"),
     ):
         assert as_change(change) is change
         assert str(change) == words
@@ -44,14 +45,14 @@ def test_no_change(what: Any) -> None:
 
 def test_no_finite_number_and_no_source(tiny: fm.Model) -> None:
     """When they are made, not in the midst of a pass."""
-    for make in (fm.Set, fm.Scale, fm.Add):
+    for make in (fm.interventions.Set, fm.interventions.Scale, fm.interventions.Add):
         with refuses(InputError, ValueError, make.__name__, "inf"):
             make(float("inf"))
-    for source in (fm.Mean, fm.Resample):
+    for source in (fm.interventions.Mean, fm.interventions.Resample):
         with refuses(InputError, ValueError, source.__name__, "str", "Store or a Capture"):
             source("atlas")
     with refuses(InputError, ValueError, "seed", "-1"):
-        fm.Resample(fm.capture(tiny, PROMPT), seed=-1)
+        fm.interventions.Resample(fm.capture(tiny, PROMPT), seed=-1)
 
 
 def test_means_and_draws_of_a_capture(tiny: fm.Model) -> None:

@@ -8,13 +8,16 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
-from ffnmem.interventions.clean import Question, ask, distance
-from tests.helpers import PROMPT, Pair, allclose, refuses
-from tests.interventions.naive import IDS
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.interventions.ablating import Question, ask, distance
+
+from ..helpers import PROMPT, Pair, allclose, refuses
+from .naive import IDS
 
 
-def asked(capture: fm.Capture, target: Any = 17, foil: Any = None, position: int = -1, prompt: int = 0) -> Question:
+def asked(
+    capture: fm.prompts.Capture, target: Any = 17, foil: Any = None, position: int = -1, prompt: int = 0
+) -> Question:
     return ask(capture, target, foil, position, prompt, False)
 
 
@@ -73,7 +76,7 @@ def test_what_is_refused(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "every layer"):
         asked(fm.capture(tiny, PROMPT, layers=[0]))
     with refuses(InputError, ValueError, "NEXT"):
-        asked(capture, fm.NEXT)
+        asked(capture, fm.prompts.NEXT)
     with refuses(OutOfRangeError, IndexError, "position 99"):
         asked(capture, position=99)
     with refuses(OutOfRangeError, IndexError, "prompt 3"):

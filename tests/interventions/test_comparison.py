@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
-from ffnmem.interventions.comparison import compare_predictions, rank_of
-from tests.helpers import PROMPT, refuses
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.interventions.intervening import compare_predictions, rank_of
+
+from ..helpers import PROMPT, refuses
 
 
 def test_probabilities_and_ranks(tiny: fm.Model) -> None:

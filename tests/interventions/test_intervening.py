@@ -10,13 +10,19 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import HookError, InputError, OutOfRangeError, UnsupportedModelError
-from ffnmem.models.generating import generate
+from ffnmem.core.errors import HookError, InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
-from tests.helpers import PROMPT, Pair, allclose, hook_count, refuses
-from tests.interventions.naive import IDS, OTHER_IDS, exact, logits
 
-EVERY = {(0, 3): 2.0, (0, 60): fm.Scale(-1.5), (1, 5): fm.Add(0.7), (1, 63): fm.Set(0.0)}
+from ..helpers import PROMPT, Pair, allclose, hook_count, refuses
+from .naive import IDS, OTHER_IDS, exact, logits
+
+EVERY = {
+    (0, 3): 2.0,
+    (0, 60): fm.interventions.Scale(-1.5),
+    (1, 5): fm.interventions.Add(0.7),
+    (1, 63): fm.interventions.Set(0.0),
+}
 SHORT = [5, 6, 7]
 LOGITS = 1e-6  # what generation returns is in float32
 
@@ -89,7 +95,7 @@ def test_a_dict_for_each_row(pair64: Pair) -> None:
     """Each row as if it ran alone; an empty dict leaves its row as it was."""
     model = pair64.model
     batch = torch.tensor([IDS, IDS, IDS[::-1]])
-    whole = {(0, None): fm.Scale(0.5), (0, 7): 3.0}
+    whole = {(0, None): fm.interventions.Scale(0.5), (0, 7): 3.0}
     with fm.intervene(model, [EVERY, {}, whole], positions=(1, -1)):
         found = fm.capture(model, batch, logits=True).logits
     assert found is not None
@@ -106,17 +112,17 @@ def test_means(model64: fm.Model) -> None:
     """Against coefficients put there by hand."""
     source = fm.capture(model64, [PROMPT, "The Tower"])
     means = source.coefficients[1][source.content].mean(0)
-    with fm.intervene(model64, {(1, None): fm.Mean(source)}):
+    with fm.intervene(model64, {(1, None): fm.interventions.Mean(source)}):
         found = fm.capture(model64, IDS)
     assert allclose(found.coefficients[1][0], means.expand(len(IDS), -1), 1e-12)
     with fm.intervene(model64, {(1, n): float(m) for n, m in enumerate(means)}):
         assert allclose(found.logits_at(0, -1), fm.capture(model64, IDS).logits_at(0, -1), 1e-12)
 
 
-def test_means_and_draws_of_a_store(tiny: fm.Model, tiny_store: fm.Store) -> None:
+def test_means_and_draws_of_a_store(tiny: fm.Model, tiny_store: fm.scanning.Store) -> None:
     stats = tiny_store.stats(0).set_index("neuron")
     draws = tiny_store.view(0).draws[0][:, 9]
-    with fm.intervene(tiny, {(0, 5): fm.Mean(tiny_store), (0, 9): fm.Resample(tiny_store)}):
+    with fm.intervene(tiny, {(0, 5): fm.interventions.Mean(tiny_store), (0, 9): fm.interventions.Resample(tiny_store)}):
         m = fm.capture(tiny, IDS).coefficients[0][0]
     assert allclose(m[:, 5], np.full(len(IDS), stats["mean"][5]), 1e-6)
     assert set(m[:, 9].tolist()) <= set(draws.tolist())
@@ -126,7 +132,7 @@ def test_resampling(model64: fm.Model) -> None:
     """One place for each cell, from the seed, the row and the position alone; a place of the source, never a pad."""
     source = fm.capture(model64, [PROMPT, "The Tower"])
     pool = source.coefficients[0][source.content]
-    with fm.intervene(model64, {(0, None): fm.Resample(source, seed=5)}):
+    with fm.intervene(model64, {(0, None): fm.interventions.Resample(source, seed=5)}):
         found = fm.capture(model64, torch.tensor([IDS, IDS])).coefficients[0]
         alone = fm.capture(model64, IDS[:4]).coefficients[0]
     for row in range(2):
@@ -176,7 +182,7 @@ def cached(model: fm.Model, ids: torch.Tensor, new: int, mask: torch.Tensor | No
 def test_generation_with_a_cache(pair64: Pair, positions: Any, absolute: Any) -> None:
     """With a cache the text's positions go on; each step equals a whole pass over the text so far."""
     model = pair64.model
-    asked = {**EVERY, (1, 20): fm.Add(4.0)}
+    asked = {**EVERY, (1, 20): fm.interventions.Add(4.0)}
     with fm.intervene(model, asked, positions=positions):
         (tokens,), found = cached(model, torch.tensor([SHORT]), 5)
     greedy, expected = uncached(model, SHORT, 5, asked, absolute)
@@ -187,7 +193,7 @@ def test_generation_with_a_cache(pair64: Pair, positions: Any, absolute: Any) ->
 
 
 def test_resampling_under_a_cache(model64: fm.Model) -> None:
-    asked = {(0, None): fm.Resample(fm.capture(model64, PROMPT), seed=2)}
+    asked = {(0, None): fm.interventions.Resample(fm.capture(model64, PROMPT), seed=2)}
     with fm.intervene(model64, asked):
         (tokens,), found = cached(model64, torch.tensor([SHORT]), 4)
         assert generate(model64, SHORT, 4) == tokens
@@ -204,7 +210,7 @@ def test_rows_under_generation(pair64: Pair) -> None:
     ids = torch.tensor([IDS[:6], [0, 0, 0, *SHORT]])
     mask = torch.ones_like(ids)
     mask[1, :3] = 0
-    with fm.intervene(model, [EVERY, {(0, None): fm.Scale(0.3)}], positions=(-1, 7)):
+    with fm.intervene(model, [EVERY, {(0, None): fm.interventions.Scale(0.3)}], positions=(-1, 7)):
         tokens, found = cached(model, ids, 3, mask)
     with fm.intervene(model, EVERY, positions=(-1, 7)):
         (alone,), expected = cached(model, ids[:1], 3)
@@ -212,7 +218,7 @@ def test_rows_under_generation(pair64: Pair) -> None:
     assert allclose(found[0], expected[0], LOGITS)
     with (
         refuses(OutOfRangeError, IndexError, "position 7", "never reached"),
-        fm.intervene(model, {(0, None): fm.Scale(0.3)}, positions=(-1, 7)),
+        fm.intervene(model, {(0, None): fm.interventions.Scale(0.3)}, positions=(-1, 7)),
     ):
         (alone,), expected = cached(model, torch.tensor([SHORT]), 3)
     assert tokens[1] == alone
@@ -225,8 +231,8 @@ def test_rows_under_generation(pair64: Pair) -> None:
 def test_blocks_nest(model64: fm.Model) -> None:
     """An inner one acts on what the outer one left, and only the inner one goes at its end."""
     m = fm.capture(model64, IDS).coefficients[0][0, :, 3]
-    with fm.intervene(model64, {(0, 3): fm.Add(1.0)}):
-        with fm.intervene(model64, {(0, 3): fm.Scale(2.0)}, positions=4):
+    with fm.intervene(model64, {(0, 3): fm.interventions.Add(1.0)}):
+        with fm.intervene(model64, {(0, 3): fm.interventions.Scale(2.0)}, positions=4):
             both = fm.capture(model64, IDS)
         outer = fm.capture(model64, IDS)
     assert allclose(outer.coefficients[0][0, :, 3], m + 1, 1e-12)

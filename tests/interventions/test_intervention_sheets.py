@@ -8,22 +8,23 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.sheets import Table
-from tests.helpers import PROMPT
-from tests.reports.hostile import HOSTILE, UNSEEN
-from tests.reports.page import Page
+
+from ..helpers import PROMPT
+from ..pages.hostile import HOSTILE, UNSEEN
+from ..pages.page import Page
 
 
 @pytest.fixture(scope="module")
-def ablation(tiny: fm.Model) -> fm.Ablation:
+def ablation(tiny: fm.Model) -> fm.interventions.Ablation:
     return fm.ablate(fm.capture(tiny, PROMPT), " Paris", " Rome", top=23, positions=[1, -1])
 
 
 @pytest.fixture(scope="module")
-def knowledge(tiny: fm.Model) -> fm.KnowledgeNeurons:
-    return fm.knowledge_neurons(fm.capture(tiny, PROMPT), " Paris")
+def knowledge(tiny: fm.Model) -> fm.interventions.KnowledgeNeurons:
+    return fm.interventions.knowledge_neurons(fm.capture(tiny, PROMPT), " Paris")
 
 
-def test_ablation(ablation: fm.Ablation) -> None:
+def test_ablation(ablation: fm.interventions.Ablation) -> None:
     (table,) = (block for block in ablation.sheet(20).blocks if isinstance(block, Table))
     assert len(table.rows) == 20
     for row, expected in zip(table.rows, ablation.neurons.itertuples(), strict=False):
@@ -35,7 +36,7 @@ def test_ablation(ablation: fm.Ablation) -> None:
     assert ablation.provenance.fingerprint in page.words
 
 
-def test_knowledge(knowledge: fm.KnowledgeNeurons) -> None:
+def test_knowledge(knowledge: fm.interventions.KnowledgeNeurons) -> None:
     neurons, layers = (block for block in knowledge.sheet(20).blocks if isinstance(block, Table))
     for row, expected in zip(neurons.rows, knowledge.top(20).itertuples(), strict=True):
         assert row[0] == (expected.layer, expected.neuron)
@@ -44,7 +45,7 @@ def test_knowledge(knowledge: fm.KnowledgeNeurons) -> None:
     assert f"{len(knowledge.selected)} with at least" in Page(knowledge._repr_html_()).words
 
 
-def test_nothing_gets_out(ablation: fm.Ablation, knowledge: fm.KnowledgeNeurons) -> None:
+def test_nothing_gets_out(ablation: fm.interventions.Ablation, knowledge: fm.interventions.KnowledgeNeurons) -> None:
     """Tokens are what a text made of them."""
     tokens = (HOSTILE,) * len(ablation.tokens)
     provenance = replace(ablation.provenance, model=HOSTILE)

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError, UnsupportedModelError
-from tests.helpers import PROMPT, Pair, allclose, refuses
-from tests.interventions.naive import IDS, exact, logits, run
+from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
+
+from ..helpers import PROMPT, Pair, allclose, refuses
+from .naive import IDS, exact, logits, run
 
 TARGET = 17
 
@@ -40,7 +41,7 @@ def naive(pair: Pair, layer: int, position: int, steps: int) -> tuple[torch.Tens
 
 @pytest.mark.parametrize("position", [-1, 4])
 def test_equals_whole_passes(pair64: Pair, position: int) -> None:
-    found = fm.knowledge_neurons(fm.capture(pair64.model, IDS), TARGET, position, steps=3)
+    found = fm.interventions.knowledge_neurons(fm.capture(pair64.model, IDS), TARGET, position, steps=3)
     for layer in range(2):
         attributions, without = naive(pair64, layer, position, 3)
         assert allclose(found.attributions[layer], attributions, exact(pair64))
@@ -52,7 +53,7 @@ def test_completeness(model64: fm.Model) -> None:
     """A layer's attributions sum to what its coefficients add to the probability, as the steps grow."""
     capture = fm.capture(model64, PROMPT)
     best = int(capture.logits_at(0, -1).argmax())
-    coarse, fine = (fm.knowledge_neurons(capture, best, steps=steps) for steps in (200, 400))
+    coarse, fine = (fm.interventions.knowledge_neurons(capture, best, steps=steps) for steps in (200, 400))
     assert fine.error < 1e-4
     assert fine.error < coarse.error / 3  # with the square of the steps
     for row in fine.layers.itertuples():
@@ -64,14 +65,14 @@ def test_completeness(model64: fm.Model) -> None:
 
 def test_batches_change_nothing(model64: fm.Model) -> None:
     capture = fm.capture(model64, PROMPT)
-    whole, single = (fm.knowledge_neurons(capture, TARGET, batch=batch) for batch in (64, 1))
+    whole, single = (fm.interventions.knowledge_neurons(capture, TARGET, batch=batch) for batch in (64, 1))
     assert allclose(whole.attributions, single.attributions, 1e-12)
     assert allclose(whole.without, single.without, 1e-12)
 
 
 def test_tables(tiny: fm.Model) -> None:
     capture = fm.capture(tiny, PROMPT)
-    found = fm.knowledge_neurons(capture, " Paris", threshold=0.5)
+    found = fm.interventions.knowledge_neurons(capture, " Paris", threshold=0.5)
     values = found.attributions.numpy()
     frame = found.neurons
     assert len(frame) == values.size
@@ -91,8 +92,8 @@ def test_tables(tiny: fm.Model) -> None:
 def test_refinement(tiny: fm.Model) -> None:
     """By the share of prompts in which a neuron passes; the own prompt counts once, however often it is asked."""
     texts = [PROMPT, "The city of", "The Tower is in", PROMPT, "The city of"]
-    found = fm.knowledge_neurons(fm.capture(tiny, PROMPT), " Paris")
-    all_of = [fm.knowledge_neurons(fm.capture(tiny, text), " Paris") for text in texts[:3]]
+    found = fm.interventions.knowledge_neurons(fm.capture(tiny, PROMPT), " Paris")
+    all_of = [fm.interventions.knowledge_neurons(fm.capture(tiny, text), " Paris") for text in texts[:3]]
     counts: dict[tuple[int, int], int] = {}
     for one in all_of:
         for row in one.selected.itertuples():
@@ -121,10 +122,10 @@ def test_what_is_refused(tiny: fm.Model) -> None:
     ]
     for options, kind, named in cases:
         with refuses(kind, IndexError if kind is OutOfRangeError else ValueError, named):
-            fm.knowledge_neurons(capture, **options)
-    found = fm.knowledge_neurons(capture)
+            fm.interventions.knowledge_neurons(capture, **options)
+    found = fm.interventions.knowledge_neurons(capture)
     for prompts, share, named in (([], 0.7, "prompts is empty"), ("The city", 0.7, "a list"), ([PROMPT], 0.0, "share")):
         with refuses(InputError, ValueError, named):
             found.refine(prompts, share)
     with fm.intervene(tiny, {(0, 3): 1.0}), refuses(UnsupportedModelError, ValueError, "0.3 = 1"):
-        fm.knowledge_neurons(capture)
+        fm.interventions.knowledge_neurons(capture)

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
-from ffnmem.interventions import plan as planning
-from ffnmem.interventions.plan import Plan, make_plan
-from tests.helpers import PROMPT, allclose, refuses
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.interventions import changes as planning
+from ffnmem.interventions.changes import Plan, make_plan
+
+from ..helpers import PROMPT, allclose, refuses
 
 M = torch.randn(3, 5, 64, generator=torch.Generator().manual_seed(0))
 
@@ -25,7 +26,15 @@ def applied(plan: Plan, layer: int, m: torch.Tensor = M, **options: Any) -> torc
 def test_each_kind(tiny: fm.Model) -> None:
     capture = fm.capture(tiny, PROMPT)
     mean = capture.coefficients[0][0, 1:].double().mean(0)
-    plan = make_plan(tiny, {(0, 3): 2, (0, 5): fm.Scale(-2), (0, 7): fm.Add(0.5), (0, 9): fm.Mean(capture)})
+    plan = make_plan(
+        tiny,
+        {
+            (0, 3): 2,
+            (0, 5): fm.interventions.Scale(-2),
+            (0, 7): fm.interventions.Add(0.5),
+            (0, 9): fm.interventions.Mean(capture),
+        },
+    )
     expected = M.clone()
     expected[..., 3], expected[..., 5], expected[..., 7] = 2.0, M[..., 5] * -2, M[..., 7] + 0.5
     expected[..., 9] = mean[9].float()
@@ -38,7 +47,7 @@ def test_each_kind(tiny: fm.Model) -> None:
 
 def test_setting_forgets_what_was_there(tiny: fm.Model) -> None:
     """Zero times an infinity would be NaN."""
-    plan = make_plan(tiny, {(0, 3): 1.0, (0, 4): fm.Scale(0)})
+    plan = make_plan(tiny, {(0, 3): 1.0, (0, 4): fm.interventions.Scale(0)})
     found = applied(plan, 0, torch.full((1, 2, 64), float("inf")))
     assert found[0, :, [3, 4]].tolist() == [[1.0, 0.0], [1.0, 0.0]]
 
@@ -53,7 +62,9 @@ def test_only_the_cells(tiny: fm.Model) -> None:
 
 
 def test_a_dict_for_each_row(tiny: fm.Model) -> None:
-    plan = make_plan(tiny, [{(0, 3): 1.0, (1, 2): 5.0}, {}, {(0, 3): fm.Scale(2.0), (0, 8): fm.Add(1.0)}])
+    plan = make_plan(
+        tiny, [{(0, 3): 1.0, (1, 2): 5.0}, {}, {(0, 3): fm.interventions.Scale(2.0), (0, 8): fm.interventions.Add(1.0)}]
+    )
     expected = M.clone()
     expected[0, :, 3], expected[2, :, 3], expected[2, :, 8] = 1.0, M[2, :, 3] * 2, M[2, :, 8] + 1
     assert torch.equal(applied(plan, 0), expected)
@@ -67,15 +78,19 @@ def test_a_dict_for_each_row(tiny: fm.Model) -> None:
 def test_a_neuron_keeps_its_own_beside_its_layer(tiny: fm.Model, turned: bool) -> None:
     """In whichever order they are named."""
     capture = fm.capture(tiny, PROMPT)
-    for whole, own in ((fm.Set(0.0), fm.Set(4.0)), (fm.Resample(capture), fm.Set(4.0)), (fm.Add(1.0), fm.Scale(1.0))):
+    for whole, own in (
+        (fm.interventions.Set(0.0), fm.interventions.Set(4.0)),
+        (fm.interventions.Resample(capture), fm.interventions.Set(4.0)),
+        (fm.interventions.Add(1.0), fm.interventions.Scale(1.0)),
+    ):
         items = [((0, None), whole), ((0, 6), own)]
         plan = make_plan(tiny, dict(items[::-1] if turned else items))
         found = applied(plan, 0, uniforms=lambda seed: torch.zeros(3, 5))
-        if isinstance(whole, fm.Resample):
+        if isinstance(whole, fm.interventions.Resample):
             expected = capture.coefficients[0][0, 1].expand(3, 5, -1).clone()
         else:
-            expected = torch.zeros_like(M) if isinstance(whole, fm.Set) else M + 1
-        expected[..., 6] = 4.0 if isinstance(own, fm.Set) else M[..., 6]
+            expected = torch.zeros_like(M) if isinstance(whole, fm.interventions.Set) else M + 1
+        expected[..., 6] = 4.0 if isinstance(own, fm.interventions.Set) else M[..., 6]
         assert torch.equal(found, expected)
     assert "every neuron of layer 0 + 1" in plan.words
 
@@ -84,7 +99,7 @@ def test_draws_come_from_one_place(tiny: fm.Model) -> None:
     """Neurons of one source and seed move together; another seed draws elsewhere."""
     capture = fm.capture(tiny, PROMPT)
     pool = capture.coefficients[0][0, 1:]
-    first, second = fm.Resample(capture, 1), fm.Resample(capture, 2)
+    first, second = fm.interventions.Resample(capture, 1), fm.interventions.Resample(capture, 2)
     plan = make_plan(tiny, {(0, 3): first, (0, 5): first, (0, 9): second})
     draws = {seed: torch.tensor(np.random.default_rng(seed).random((3, 5))) for seed in (1, 2)}
     found = applied(plan, 0, uniforms=lambda seed: draws[seed])
@@ -106,14 +121,14 @@ def test_a_source_is_read_once_a_layer(tiny: fm.Model, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(planning, "means_of", counted)
     capture = fm.capture(tiny, PROMPT)
-    row = {(layer, neuron): fm.Mean(capture) for layer in (0, 1) for neuron in range(9)}
+    row = {(layer, neuron): fm.interventions.Mean(capture) for layer in (0, 1) for neuron in range(9)}
     make_plan(tiny, [row, row])
     assert reads == [0, 1]
 
 
 def test_gradients_pass(tiny: fm.Model) -> None:
     m = M.clone().requires_grad_()
-    applied(make_plan(tiny, {(0, 3): 1.0, (0, 4): fm.Scale(3.0)}), 0, m).sum().backward()  # type: ignore[no-untyped-call]
+    applied(make_plan(tiny, {(0, 3): 1.0, (0, 4): fm.interventions.Scale(3.0)}), 0, m).sum().backward()  # type: ignore[no-untyped-call]
     assert m.grad is not None
     assert m.grad[0, 0, 2:6].tolist() == [1.0, 0.0, 3.0, 1.0]
 
@@ -143,7 +158,7 @@ def test_numbers_that_the_dtype_cannot_hold(make_tiny: Callable[..., fm.Model]) 
     """An infinity would run through every later layer."""
     model = make_tiny(dtype="float16")
     assert make_plan(model, {(0, 3): 6e4}).words == "0.3 = 60000"
-    for change in (1e6, fm.Scale(1e6), fm.Add(-1e6)):
+    for change in (1e6, fm.interventions.Scale(1e6), fm.interventions.Add(-1e6)):
         with refuses(InputError, ValueError, "layer 0", "float16"):
             make_plan(model, {(0, 3): change})
 

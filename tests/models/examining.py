@@ -16,10 +16,11 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 import ffnmem as fm
-from ffnmem.errors import FfnmemWarning
-from tests.architectures import DECODERS
-from tests.helpers import PROMPT, allclose
-from tests.scanning.texts import tiny_texts
+from ffnmem.core.errors import FfnmemWarning
+
+from ..architectures import DECODERS
+from ..helpers import PROMPT, allclose
+from ..scanning.texts import tiny_texts
 
 EXACT = 1e-12  # in float64, relative to the largest number
 HUGGING_FACE = 1e-5  # which rounds norms, rotations and softmax to float32 whatever the type
@@ -39,7 +40,7 @@ class Examined:
         tokenizer.save_pretrained(folder / "hub")
         self.model = fm.load(folder / "hub", dtype="float64")
         self.capture = fm.capture(self.model, PROMPT, logits=True)
-        self.moment = fm.second_moment(self.model, SOME)
+        self.moment = fm.editing.second_moment(self.model, SOME)
 
     def hugging_face(self, network: Any, tokens: Tensor) -> Tensor:
         with torch.no_grad():
@@ -48,7 +49,7 @@ class Examined:
     # What several parts use is made by whichever comes first: a worker may begin in the middle.
 
     @cached_property
-    def store(self) -> fm.Store:
+    def store(self) -> fm.scanning.Store:
         return fm.scan(self.model, SOME, self.folder / "store", k=3, sample=6, draws=2, frequent=4)
 
     @cached_property
@@ -59,7 +60,7 @@ class Examined:
             return fm.rome(self.model, FACT, layer=0, moment=self.moment, **options)
 
     @cached_property
-    def edited(self) -> fm.Capture:
+    def edited(self) -> fm.prompts.Capture:
         with self.rome.applied(self.model):
             return fm.capture(self.model, FACT.text, logits=True)
 

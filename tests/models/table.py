@@ -18,11 +18,11 @@ import torch
 
 import ffnmem as fm
 from ffnmem.cli.reference import with_block
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.replaying import Replay
-from tests.architectures import DECODERS
-from tests.helpers import REPOSITORY, build_tokenizer
-from tests.models.examining import PARTS, Examined
+from ffnmem.models.replaying import PlainLayers, Replay
+
+from ..architectures import DECODERS
+from ..helpers import REPOSITORY, build_tokenizer
+from .examining import PARTS, Examined
 
 PAGE = REPOSITORY / "docs" / "architectures.md"
 HEAD = ("architecture", "FFN", "norms", "attention and FFN", "Σ memories − output", "Σ components − logit")

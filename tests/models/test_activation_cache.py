@@ -9,8 +9,9 @@ import torch
 from transformer_lens import ActivationCache
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
-from tests.helpers import PROMPT, Pair, allclose, build_gpt2, refuses
+from ffnmem.core.errors import InputError, OutOfRangeError
+
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, refuses
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 import ffnmem as fm
-from ffnmem.models.anatomy import Anatomy
-from ffnmem.models.dissecting import anatomy
-from tests.helpers import allclose
+from ffnmem.models import Anatomy, anatomy
+
+from ..helpers import allclose
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import UnsupportedModelError
+from ffnmem.core.errors import UnsupportedModelError
 from ffnmem.models import layout
 from ffnmem.models.architectures import DESCRIBED, Refusal, derived, setting
 from ffnmem.models.norms import RMS
-from tests.architectures import DECODERS, EVERY
-from tests.helpers import PROMPT, allclose, build, refuses
-from tests.models.examining import PARTS, Examined
+
+from ..architectures import DECODERS, EVERY
+from ..helpers import PROMPT, allclose, build, refuses
+from .examining import PARTS, Examined
 
 
 @pytest.fixture(scope="module", params=DECODERS)
@@ -129,10 +130,14 @@ def test_several_layers_of_one_edit_are_refused_behind_a_norm(tokenizer: Any) ->
     """MEMIT hands on what is missing from layer to layer, which a norm behind the FFN would change."""
     model = fm.load(DECODERS["Gemma 2"](), tokenizer=tokenizer)
     fact = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome")
-    options: dict[str, Any] = {"moment": fm.second_moment(model, [PROMPT] * 4), "contexts": ("{}",), "force": True}
+    options: dict[str, Any] = {
+        "moment": fm.editing.second_moment(model, [PROMPT] * 4),
+        "contexts": ("{}",),
+        "force": True,
+    }
     with refuses(UnsupportedModelError, ValueError, "layers=1"):
-        fm.memit(model, [fact], layer=1, layers=2, **options)
-    edit = fm.memit(model, [fact], layer=1, layers=1, **options)
+        fm.editing.memit(model, [fact], layer=1, layers=2, **options)
+    edit = fm.editing.memit(model, [fact], layer=1, layers=1, **options)
     assert [change.layer for change in edit.changes] == [1]
 
 

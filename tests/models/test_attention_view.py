@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 import ffnmem as fm
-from ffnmem.errors import HookError
+from ffnmem.core.errors import HookError
 from ffnmem.models import Model
-from ffnmem.models.attention_view import frozen_attention
-from tests.helpers import added
+from ffnmem.models.attention import frozen_attention
+
+from ..helpers import added
 
 
 def test_pull_accounts_for_the_whole_attention_output(architecture: Model) -> None:

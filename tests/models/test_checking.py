@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import HookError, UnsupportedModelError
+from ffnmem.core.errors import HookError, UnsupportedModelError
 from ffnmem.models.checking import Probe, check_undescribed
-from tests.architectures import DECODERS
-from tests.helpers import build, refuses
+
+from ..architectures import DECODERS
+from ..helpers import build, refuses
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama", "Gemma 2", "Granite", "Pythia", "OLMo 2", "Cohere"])

@@ -16,12 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.errors import ModelError, UnsupportedModelError
-from ffnmem.models import checkpoints
-from ffnmem.models.checkpoints import check_buffers, check_report, read_checkpoint
-from ffnmem.resources import embedded_folder
-from tests.architectures import DECODERS, EVERY
-from tests.helpers import build_gpt2, build_gpt_neo, refuses
+from ffnmem.core.errors import ModelError, UnsupportedModelError
+from ffnmem.core.resources import embedded_folder
+from ffnmem.models import loading
+from ffnmem.models.loading import check_buffers, check_report, read_checkpoint
+
+from ..architectures import DECODERS, EVERY
+from ..helpers import build_gpt2, build_gpt_neo, refuses
 
 WEIGHTS = "model.safetensors"
 
@@ -259,13 +260,13 @@ def test_a_list_of_shards_that_is_none(shards: Path, index: str) -> None:
 @pytest.fixture
 def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where weights would be read, or memory be taken for them."""
-    from_files = checkpoints.from_files
+    from_files = loading.from_files
 
     def guarded(*args: Any, **options: Any) -> Any:
         assert options == {"device_map": "meta"}, "memory would have been taken"
         return from_files(*args, **options)
 
-    monkeypatch.setattr(checkpoints, "from_files", guarded)
+    monkeypatch.setattr(loading, "from_files", guarded)
 
 
 @pytest.mark.usefixtures("never_read")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import transformers
 
-from ffnmem.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
 from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.configs import (
     check_counts,
@@ -23,8 +23,9 @@ from ffnmem.models.configs import (
     stated_activation,
     unusual_fields,
 )
-from tests.architectures import DECODERS
-from tests.helpers import refuses
+
+from ..architectures import DECODERS
+from ..helpers import refuses
 
 
 def test_a_folder_with_a_config_alone(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import transformers
 from torch import nn
 
 import ffnmem as fm
-from ffnmem.errors import ModelError, UnsupportedModelError
-from ffnmem.ffn import ledger
-from ffnmem.models.counting import build_empty, by_name, count, count_loaded, count_module, is_copy
-from tests.architectures import DECODERS, EVERY
-from tests.helpers import refuses
+from ffnmem.core.errors import ModelError, UnsupportedModelError
+from ffnmem.ffn.ledgers import ledger
+from ffnmem.models.parameters import build_empty, by_name, count, count_loaded, count_module, is_copy
+
+from ..architectures import DECODERS, EVERY
+from ..helpers import refuses
 
 CONTEXT = 8
 

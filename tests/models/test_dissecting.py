@@ -13,10 +13,11 @@ import torch
 import transformers
 
 import ffnmem as fm
-from ffnmem.errors import InputError, ModelNotFoundError, UnsupportedModelError
-from ffnmem.models.dissecting import anatomy
-from tests.architectures import DECODERS
-from tests.helpers import allclose, build_untied_gpt2_with_bias, refuses
+from ffnmem.core.errors import InputError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.models import anatomy
+
+from ..architectures import DECODERS
+from ..helpers import allclose, build_untied_gpt2_with_bias, refuses
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

@@ -11,9 +11,9 @@ from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
 import ffnmem as fm
-from ffnmem.models import FFN
-from ffnmem.models.ffn_view import oriented
-from tests.helpers import Pair, allclose
+from ffnmem.models.layout import FFN, oriented
+
+from ..helpers import Pair, allclose
 
 
 def recomputed(ffn: FFN, x: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.models.final_norm import FinalNorm, at_least_float32
 from ffnmem.models.layout import inner
-from tests.helpers import Pair, allclose
+from ffnmem.models.norms import at_least_float32
+from ffnmem.models.residual import FinalNorm
+
+from ..helpers import Pair, allclose
 
 
 def some_rows(model: fm.Model, n: int = 5) -> torch.Tensor:

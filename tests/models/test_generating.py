@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.models.generating import generate
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.models.answers import generate
+
+from ..helpers import refuses
 
 
 def test_greedy_is_the_argmax_of_whole_passes(architecture: fm.Model) -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import HookError, UnsupportedModelError
+from ffnmem.core.errors import HookError, UnsupportedModelError
 from ffnmem.models import layer_pass
 from ffnmem.models.layer_pass import LayerPass, resolve
-from tests.helpers import Pair, allclose, hook_count, refuses
+
+from ..helpers import Pair, allclose, hook_count, refuses
 
 LENGTHS = [9, 6, 2]
 Found = dict[int, tuple[torch.Tensor, torch.Tensor]]

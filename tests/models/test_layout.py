@@ -12,12 +12,12 @@ import transformers as hf
 from torch import nn
 
 import ffnmem as fm
-from ffnmem.errors import ModelError, UnsupportedModelError
+from ffnmem.core.errors import ModelError, UnsupportedModelError
 from ffnmem.models.bridging import boot
-from ffnmem.models.ffn_view import Half
-from ffnmem.models.layout import Parts, check_decoder, check_weights, inner, read_activation, read_layout
-from tests.architectures import DECODERS, build_bloom
-from tests.helpers import Pair, build, build_gpt2, build_opt, refuses, shared_sizes
+from ffnmem.models.layout import Half, Parts, check_decoder, check_weights, inner, read_activation, read_layout
+
+from ..architectures import DECODERS, build_bloom
+from ..helpers import Pair, build, build_gpt2, build_opt, refuses, shared_sizes
 
 SIZES = {
     "vocab_size": shared_sizes()["vocab_size"],

@@ -15,8 +15,9 @@ import transformers
 from transformer_lens.model_bridge import TransformerBridge
 
 import ffnmem as fm
-from ffnmem.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
-from tests.helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
+from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+
+from ..helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
 
 TOKENS = torch.tensor([[0, 5, 6, 7]])
 

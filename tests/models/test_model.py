@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
-from tests.helpers import BOS, PROMPT, Pair, allclose, build_gpt2, build_gpt_neox, refuses
+from ffnmem.core.errors import InputError, OutOfRangeError
+
+from ..helpers import BOS, PROMPT, Pair, allclose, build_gpt2, build_gpt_neox, refuses
 
 # -- sizes and ends ---------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from transformers.models.nemotron.modeling_nemotron import NemotronLayerNorm1P
 from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
 
 from ffnmem.models.norms import KINDS, LAYER, LAYER_OFFSET, RMS, RMS_OFFSET, Norm, at_least_float32, kind_of, widen
-from tests.helpers import allclose, randomise
+
+from ..helpers import allclose, randomise
 
 WIDTH = 12
 NORMS = {

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 
 import ffnmem as fm
-from ffnmem.models.plain_layers import PlainLayers, activation
-from tests.helpers import Pair, allclose
+from ffnmem.models.replaying import PlainLayers, activation
+
+from ..helpers import Pair, allclose
 
 TOKENS = torch.tensor([[3, 50, 120, 7, 8]])
 

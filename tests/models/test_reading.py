@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import HookError
-from ffnmem.models.reading import Reader
-from tests.helpers import hook_count, refuses
+from ffnmem.core.errors import HookError
+from ffnmem.models.layer_pass import Reader
+
+from ..helpers import hook_count, refuses
 
 
 def positions_seen(model: fm.Model, run: Any) -> list[list[list[int]]]:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.errors import HookError, UnsupportedModelError
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.replaying import Replay, causal
-from tests.helpers import Pair, allclose, refuses
+from ffnmem.core.errors import HookError, UnsupportedModelError
+from ffnmem.models.replaying import PlainLayers, Replay, causal
+
+from ..helpers import Pair, allclose, refuses
 
 PROMPTS = [[3, 50, 120, 7, 8, 200, 33, 9, 61, 90], [3, 11, 60, 41], [3, 77, 12, 150, 99, 32, 8]]
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import UnsupportedModelError
-from ffnmem.models.restarting import Restart
-from tests.helpers import Pair, allclose, hook_count, refuses
+from ffnmem.core.errors import UnsupportedModelError
+from ffnmem.models.replaying import Restart
+
+from ..helpers import Pair, allclose, hook_count, refuses
 
 TOKENS = torch.tensor([3, 50, 120, 7, 8, 200, 33, 9, 61, 90])
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
-from ffnmem.models import scoring
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.replaying import Change, Replay
-from ffnmem.models.scoring import Question, Reading, answer, batches, padded, readings
-from tests.helpers import Pair, allclose, refuses
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.models import answers as scoring
+from ffnmem.models.answers import Question, Reading, answer, batches, padded, readings
+from ffnmem.models.replaying import Change, PlainLayers, Replay
+
+from ..helpers import Pair, allclose, refuses
 
 QUESTIONS = [
     Question((3, 50, 120, 7, 8, 200, 33, 9), ((61,), (90, 4, 5), (90, 4, 6), (12,))),

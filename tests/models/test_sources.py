@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ffnmem.errors import ModelError, ModelNotFoundError
-from ffnmem.models.sources import is_cached, locate
-from tests.helpers import refuses
+from ffnmem.core.errors import ModelError, ModelNotFoundError
+from ffnmem.models.configs import is_cached, locate
+
+from ..helpers import refuses
 
 
 def test_what_lies_on_this_disk(tiny_folder: Path) -> None:

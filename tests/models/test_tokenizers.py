@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError, ModelNotFoundError
-from ffnmem.models.tokenizers import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError, ModelNotFoundError
+from ffnmem.models.loading import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
+
+from ..helpers import refuses
 
 
 def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:

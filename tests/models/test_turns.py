@@ -17,26 +17,25 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing.applying import apply, revert
+from ffnmem.core.errors import BusyError
+from ffnmem.editing.applying import Rows, apply, revert
 from ffnmem.editing.differing import diff
-from ffnmem.editing.exporting import export, export_lora
-from ffnmem.editing.per_row import Rows
-from ffnmem.errors import BusyError
-from ffnmem.evaluation.sequential import restored
-from ffnmem.evaluation.writing import with_own_edits
-from ffnmem.models.generating import generate
+from ffnmem.editing.saving import export, export_lora
+from ffnmem.evaluation.series import restored
+from ffnmem.evaluation.texts import with_own_edits
+from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.replaying import Replay
+from ffnmem.models.replaying import PlainLayers, Replay
 from ffnmem.models.turns import INSIDE, Turns
 from ffnmem.studies import geva2021, gurnee2024, voita2023
-from tests.editing.edits import made
-from tests.helpers import PROMPT, refuses
+
+from ..editing.edits import made
+from ..helpers import PROMPT, refuses
 
 LONG = 60  # seconds that a thread may wait for another one: for ever, to a test that passes
 Block = Callable[[fm.Model], AbstractContextManager[Any]]
 BLOCKS: dict[str, Block] = {
-    "intervene": lambda model: fm.intervene(model, {(0, 3): 5.0, (1, None): fm.Scale(0.5)}),
+    "intervene": lambda model: fm.intervene(model, {(0, 3): 5.0, (1, None): fm.interventions.Scale(0.5)}),
     "hooks": lambda model: made(model, (0, 1)).hooks(model),
     "applied": lambda model: made(model, (0, 1)).applied(model),
     "texts": lambda model: with_own_edits(model, Rows([made(model, (1,))], [0])),
@@ -477,6 +476,6 @@ def test_copies_are_models_of_their_own(model: fm.Model, block: Block) -> None:
 
 
 def build_from(_model: fm.Model) -> Any:
-    from tests.helpers import build_gpt2
+    from ..helpers import build_gpt2
 
     return build_gpt2()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 import ffnmem as fm
-from ffnmem.models.writes import passed_on, pulled_through
-from tests.architectures import DECODERS
-from tests.helpers import PROMPT, Pair, added, allclose
+from ffnmem.models.residual import passed_on, pulled_through
+
+from ..architectures import DECODERS
+from ..helpers import PROMPT, Pair, added, allclose
 
 
 def check(model: fm.Model) -> None:

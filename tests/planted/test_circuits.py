@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ffnmem.planted.circuits import RATE, Memories, answered, fact_rows, fill_layer, scaled
+from ffnmem.planted.facts import RATE, Memories, answered, draw_statements, fact_rows, fill_layer, scaled
 from ffnmem.planted.skeleton import empty_gpt2
-from ffnmem.planted.statements import draw_statements
-from tests.helpers import allclose
+
+from ..helpers import allclose
 
 STATEMENTS = draw_statements(np.random.default_rng(0), 6, 2, 3)
 

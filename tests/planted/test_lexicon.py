@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.errors import InputError
-from ffnmem.planted.lexicon import FREQUENT, PLACES, SHORTEST, Lexicon, draw_lexicon, even_rows
-from ffnmem.planted.skeleton import SPECIAL
-from tests.helpers import allclose, refuses
+from ffnmem.core.errors import InputError
+from ffnmem.planted.skeleton import FREQUENT, PLACES, SHORTEST, SPECIAL, Lexicon, draw_lexicon, even_rows
+
+from ..helpers import allclose, refuses
 
 
 def make(seed: int = 0, d_model: int = 96) -> Lexicon:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted, plant
 from ffnmem.planted.meanings import (
     CONTEXT,
@@ -25,7 +25,8 @@ from ffnmem.planted.meanings import (
     strengths_of,
 )
 from ffnmem.planted.skeleton import SPECIAL, ffn_inputs
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
 
 WORDS = 8
 SMALL: dict[str, Any] = {"n_features": 16, "neurons": 24, "n_tokens": 2000, "superposition": 1.0}

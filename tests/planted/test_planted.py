@@ -12,26 +12,27 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FfnmemError, FileError
+from ffnmem.core.errors import FfnmemError, FileError
 from ffnmem.planted import Planted
-from tests.helpers import refuses
-from tests.planted.test_planting import SMALL
+
+from ..helpers import refuses
+from .test_planting import SMALL
 
 
 @pytest.fixture(scope="module", params=SMALL)
 def planted(request: pytest.FixtureRequest) -> Planted:
-    return fm.plant(request.param, seed=5, **SMALL[request.param])
+    return fm.planted.plant(request.param, seed=5, **SMALL[request.param])
 
 
 @pytest.fixture(scope="module")
 def known() -> Planted:
-    return fm.plant("facts", seed=5, **SMALL["facts"])
+    return fm.planted.plant("facts", seed=5, **SMALL["facts"])
 
 
 def test_there_and_back(planted: Planted, tmp_path: Path) -> None:
     """Not one number or word of the truth is another one, and the weights are the same."""
     folder = planted.save(tmp_path / "planted")
-    back = fm.load_planted(folder)
+    back = fm.planted.load_planted(folder)
     assert back.model.fingerprint == planted.model.fingerprint == fm.load(folder).fingerprint
     pd.testing.assert_frame_equal(back.truth, planted.truth)
     assert (back.kind, back.seed, back.texts, back.facts) == (planted.kind, 5, planted.texts, planted.facts)
@@ -50,7 +51,7 @@ def test_the_folder_is_an_ordinary_one(known: Planted, tmp_path: Path) -> None:
     for text in known.texts[:5]:
         assert model.tokenize(text) == known.model.tokenize(text)
     assert fm.load_facts(folder / "facts.jsonl") == list(known.facts)
-    assert [document.text for document in fm.open_corpus(folder / "corpus.txt")] == list(known.texts)
+    assert [document.text for document in fm.corpus.open_corpus(folder / "corpus.txt")] == list(known.texts)
     store = fm.scan(model, str(folder / "corpus.txt"), tmp_path / "store")
     assert store.manifest["corpus"]["documents"] == len(known.texts)
 
@@ -95,7 +96,7 @@ def test_a_failure_leaves_nothing(known: Planted, tmp_path: Path, monkeypatch: p
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ffnmem.planted.planted.write_whole", full)
+    monkeypatch.setattr("ffnmem.planted.planting.write_whole", full)
     with refuses(FileError, OSError, "planted", "No space left"):
         known.save(tmp_path / "planted")
     assert not list(tmp_path.iterdir())
@@ -104,7 +105,7 @@ def test_a_failure_leaves_nothing(known: Planted, tmp_path: Path, monkeypatch: p
 def test_what_is_no_planted_folder_is_refused(known: Planted, tiny_folder: Path, tmp_path: Path) -> None:
     for place in (tiny_folder, tmp_path / "missing"):
         with refuses(FileError, OSError, "planted.json", str(place)):
-            fm.load_planted(place)
+            fm.planted.load_planted(place)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_a_broken_folder_is_refused(
     else:
         (folder / file).write_text(content, "utf-8")
     with pytest.raises(FfnmemError) as caught:
-        fm.load_planted(folder)
+        fm.planted.load_planted(folder)
     assert all(name in str(caught.value) for name in named)
     assert "\n" not in str(caught.value)
 
@@ -139,7 +140,7 @@ def test_a_truth_with_letters_for_numbers_is_refused(known: Planted, tmp_path: P
     text = (folder / "truth.csv").read_text("utf-8")
     (folder / "truth.csv").write_text(text.replace("\n0,0,", "\nzero,0,"), "utf-8")
     with refuses(FileError, OSError, "truth.csv", "zero"):
-        fm.load_planted(folder)
+        fm.planted.load_planted(folder)
 
 
 def test_repr_says_what_it_is(known: Planted) -> None:

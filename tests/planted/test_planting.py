@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.planted import KINDS
-from ffnmem.planted.planting import builder, defaults
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.planted.planting import KINDS, builder, defaults
+
+from ..helpers import refuses
 
 SMALL: dict[str, dict[str, Any]] = {
     "meanings": {"n_features": 12, "neurons": 16, "n_tokens": 2000},
@@ -21,15 +21,15 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind(kind: str) -> None:
-    planted = fm.plant(kind, seed=3, **SMALL[kind])
+    planted = fm.planted.plant(kind, seed=3, **SMALL[kind])
     assert (planted.kind, planted.seed) == (kind, 3)
     assert set(planted.settings) == set(defaults(kind))
     assert len(planted.truth) == planted.model.n_layers * planted.model.d_mlp
     assert bool(planted.facts) == (kind == "facts")
     known = {word.strip() for word in planted.model.token_strings(range(planted.model.d_vocab))}
     assert set(" ".join(planted.texts).split()) <= known
-    assert planted.model.fingerprint == fm.plant(kind, seed=3, **SMALL[kind]).model.fingerprint
-    assert planted.model.fingerprint != fm.plant(kind, seed=4, **SMALL[kind]).model.fingerprint
+    assert planted.model.fingerprint == fm.planted.plant(kind, seed=3, **SMALL[kind]).model.fingerprint
+    assert planted.model.fingerprint != fm.planted.plant(kind, seed=4, **SMALL[kind]).model.fingerprint
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,4 +60,4 @@ def test_every_parameter_has_a_default(kind: str) -> None:
 )
 def test_what_cannot_be_is_refused(kind: str, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
     with refuses(InputError, ValueError, *named):
-        fm.plant(kind, **wrong)
+        fm.planted.plant(kind, **wrong)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted
-from ffnmem.planted.circuits import SUBJECT_LAST
-from ffnmem.planted.recall import CARRIER, EARLY, FINDER, SITES, plant_facts
-from tests.helpers import refuses
+from ffnmem.planted.facts import CARRIER, EARLY, FINDER, SITES, SUBJECT_LAST, plant_facts
+
+from ..helpers import refuses
 
 SIZES = {"n_subjects": 12, "n_relations": 3, "n_objects": 4, "n_none": 12}
 LAST = 4  # of a prompt's positions

@@ -7,8 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ffnmem.planted.lexicon import Lexicon, draw_lexicon
-from ffnmem.planted.role_plan import (
+from ffnmem.planted.roles import (
     ALONG,
     CONTEXT,
     GAINS,
@@ -21,6 +20,7 @@ from ffnmem.planted.role_plan import (
     plan_neuron,
     truth,
 )
+from ffnmem.planted.skeleton import Lexicon, draw_lexicon
 
 NEURONS, PER_ROLE = 90, 7
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 from scipy import stats
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
+from ffnmem.neurons import roles
 from ffnmem.planted import Planted
-from ffnmem.planted.role_plan import CONTEXT, ROLES
-from ffnmem.planted.roles import D_MODEL, plant_roles
+from ffnmem.planted.roles import CONTEXT, D_MODEL, ROLES, plant_roles
 from ffnmem.planted.skeleton import SPECIAL, ffn_inputs
 from ffnmem.scanning import scan
-from ffnmem.semantics.roles import roles
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 SIZES = {"n_layers": 2, "neurons": 72, "per_role": 6, "n_words": 768, "n_tokens": 16_000}
 RANDOM = 1 / D_MODEL  # the variance of a random direction's cosines

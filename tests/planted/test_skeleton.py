@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.planted.skeleton import (
     BOS,
     SPECIAL,
@@ -25,7 +25,8 @@ from ffnmem.planted.skeleton import (
     write_head,
     write_previous_token_head,
 )
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
 
 
 def rng() -> np.random.Generator:

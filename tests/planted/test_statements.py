@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ffnmem.errors import InputError
-from ffnmem.planted.statements import PARAPHRASES, Statements, draw_statements, draw_texts, strangers
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+from ffnmem.planted.facts import PARAPHRASES, Statements, draw_statements, draw_texts, strangers
+
+from ..helpers import refuses
 
 
 def drawn(seed: int = 0, n_subjects: int = 12, n_relations: int = 3, n_objects: int = 4) -> Statements:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from ffnmem.scanning.bins import OFFSET, SIDE
+from ffnmem.scanning.state import OFFSET, SIDE
 
 
 def bin_of(values: Float32[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:

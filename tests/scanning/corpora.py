@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import WHOLE_WORDS
+from ..helpers import WHOLE_WORDS
 
 SMALL: dict[str, Any] = {"k": 4, "sample": 12, "draws": 6, "frequent": 8}
 """Settings under which a store of the tiny model is small."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import ffnmem as fm
-from tests.helpers import ARCHITECTURES, build_tokenizer
-from tests.scanning.corpora import SMALL, texts
+
+from ..helpers import ARCHITECTURES, build_tokenizer
+from .corpora import SMALL, texts
 
 GATED = ("llama", "gemma2")
 CORPUS = texts(60)
@@ -20,7 +21,7 @@ def load_gated(name: str) -> fm.Model:
     return fm.load(ARCHITECTURES[name](), tokenizer=build_tokenizer())
 
 
-def gated_store(name: str, folder: Path, **changes: Any) -> fm.Store:
+def gated_store(name: str, folder: Path, **changes: Any) -> fm.scanning.Store:
     return fm.scan(load_gated(name), CORPUS, folder, **{**SMALL, **changes})
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import ffnmem as fm
 from ffnmem.corpus import shards
-from ffnmem.scanning.workers import ShardTask
-from tests.scanning.corpora import SMALL
+from ffnmem.scanning.jobs import ShardTask
+
+from .corpora import SMALL
 
 MARK = "FFNMEM_TEST_MARK"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ffnmem.core.choices import CASES
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.cases import CASES
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState, place_of
 

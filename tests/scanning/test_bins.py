@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.scanning.bins import BINS, PER_DOUBLING, SIDE, edges, quantile
-from tests.scanning.binning import bin_of
+from ffnmem.scanning.state import BINS, PER_DOUBLING, SIDE, edges, quantile
+
+from .binning import bin_of
 
 floats = st.floats(width=32, allow_nan=False)
 EDGES = edges()

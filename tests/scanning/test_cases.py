@@ -9,15 +9,17 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.corpus import sequences
+from ffnmem.core.choices import CASES
+from ffnmem.core.errors import InputError
+from ffnmem.corpus import batches
 from ffnmem.corpus.excerpts import Page
 from ffnmem.corpus.passes import Forward
-from ffnmem.errors import InputError
-from ffnmem.scanning.cases import CASES, COLUMNS, case_index, case_names, with_parts
+from ffnmem.scanning.state import COLUMNS, case_index, case_names, with_parts
 from ffnmem.scanning.statistics import GATE_STATS, STATS
-from tests.helpers import allclose, refuses
-from tests.scanning.corpora import SMALL, digests, texts
-from tests.scanning.gated import CORPUS, GATED, Everywhere, gated_store, load_gated, look_everywhere
+
+from ..helpers import allclose, refuses
+from .corpora import SMALL, digests, texts
+from .gated import CORPUS, GATED, Everywhere, gated_store, load_gated, look_everywhere
 
 NEURONS = [0, 17, 63]
 
@@ -28,7 +30,7 @@ def model(request: pytest.FixtureRequest) -> fm.Model:
 
 
 @pytest.fixture(scope="module")
-def store(model: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+def store(model: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.scanning.Store:
     return fm.scan(model, CORPUS, tmp_path_factory.mktemp("gated") / "store", **SMALL)
 
 
@@ -48,7 +50,7 @@ def test_names_say_the_signs_and_zero_is_not_above() -> None:
 # -- known answers ---------------------------------------------------------------------------------------------------
 
 
-def test_counts_and_means_of_each_case(store: fm.Store, everywhere: Everywhere) -> None:
+def test_counts_and_means_of_each_case(store: fm.scanning.Store, everywhere: Everywhere) -> None:
     """A position in the wrong case; shares that do not sum to 1."""
     stats = store.stats(1)
     assert list(stats.columns) == ["layer", "neuron", *STATS, *GATE_STATS]
@@ -66,7 +68,7 @@ def test_counts_and_means_of_each_case(store: fm.Store, everywhere: Everywhere) 
     assert allclose(stats["firing_rate"], counts[:2].sum(0) / store.n_tokens, 1e-12)
 
 
-def test_moments_of_the_linear_part(store: fm.Store, everywhere: Everywhere) -> None:
+def test_moments_of_the_linear_part(store: fm.scanning.Store, everywhere: Everywhere) -> None:
     stats, linear = store.stats(1), everywhere.linear.astype(np.float64)
     centred, std = linear - linear.mean(0), linear.std(0)
     expected = {
@@ -82,7 +84,7 @@ def test_moments_of_the_linear_part(store: fm.Store, everywhere: Everywhere) -> 
 
 
 @pytest.mark.parametrize("neuron", NEURONS)
-def test_examples_of_each_case(store: fm.Store, everywhere: Everywhere, neuron: int) -> None:
+def test_examples_of_each_case(store: fm.scanning.Store, everywhere: Everywhere, neuron: int) -> None:
     """The strongest sequences of each case, each at its strongest position of that case."""
     for index, case in enumerate(CASES):
         best: dict[int, float] = {}
@@ -104,7 +106,7 @@ def test_examples_of_each_case(store: fm.Store, everywhere: Everywhere, neuron: 
             assert allclose(abs(row.coefficient), best[row.sequence], 1e-5)
 
 
-def test_every_example_has_its_gate_and_linear_part(store: fm.Store, everywhere: Everywhere) -> None:
+def test_every_example_has_its_gate_and_linear_part(store: fm.scanning.Store, everywhere: Everywhere) -> None:
     """Another position's numbers beside a context, of whatever kind of example."""
     places = {place: i for i, place in enumerate(zip(everywhere.sequence, everywhere.position, strict=True))}
     for neuron in NEURONS:
@@ -117,7 +119,7 @@ def test_every_example_has_its_gate_and_linear_part(store: fm.Store, everywhere:
         assert frame["case"].tolist() == case_names(frame["gate"].to_numpy(), frame["linear"].to_numpy())
 
 
-def test_both_keys_are_kept_in_tokens(model: fm.Model, store: fm.Store) -> None:
+def test_both_keys_are_kept_in_tokens(model: fm.Model, store: fm.scanning.Store) -> None:
     """A card would need the model, or show the gate as the key."""
     kept, asked = store.values(1, 5), fm.project(model, 1, 5, k=10)
     for side in ("value", "key", "gate"):
@@ -131,7 +133,7 @@ def test_both_keys_are_kept_in_tokens(model: fm.Model, store: fm.Store) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_shards_give_the_bytes_of_one_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(sequences, "UNIT", 10)
+    monkeypatch.setattr(batches, "UNIT", 10)
     model, corpus = load_gated("llama"), texts(30)
     options = {"dtype": dtype, **SMALL}
     whole = fm.scan(model, corpus, tmp_path / "whole", **options)
@@ -191,7 +193,7 @@ def test_after_a_bfloat16_pass_examples_are_exact(tmp_path: Path) -> None:
 # -- classic stores --------------------------------------------------------------------------------------------------
 
 
-def test_a_classic_store_has_nothing_of_it(tiny_store: fm.Store) -> None:
+def test_a_classic_store_has_nothing_of_it(tiny_store: fm.scanning.Store) -> None:
     """Nor a byte more: an older version must go on reading it."""
     assert not tiny_store.gated
     assert list(tiny_store.stats().columns) == ["layer", "neuron", *STATS]
@@ -205,7 +207,7 @@ def test_a_classic_store_has_nothing_of_it(tiny_store: fm.Store) -> None:
         tiny_store.examples(0, 0, kind=CASES[0])
 
 
-def test_a_gated_store_is_refused_by_versions_that_know_no_gates(store: fm.Store) -> None:
+def test_a_gated_store_is_refused_by_versions_that_know_no_gates(store: fm.scanning.Store) -> None:
     """They would read it without its cases, and merge it into one that has none."""
     assert store.manifest["schema"] == store.state.header["schema"] == 2
     with refuses(InputError, ValueError, "kind 'best'", *CASES):

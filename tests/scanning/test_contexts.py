@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError
+from ffnmem.core.errors import FileError
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Contexts
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 
 @pytest.mark.parametrize("width", [0, 1, 5, 100])

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.scanning import exact_sums
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 UNIT = Fraction(1, 1 << exact_sums.UNIT)
 numbers = st.builds(

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.errors import InputError
-from ffnmem.scanning.examples import BANDS, COLUMNS, banded, check_bands, drawn, example_frame, spread
-from ffnmem.scanning.layer_view import LayerView
+from ffnmem.core.errors import InputError
 from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
-from tests.helpers import refuses
-from tests.scanning.states import settings, shards
+from ffnmem.scanning.tables import BANDS, COLUMNS, LayerView, banded, check_bands, drawn, example_frame, spread
+
+from ..helpers import refuses
+from .states import settings, shards
 
 IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 2, "1.2.3")
 SAMPLE = 40

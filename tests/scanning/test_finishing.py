@@ -9,27 +9,28 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.scanning.finishing import PROMOTED
+from ffnmem.core.errors import InputError
 from ffnmem.scanning.manifest import MANIFEST
-from ffnmem.scanning.writing import TOKENIZER
-from tests.helpers import refuses
-from tests.scanning.corpora import SMALL, texts
+from ffnmem.scanning.scanning import PROMOTED
+from ffnmem.scanning.tables import TOKENIZER
+
+from ..helpers import refuses
+from .corpora import SMALL, texts
 
 
 @pytest.fixture(scope="module")
-def store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+def store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.scanning.Store:
     return fm.scan(tiny, texts(20), tmp_path_factory.mktemp("finishing") / "out", **SMALL)
 
 
-def test_that_the_store_knows_what_the_values_write(tiny: fm.Model, store: fm.Store) -> None:
+def test_that_the_store_knows_what_the_values_write(tiny: fm.Model, store: fm.scanning.Store) -> None:
     mine = store.values(1, 5)
     theirs = fm.project(tiny, 1, 5, k=PROMOTED, side="value")
     for column in ("sign", "rank", "token", "token_id", "score"):
         assert mine[column].tolist() == theirs[column].tolist()
 
 
-def test_that_the_manifest_carries_all_that_the_numbers_depend_on(tiny: fm.Model, store: fm.Store) -> None:
+def test_that_the_manifest_carries_all_that_the_numbers_depend_on(tiny: fm.Model, store: fm.scanning.Store) -> None:
     manifest = json.loads((store.folder / MANIFEST).read_text("utf-8"))
     assert manifest["fingerprint"] == tiny.fingerprint
     assert manifest["corpus"]["hash"] == store.corpus.hash
@@ -46,7 +47,7 @@ def test_that_the_manifest_carries_all_that_the_numbers_depend_on(tiny: fm.Model
     assert str(store.folder.parent) not in json.dumps(manifest)  # where it was made is nobody's business
 
 
-def test_that_the_kept_tokenizer_reads_as_the_models(tiny: fm.Model, store: fm.Store) -> None:
+def test_that_the_kept_tokenizer_reads_as_the_models(tiny: fm.Model, store: fm.scanning.Store) -> None:
     ids = tiny.tokenize("The Eiffel Tower, Zürich", prepend_bos=False)
     assert store.contexts.strings(ids) == tiny.token_strings(ids)
     content = json.loads((store.folder / TOKENIZER).read_text("utf-8"))
@@ -54,7 +55,7 @@ def test_that_the_kept_tokenizer_reads_as_the_models(tiny: fm.Model, store: fm.S
     assert content["padding"] is None
 
 
-def test_that_tables_have_their_types(store: fm.Store) -> None:
+def test_that_tables_have_their_types(store: fm.scanning.Store) -> None:
     examples = pd.read_parquet(store.folder / "examples.parquet")
     assert examples["kind"].dtype == "category"
     assert examples["activation"].dtype == "float32"

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.scanning import gate_kernels
+from ffnmem.scanning import kernels
 from ffnmem.scanning.state import NOWHERE
-from tests.helpers import allclose
+
+from ..helpers import allclose
 
 ROWS, POS = 3, 6
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0], np.float32)
@@ -39,7 +40,7 @@ def test_cases(width: int, parts: int) -> None:
     best, at = np.empty((4, ROWS, width), np.float32), np.zeros((4, ROWS, width), np.int32)
     bounds = np.linspace(0, width, parts + 1).astype(int).tolist()
     for a, b in pairwise(bounds):
-        gate_kernels.cases(gate, linear, m, mask, POS, a, b, counts, case_sums, sums, span, best, at)
+        kernels.cases(gate, linear, m, mask, POS, a, b, counts, case_sums, sums, span, best, at)
     inside = mask[:, None]
     exact = linear[mask].astype(np.float64)
     for power in range(4):
@@ -50,7 +51,7 @@ def test_cases(width: int, parts: int) -> None:
         here = g & u & inside
         assert (counts[k] == 1 + here.sum(0)).all()
         assert allclose(case_sums[k], np.where(here, m, 0).astype(np.float64).sum(0), 1e-12)
-        size = np.where(here, np.abs(m), gate_kernels.NONE).reshape(ROWS, POS, width)
+        size = np.where(here, np.abs(m), kernels.NONE).reshape(ROWS, POS, width)
         assert (best[k] == size.max(1)).all()
         found = best[k] >= 0
         assert (at[k] == size.argmax(1))[found].all()
@@ -72,7 +73,7 @@ def test_insert_is_a_sort_that_takes_its_parts_along(
     values = np.array([value for value, _ in candidates], np.float32)
     at = np.array([place for _, place in candidates], np.int64)
     brought = np.stack([at + 0.5, -values]).astype(np.float32)
-    gate_kernels.insert(kept, places, parts, np.ones(len(at), np.int64), values, at, brought, sign)
+    kernels.insert_with_parts(kept, places, parts, np.ones(len(at), np.int64), values, at, brought, sign)
     best = sorted(candidates, key=lambda c: (-sign * c[0] if sign else -abs(c[0]), c[1]))[:size]
     n = len(best)
     assert kept[1, :n].tolist() == [value for value, _ in best]

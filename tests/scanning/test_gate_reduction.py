@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.corpus import Sequences
+from ffnmem.core.choices import CASES
+from ffnmem.core.errors import InputError
+from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import Page
-from ffnmem.errors import InputError
-from ffnmem.scanning.cases import CASES
-from ffnmem.scanning.reduction import Planner, Reducer, Workers
-from ffnmem.scanning.sampling import Sample, choose
+from ffnmem.scanning.reduction import Planner, Reducer, Sample, Workers, choose
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import EXTREMES, NOWHERE, ScanState
-from tests.corpus.packs import packed
-from tests.helpers import refuses
-from tests.scanning.states import difference, settings
+
+from ..corpus.packs import packed
+from ..helpers import refuses
+from .states import difference, settings
 
 WIDTH, BOS, SPECIAL = 40, 99, np.array([45, 99])
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]

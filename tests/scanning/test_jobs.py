@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 
 import ffnmem as fm
+from ffnmem.core.errors import FileError
 from ffnmem.corpus import open_packed, pack
 from ffnmem.corpus.packing import link_pack
-from ffnmem.errors import FileError
 from ffnmem.scanning.jobs import most_frequent, packed_corpus, prepared
 from ffnmem.scanning.manifest import FOLDER, MANIFEST
 from ffnmem.scanning.state_file import ScanProgress, StateFile, save_state
-from ffnmem.scanning.writing import STATE
-from tests.helpers import refuses
-from tests.scanning.corpora import SMALL, digests, texts
+from ffnmem.scanning.tables import STATE
+
+from ..helpers import refuses
+from .corpora import SMALL, digests, texts
 
 
 def test_that_two_scans_do_not_write_to_one_folder(tiny: fm.Model, tmp_path: Path) -> None:

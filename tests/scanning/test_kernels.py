@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning import kernels
-from ffnmem.scanning.bins import BINS
-from ffnmem.scanning.state import NOWHERE
-from tests.helpers import allclose
-from tests.scanning.binning import bin_of
+from ffnmem.scanning.state import BINS, NOWHERE
+
+from ..helpers import allclose
+from .binning import bin_of
 
 WIDTHS = [1, 7, 256, 513, 1100]  # no multiples of a block's width, but for one
 SPECIAL = np.array([0.0, -0.0, 1e-42, -1e-42, 1.0, -1.0], np.float32)

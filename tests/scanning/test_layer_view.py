@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ffnmem.errors import FileError
-from ffnmem.scanning.layer_view import LayerView
+from ffnmem.core.errors import FileError
 from ffnmem.scanning.state import ScanState
 from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
 from ffnmem.scanning.statistics import means
-from tests.helpers import refuses
-from tests.scanning.states import settings, shards
+from ffnmem.scanning.tables import LayerView
+
+from ..helpers import refuses
+from .states import settings, shards
 
 IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 2, "1.2.3")
 

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.checked_files import digest_of
-from ffnmem.errors import FileError
+from ffnmem.core.checked_files import digest_of
+from ffnmem.core.errors import FileError
 from ffnmem.scanning.manifest import FOLDER, MANIFEST, check_file, file_record, read_manifest
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 
 @pytest.fixture
-def folder(tiny_store: fm.Store, tmp_path: Path) -> Path:
+def folder(tiny_store: fm.scanning.Store, tmp_path: Path) -> Path:
     """A store that a test may break."""
     shutil.copytree(tiny_store.folder, tmp_path / "store")
     return tmp_path / "store"

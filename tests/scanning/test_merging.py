@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.corpus import sequences
-from ffnmem.errors import FileError, InputError
-from tests.helpers import refuses
-from tests.scanning.corpora import SMALL, digests, texts
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.corpus import batches
+
+from ..helpers import refuses
+from .corpora import SMALL, digests, texts
 
 CORPUS = texts(150)
 
@@ -21,14 +22,14 @@ CORPUS = texts(150)
 def small_units() -> Iterator[None]:
     """Several units of work in a small corpus."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequences, "UNIT", 50)
+        patch.setattr(batches, "UNIT", 50)
         yield
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def scans(
     request: pytest.FixtureRequest, tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[fm.Store, list[fm.Store]]:
+) -> tuple[fm.scanning.Store, list[fm.scanning.Store]]:
     """One scan of a corpus, and its three shards."""
     folder = tmp_path_factory.mktemp("merging")
     whole = fm.scan(tiny, CORPUS, folder / "whole", dtype=request.param, **SMALL)
@@ -38,7 +39,7 @@ def scans(
 
 
 def test_that_shards_in_any_order_give_the_bytes_of_one_scan(
-    scans: tuple[fm.Store, list[fm.Store]], tmp_path: Path
+    scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path
 ) -> None:
     whole, shards = scans
     assert not any(shard.complete for shard in shards)
@@ -48,7 +49,7 @@ def test_that_shards_in_any_order_give_the_bytes_of_one_scan(
         assert digests(joined.folder) == digests(whole.folder)
 
 
-def test_that_merges_may_be_nested(scans: tuple[fm.Store, list[fm.Store]], tmp_path: Path) -> None:
+def test_that_merges_may_be_nested(scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path) -> None:
     whole, (a, b, c) = scans
     left = fm.merge([fm.merge([a, b], tmp_path / "ab"), c], tmp_path / "ab c")
     right = fm.merge([a, fm.merge([c, b], tmp_path / "cb")], tmp_path / "a cb")
@@ -65,7 +66,7 @@ def test_that_one_store_and_an_empty_shard_merge_too(tiny: fm.Model, tmp_path: P
 
 
 def test_that_a_partial_store_can_be_finished_where_it_lies(
-    tiny: fm.Model, scans: tuple[fm.Store, list[fm.Store]], tmp_path: Path
+    tiny: fm.Model, scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path
 ) -> None:
     whole, (a, _, c) = scans
     part = fm.merge([c, a], tmp_path / "part")
@@ -75,7 +76,10 @@ def test_that_a_partial_store_can_be_finished_where_it_lies(
 
 
 def test_that_what_does_not_belong_together_is_refused(
-    tiny: fm.Model, make_tiny: Callable[..., fm.Model], scans: tuple[fm.Store, list[fm.Store]], tmp_path: Path
+    tiny: fm.Model,
+    make_tiny: Callable[..., fm.Model],
+    scans: tuple[fm.scanning.Store, list[fm.scanning.Store]],
+    tmp_path: Path,
 ) -> None:
     whole, shards = scans
     dtype = whole.settings.dtype
@@ -98,7 +102,9 @@ def test_that_what_does_not_belong_together_is_refused(
     assert not (tmp_path / "never").exists()
 
 
-def test_that_a_merge_replaces_nothing(scans: tuple[fm.Store, list[fm.Store]], tmp_path: Path) -> None:
+def test_that_a_merge_replaces_nothing(
+    scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path
+) -> None:
     whole, shards = scans
     before = digests(whole.folder)
     with refuses(FileError, OSError, "exists already"):

@@ -7,10 +7,11 @@ import json
 import pandas as pd
 import pytest
 
-from ffnmem.errors import OutOfRangeError
+from ffnmem.core.errors import OutOfRangeError
 from ffnmem.scanning import Store
-from ffnmem.scanning.neuron import Neuron
-from tests.helpers import refuses
+from ffnmem.scanning.store import Neuron
+
+from ..helpers import refuses
 
 
 @pytest.fixture(scope="module")

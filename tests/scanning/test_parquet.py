@@ -9,10 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ffnmem.errors import FileError
-from ffnmem.scanning.parquet import NeuronTable
-from ffnmem.scanning.writing import write_parquet
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError
+from ffnmem.scanning.tables import NeuronTable, write_parquet
+
+from ..helpers import refuses
 
 
 @pytest.fixture

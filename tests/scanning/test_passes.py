@@ -11,11 +11,12 @@ import pytest
 import ffnmem as fm
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import passes
-from ffnmem.scanning.sampling import choose
+from ffnmem.scanning.reduction import choose
 from ffnmem.scanning.state import NOWHERE
 from ffnmem.scanning.state_file import StateFile
-from ffnmem.scanning.writing import STATE
-from tests.scanning.corpora import SMALL, digests, texts
+from ffnmem.scanning.tables import STATE
+
+from .corpora import SMALL, digests, texts
 
 
 def test_that_progress_is_told_in_tokens_up_to_the_end(tiny: fm.Model, tmp_path: Path) -> None:

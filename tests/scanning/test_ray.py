@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import MissingExtraError
-from tests.helpers import REPOSITORY, refuses
-from tests.scanning.corpora import SMALL, digests, texts
+from ffnmem.core.errors import MissingExtraError
+
+from ..helpers import REPOSITORY, refuses
+from .corpora import SMALL, digests, texts
 
 CORPUS = texts(3000, longest=3)
 

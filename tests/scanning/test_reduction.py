@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.corpus import Batch, Sequences
+from ffnmem.core.errors import InputError
+from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
-from ffnmem.errors import InputError
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.bins import BINS
-from ffnmem.scanning.reduction import Planner, Reducer, Workers, available_cores, common, runs
-from ffnmem.scanning.sampling import Sample, choose
+from ffnmem.scanning.reduction import Planner, Reducer, Sample, Workers, available_cores, choose, common, runs
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import ScanState, place_of
-from tests.corpus.packs import packed
-from tests.helpers import allclose, refuses
-from tests.scanning.binning import bin_of
-from tests.scanning.states import difference, settings
+from ffnmem.scanning.state import BINS, ScanState, place_of
+
+from ..corpus.packs import packed
+from ..helpers import allclose, refuses
+from .binning import bin_of
+from .states import difference, settings
 
 WIDTH, BOS, SPECIAL = 6, 99, np.array([45, 99])
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]

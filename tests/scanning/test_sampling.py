@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.corpus import Sequences, sequences
-from ffnmem.scanning.sampling import DRAWS, SEQUENCES, Lowest, choose, uniforms
-from tests.corpus.packs import packed
+from ffnmem.corpus import batches
+from ffnmem.corpus.batches import Sequences
+from ffnmem.scanning.reduction import DRAWS, SEQUENCES, Lowest, choose, uniforms
+
+from ..corpus.packs import packed
 
 LENGTHS = [1 + 7 * i % 23 for i in range(300)]
 
@@ -21,7 +23,7 @@ def test_the_size_of_units_does_not_matter(tmp_path: Path, monkeypatch: pytest.M
     """Shards and a single machine would draw different samples."""
     corpus = packed(LENGTHS, tmp_path / "corpus")
     whole = choose(Sequences(corpus, 10, 0), 3, 20, 15)
-    monkeypatch.setattr(sequences, "UNIT", unit)
+    monkeypatch.setattr(batches, "UNIT", unit)
     pieces = Sequences(corpus, 10, 0)
     assert len(pieces.units) > 1
     found = choose(pieces, 3, 20, 15)

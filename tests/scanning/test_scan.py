@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError, InputError
+from ffnmem.core.errors import FileError, InputError
 from ffnmem.scanning import passes
-from tests.helpers import allclose, refuses
-from tests.scanning.corpora import SMALL, digests, texts
+
+from ..helpers import allclose, refuses
+from .corpora import SMALL, digests, texts
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +24,13 @@ def corpus() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def store(tiny: fm.Model, corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+def store(tiny: fm.Model, corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> fm.scanning.Store:
     return fm.scan(tiny, corpus, tmp_path_factory.mktemp("stores") / "plain", **SMALL)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_that_every_example_and_moment_is_what_looking_everywhere_gives(
-    tiny: fm.Model, corpus: list[str], store: fm.Store, seed: int
+    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, seed: int
 ) -> None:
     layer, neuron = seed, 7 + seed
     found = []  # (coefficient, pre, sequence, position) of every content token
@@ -57,7 +58,7 @@ def test_that_every_example_and_moment_is_what_looking_everywhere_gives(
 
 
 def test_that_other_batch_sizes_change_rounding_only(
-    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, tmp_path: Path
 ) -> None:
     other = fm.scan(tiny, corpus, tmp_path / "small batches", batch_tokens=48, **SMALL)
     numbers = store.stats().columns.drop(["layer", "neuron", "dead"])
@@ -69,7 +70,7 @@ def test_that_other_batch_sizes_change_rounding_only(
 
 
 def test_that_examples_after_a_bfloat16_pass_are_exact_in_float32(
-    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, tmp_path: Path
 ) -> None:
     half = fm.scan(tiny, corpus, tmp_path / "half", dtype="bfloat16", **SMALL)
     assert half.manifest["rescored_in"] == "float32"
@@ -89,7 +90,7 @@ def test_that_examples_after_a_bfloat16_pass_are_exact_in_float32(
 
 
 def test_that_a_finished_store_is_opened_and_not_scanned_again(
-    tiny: fm.Model, corpus: list[str], store: fm.Store, monkeypatch: pytest.MonkeyPatch
+    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passes.Scanner, "scan", lambda *_: pytest.fail("scanned again"))
     before = digests(store.folder)
@@ -113,7 +114,7 @@ def test_that_a_store_of_which_something_is_gone_is_mended(tiny: fm.Model, tmp_p
 
 
 def test_that_the_seed_changes_the_sample_and_nothing_else(
-    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, tmp_path: Path
 ) -> None:
     other = fm.scan(tiny, corpus, tmp_path / "seeded", seed=1, **SMALL)
     assert digests(other.folder)["stats.parquet"] == digests(store.folder)["stats.parquet"]
@@ -123,7 +124,7 @@ def test_that_the_seed_changes_the_sample_and_nothing_else(
 
 
 def test_that_a_folder_keeps_what_it_holds(
-    tiny: fm.Model, make_tiny: Callable[..., fm.Model], corpus: list[str], store: fm.Store, tmp_path: Path
+    tiny: fm.Model, make_tiny: Callable[..., fm.Model], corpus: list[str], store: fm.scanning.Store, tmp_path: Path
 ) -> None:
     before = digests(store.folder)
     with refuses(FileError, OSError, "another scan", "k 5 and 4"):
@@ -199,10 +200,10 @@ def test_that_memory_does_not_grow_with_the_corpus(tiny: fm.Model, tmp_path: Pat
 
 
 def test_that_a_mistyped_folder_does_not_cost_the_store_its_text(
-    tiny: fm.Model, corpus: list[str], store: fm.Store, tmp_path: Path
+    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, tmp_path: Path
 ) -> None:
     before = digests(store.folder)
-    packed = fm.pack(corpus[:5], tiny, tmp_path / "packed")
+    packed = fm.corpus.pack(corpus[:5], tiny, tmp_path / "packed")
     for source in (corpus[:5], packed, iter(corpus[:5])):
         with refuses(FileError, OSError, "another scan", "corpus"):
             fm.scan(tiny, source, store.folder, **SMALL)
@@ -213,7 +214,7 @@ def test_that_a_mistyped_folder_does_not_cost_the_store_its_text(
 def test_that_another_shard_after_half_a_rescore_starts_it_anew(
     tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ffnmem.corpus.sequences.UNIT", 20)
+    monkeypatch.setattr("ffnmem.corpus.batches.UNIT", 20)
     options = {"dtype": "bfloat16", **SMALL}
     whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
     keep, ran = passes.Wanted.add, []
@@ -232,7 +233,7 @@ def test_that_another_shard_after_half_a_rescore_starts_it_anew(
 
 
 def test_that_special_tokens_are_part_of_a_scan(
-    tiny_hf: Any, tokenizer: Any, corpus: list[str], store: fm.Store
+    tiny_hf: Any, tokenizer: Any, corpus: list[str], store: fm.scanning.Store
 ) -> None:
     import copy
 

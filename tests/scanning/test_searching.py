@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.scanning import Store
-from ffnmem.scanning.searching import matching_ids
-from tests.helpers import refuses
+from ffnmem.scanning.store import matching_ids
+
+from ..helpers import refuses
 
 
 def brute_force(store: Store, word: str) -> pd.DataFrame:

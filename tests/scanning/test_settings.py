@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError
 from ffnmem.corpus.excerpts import CONTEXT
-from ffnmem.errors import InputError
 from ffnmem.scanning.settings import ScanSettings, make_settings
-from tests.helpers import refuses
-from tests.scanning.states import settings
+
+from ..helpers import refuses
+from .states import settings
 
 ASKED: dict[str, Any] = {
     "context": None,

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 from rich.cells import cell_len
 
+from ffnmem.core.choices import CASES
 from ffnmem.core.sheets import Facts, Table, Words
 from ffnmem.scanning import Store
-from ffnmem.scanning.cases import CASES, COLUMNS
 from ffnmem.scanning.contexts import Window, example_list
-from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown
-from ffnmem.scanning.searching import Found
-from ffnmem.scanning.store import QUANTILES, RATES
-from tests.helpers import printed
-from tests.reports.hostile import UNSEEN, poisoned
-from tests.reports.page import Page
-from tests.scanning.gated import gated_store
+from ffnmem.scanning.state import COLUMNS
+from ffnmem.scanning.store import QUANTILES, RATES, Found, Neuron, band_label, kinds_shown
+
+from ..helpers import printed
+from ..pages.hostile import UNSEEN, poisoned
+from ..pages.page import Page
+from .gated import gated_store
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import (
-    NOWHERE,
-    ScanState,
-    joined_range,
-    place_of,
-    position_of,
-    sequence_of,
-)
-from tests.scanning.states import HALF, difference, empty, settings, shards
+from ffnmem.scanning.state import NOWHERE, ScanState, joined_range, place_of, position_of, sequence_of
+
+from .states import HALF, difference, empty, settings, shards
 
 chosen_settings = st.sampled_from([settings(), settings(**HALF), settings(frequent=())])
 seeds = st.integers(0, 10**6)

@@ -13,13 +13,14 @@ import pytest
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from ffnmem.errors import FileError
-from ffnmem.files import current_umask
+from ffnmem.core.errors import FileError
+from ffnmem.core.files import current_umask
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import ScanState
 from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
-from tests.helpers import refuses
-from tests.scanning.states import HALF, difference, empty, settings, shards
+
+from ..helpers import refuses
+from .states import HALF, difference, empty, settings, shards
 
 IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
 PROGRESS = ScanProgress(shard=(1, 3), batch=7, rescored=2, complete=False)

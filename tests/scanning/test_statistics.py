@@ -10,20 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.bins import BINS
-from ffnmem.scanning.state import NOWHERE
-from ffnmem.scanning.statistics import (
-    STATS,
-    bucket_name,
-    final_extremes,
-    histogram_frame,
-    layer_stats,
-    means,
-    moments,
-)
-from tests.helpers import allclose
-from tests.scanning.binning import bin_of
-from tests.scanning.states import HALF, empty, settings, shards
+from ffnmem.scanning.state import BINS, NOWHERE
+from ffnmem.scanning.statistics import STATS, bucket_name, final_extremes, histogram_frame, layer_stats, means, moments
+
+from ..helpers import allclose
+from .binning import bin_of
+from .states import HALF, empty, settings, shards
 
 
 def power_sums(values: np.ndarray) -> np.ndarray:

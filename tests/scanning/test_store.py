@@ -14,17 +14,18 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.checked_files import digest_of, file_hash
-from ffnmem.errors import FfnmemError, FileError, InputError, OutOfRangeError
-from ffnmem.files import replacing
+from ffnmem.core.checked_files import digest_of, file_hash
+from ffnmem.core.errors import FfnmemError, FileError, InputError, OutOfRangeError
+from ffnmem.core.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning import manifest as manifest_module
-from ffnmem.scanning.bins import BINS, edges
 from ffnmem.scanning.manifest import FOLDER
+from ffnmem.scanning.state import BINS, edges
 from ffnmem.scanning.statistics import STATS, bucket_name
-from tests.helpers import allclose, refuses
-from tests.scanning.binning import bin_of
-from tests.scanning.texts import tiny_texts
+
+from ..helpers import allclose, refuses
+from .binning import bin_of
+from .texts import tiny_texts
 
 NEURONS = [(0, 0), (0, 33), (1, 17), (1, 63)]
 FILES = [
@@ -376,7 +377,7 @@ def test_another_model(copied: Path, make_tiny: Callable[..., fm.Model]) -> None
 def test_another_corpus(copied: Path, tiny: fm.Model, tmp_path: Path) -> None:
     """Contexts would be cut from another text."""
     shutil.rmtree(copied / "corpus")
-    fm.corpus.pack(["The city of Rome"] * 40, tiny, copied / "corpus")  # type: ignore[attr-defined]
+    fm.corpus.packing.pack(["The city of Rome"] * 40, tiny, copied / "corpus")  # type: ignore[attr-defined]
     with refuses(FileError, OSError, str(copied / "corpus"), "another corpus"):
         open_store(copied)
 

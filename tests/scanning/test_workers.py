@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.errors import FileError, InputError, WorkerError
 from ffnmem.corpus import shards
 from ffnmem.corpus.excerpts import Page
-from ffnmem.errors import FileError, InputError, WorkerError
 from ffnmem.scanning.state_file import StateFile
-from ffnmem.scanning.writing import SHARDS, STATE
-from tests.helpers import refuses
-from tests.scanning.corpora import SMALL, digests, texts
+from ffnmem.scanning.tables import SHARDS, STATE
+
+from ..helpers import refuses
+from .corpora import SMALL, digests, texts
 
 CORPUS = texts(3000, longest=3)
 
@@ -32,12 +33,12 @@ def named(tiny_folder: Path) -> fm.Model:
 
 
 @pytest.fixture(scope="module")
-def whole(named: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.Store:
+def whole(named: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.scanning.Store:
     return fm.scan(named, CORPUS, tmp_path_factory.mktemp("workers") / "whole", **SMALL)
 
 
 def test_that_two_workers_one_of_them_killed_give_the_bytes_of_one_process(
-    named: fm.Model, whole: fm.Store, tmp_path: Path
+    named: fm.Model, whole: fm.scanning.Store, tmp_path: Path
 ) -> None:
     killed: list[int] = []
 
@@ -95,7 +96,7 @@ def in_this_process(tasks: Sequence[Any], work: shards.Work, progress: shards.To
 
 
 def test_that_a_scan_begun_by_workers_is_finished_by_as_many(
-    named: fm.Model, whole: fm.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    named: fm.Model, whole: fm.scanning.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(tasks: Sequence[Any], work: shards.Work, progress: shards.Together) -> list[str]:
         in_this_process(tasks[:1], work, progress)

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ffnmem.checked_files import digest_of, file_hash
-from ffnmem.corpus import Sequences
-from ffnmem.errors import FileError
-from ffnmem.scanning import writing
+from ffnmem.core.checked_files import digest_of, file_hash
+from ffnmem.core.errors import FileError
+from ffnmem.corpus.batches import Sequences
+from ffnmem.scanning import tables as writing
 from ffnmem.scanning.manifest import write_manifest
 from ffnmem.scanning.state import NOWHERE, position_of, sequence_of
-from ffnmem.scanning.writing import example_groups, write_parquet, write_tables
-from tests.corpus.packs import packed, tokens_of
-from tests.helpers import refuses
-from tests.scanning.states import HALF, SEQUENCES, empty, settings, shards
+from ffnmem.scanning.tables import example_groups, write_parquet, write_tables
+
+from ..corpus.packs import packed, tokens_of
+from ..helpers import refuses
+from .states import HALF, SEQUENCES, empty, settings, shards
 
 COLUMNS = ["layer", "neuron", "kind", "rank", "activation", "sequence", "position", "token_id"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.helpers import WHOLE_WORDS
+from ..helpers import WHOLE_WORDS
 
 N_TEXTS = 36
 

@@ -8,7 +8,8 @@ from ffnmem.core.sheets import Column, Sheet, line, rows
 from ffnmem.show.markdown import markdown
 from ffnmem.show.notebook import html
 from ffnmem.show.terminal import STRIP, strip
-from tests.helpers import printed
+
+from ..helpers import printed
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from ffnmem.studies.agreement import (
     unigram,
 )
 from ffnmem.studies.prefixes import followers
-from tests.helpers import allclose
+
+from ..helpers import allclose
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.models.writes import passed_on
+from ffnmem.models.residual import passed_on
 from ffnmem.scanning import Store
 from ffnmem.studies.agreement import predictions, unigram
 from ffnmem.studies.composition import (
     CASES,
     FREQUENT,
+    SHARES,
     Predicted,
     Readings,
     cases,
@@ -20,11 +21,11 @@ from ffnmem.studies.composition import (
     read_positions,
     refinement_table,
     update_table,
+    updates_needed,
 )
-from ffnmem.studies.positions import Layer, Lens, Positions
-from ffnmem.studies.prefixes import Places, random_places
-from ffnmem.studies.updates import SHARES, updates_needed
-from tests.helpers import allclose
+from ffnmem.studies.prefixes import Layer, Lens, Places, Positions, random_places
+
+from ..helpers import allclose
 
 NOTHING = np.zeros((0, 64), np.int64)
 

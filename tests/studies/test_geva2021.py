@@ -10,11 +10,11 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.scanning import Store
-from ffnmem.studies import geva2021
-from ffnmem.studies.study import Study
-from tests.helpers import refuses
+from ffnmem.studies import Study, geva2021
+
+from ..helpers import refuses
 
 FEW: dict[str, Any] = {"keys": 5, "prefixes": 3, "n_sequences": 12, "updates": 4}
 

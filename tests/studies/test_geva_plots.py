@@ -12,10 +12,10 @@ from matplotlib.figure import Figure as Canvas
 
 import ffnmem as fm
 from ffnmem.scanning import Store
-from ffnmem.studies import geva2021
-from ffnmem.studies import geva_plots as plots
-from ffnmem.studies.study import Study
-from tests.helpers import draw_whole
+from ffnmem.studies import Study, geva2021
+from ffnmem.studies import figures as plots
+
+from ..helpers import draw_whole
 
 PLOTS = {
     plots.plot_changes: "changes",

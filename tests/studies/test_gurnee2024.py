@@ -9,10 +9,10 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
+from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.scanning import Store
-from ffnmem.semantics.role_rules import ROLES
-from ffnmem.studies import gurnee2024
+from ffnmem.studies import Study, gurnee2024
 from ffnmem.studies.gurnee2024 import (
     EXAMPLES,
     GATE_STATISTICS,
@@ -24,8 +24,8 @@ from ffnmem.studies.gurnee2024 import (
     sign_table,
     spelled,
 )
-from ffnmem.studies.study import Study
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
 
 LOOSE: dict[str, Any] = {"kurtosis": -0.3, "io": 0.3, "n_sequences": None}
 """Thresholds that neurons of a random model pass."""

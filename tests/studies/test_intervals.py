@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ffnmem.studies.intervals import mean_interval, share_interval
+from ffnmem.studies.prefixes import mean_interval, share_interval
 
 
 def test_mean_interval_covers_as_often_as_it_says() -> None:

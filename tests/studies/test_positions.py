@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import HookError
+from ffnmem.core.errors import HookError
 from ffnmem.models.layout import inner
-from ffnmem.models.writes import passed_on
-from ffnmem.studies import positions as module
-from ffnmem.studies.positions import Lens, Positions
-from ffnmem.studies.prefixes import batches
-from tests.architectures import DECODERS
-from tests.helpers import OTHER_PROMPT, PROMPT, allclose, hook_count
+from ffnmem.models.residual import passed_on
+from ffnmem.studies import prefixes as module
+from ffnmem.studies.prefixes import Lens, Positions, batches
+
+from ..architectures import DECODERS
+from ..helpers import OTHER_PROMPT, PROMPT, allclose, hook_count
 
 
 def test_layers_are_the_bridges(architecture: fm.Model) -> None:

@@ -1,4 +1,4 @@
-"""``fm.study``: scans if need be, runs, writes."""
+"""``fm.studies.run``: scans if need be, runs, writes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError, InputError
+from ffnmem.core.errors import FileError, InputError
 from ffnmem.scanning import Store
-from ffnmem.studies.writing import FOLDER
-from tests.helpers import refuses
-from tests.scanning.corpora import SMALL, digests
-from tests.scanning.texts import tiny_texts
+from ffnmem.studies.running import FOLDER
+
+from ..helpers import refuses
+from ..scanning.corpora import SMALL, digests
+from ..scanning.texts import tiny_texts
 
 FEW: dict[str, Any] = {"keys": 3, "prefixes": 2, "n_sequences": 8, "updates": 2}
 
@@ -25,7 +26,7 @@ def test_from_text_and_again(tiny: fm.Model, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
     out = tmp_path / "deep" / "out"
-    found = fm.study(
+    found = fm.studies.run(
         "geva2021", tiny, corpus, out, scan_options=SMALL, progress=lambda phase, *_: told.append(phase), **FEW
     )
     assert list(dict.fromkeys(told)) == ["pack", "scan", "project", "prefixes", "weights", "positions"]
@@ -33,7 +34,9 @@ def test_from_text_and_again(tiny: fm.Model, tmp_path: Path) -> None:
     before = digests(out)
     assert {"index.html", "study.json", "summary.csv", "changes.png"} <= set(before)
     told.clear()
-    fm.study("geva2021", tiny, corpus, out, scan_options=SMALL, progress=lambda phase, *_: told.append(phase), **FEW)
+    fm.studies.run(
+        "geva2021", tiny, corpus, out, scan_options=SMALL, progress=lambda phase, *_: told.append(phase), **FEW
+    )
     assert "scan" not in told
     assert digests(out) == before
     assert json.loads((out / "study.json").read_text("utf-8"))["settings"]["keys"] == FEW["keys"]
@@ -44,7 +47,7 @@ def test_from_text_and_again(tiny: fm.Model, tmp_path: Path) -> None:
 def test_from_a_store(tiny: fm.Model, tiny_store: Store, tmp_path: Path) -> None:
     """Nothing is scanned, and the store is not touched."""
     before = digests(tiny_store.folder)
-    found = fm.study("geva2021", tiny, tiny_store, tmp_path, seed=3, **FEW)
+    found = fm.studies.run("geva2021", tiny, tiny_store, tmp_path, seed=3, **FEW)
     assert digests(tiny_store.folder) == before
     assert not (tmp_path / "store").exists()
     assert found.settings["seed"] == 3
@@ -59,20 +62,20 @@ def test_mistakes_before_any_work(
 
     monkeypatch.setattr("ffnmem.studies.running.scan", never)
     with refuses(InputError, ValueError, "'geva'"):
-        fm.study("geva", tiny, tiny_store, tmp_path / "out")
+        fm.studies.run("geva", tiny, tiny_store, tmp_path / "out")
     with refuses(InputError, ValueError, "'keyz'", "keys"):
-        fm.study("geva2021", tiny, "corpus.txt", tmp_path / "out", keyz=3)
+        fm.studies.run("geva2021", tiny, "corpus.txt", tmp_path / "out", keyz=3)
     with refuses(InputError, ValueError, "scan_options"):
-        fm.study("geva2021", tiny, tiny_store, tmp_path / "out", scan_options={"k": 3})
+        fm.studies.run("geva2021", tiny, tiny_store, tmp_path / "out", scan_options={"k": 3})
     with refuses(InputError, ValueError, "atlas"):
-        fm.study("geva2021", atlas, tiny_store, tmp_path / "out")
+        fm.studies.run("geva2021", atlas, tiny_store, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     file = tmp_path / "file"
     file.touch()
     with refuses(FileError, OSError, "file", "folder"):
-        fm.study("geva2021", tiny, tiny_store, file)
+        fm.studies.run("geva2021", tiny, tiny_store, file)
     with refuses(FileError, OSError, "cannot make"):
-        fm.study("geva2021", tiny, tiny_store, file / "below")
+        fm.studies.run("geva2021", tiny, tiny_store, file / "below")
 
 
 def test_a_folder_with_something_else_is_refused(tiny: fm.Model, tiny_store: Store, tmp_path: Path) -> None:
@@ -81,22 +84,22 @@ def test_a_folder_with_something_else_is_refused(tiny: fm.Model, tiny_store: Sto
     notes.mkdir()
     (notes / "summary.csv").write_text("mine", "utf-8")
     with refuses(FileError, OSError, "notes", "summary.csv", "other things", "the study"):
-        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+        fm.studies.run("geva2021", tiny, tiny_store, notes, **FEW)
     assert digests(notes).keys() == {"summary.csv"}
     (notes / "study.json").write_text('{"study": "geva2021"}', "utf-8")
     with refuses(FileError, OSError, "other things"):
-        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+        fm.studies.run("geva2021", tiny, tiny_store, notes, **FEW)
     FOLDER.mark(notes, {"study": "voita2023"})
     with refuses(FileError, OSError, "'voita2023'", "'geva2021'"):
-        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+        fm.studies.run("geva2021", tiny, tiny_store, notes, **FEW)
     (notes / "study.json").write_text(
         (notes / "study.json").read_text("utf-8").replace("voita2023", "geva2021"), "utf-8"
     )
     with refuses(FileError, OSError, "study.json is damaged", "checksum"):
-        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+        fm.studies.run("geva2021", tiny, tiny_store, notes, **FEW)
     (notes / "study.json").write_text("[", "utf-8")
     with refuses(FileError, OSError, "other things"):
-        fm.study("geva2021", tiny, tiny_store, notes, **FEW)
+        fm.studies.run("geva2021", tiny, tiny_store, notes, **FEW)
     assert (notes / "summary.csv").read_text("utf-8") == "mine"
 
 
@@ -107,9 +110,9 @@ def test_what_a_stopped_run_left_is_finished(tiny: fm.Model, tmp_path: Path) -> 
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
     out = tmp_path / "out"
     fm.scan(tiny, corpus, out / "store", **SMALL)
-    fm.study("geva2021", tiny, corpus, out, scan_options=SMALL, **FEW)
+    fm.studies.run("geva2021", tiny, corpus, out, scan_options=SMALL, **FEW)
     before = digests(out)
     for name in ("index.html", "changes.png", "updates.csv"):
         (out / name).unlink()
-    fm.study("geva2021", tiny, corpus, out, scan_options=SMALL, **FEW)
+    fm.studies.run("geva2021", tiny, corpus, out, scan_options=SMALL, **FEW)
     assert digests(out) == before

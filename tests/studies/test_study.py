@@ -11,10 +11,11 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from ffnmem.core.choices import STUDY_NAMES
-from ffnmem.errors import InputError
-from ffnmem.studies.study import Figure, Study, Table, check_settings, setting_names, study_module, told
-from tests.helpers import printed, refuses
+from ffnmem.core.errors import InputError
+from ffnmem.studies import STUDIES, Figure, Study, Table
+from ffnmem.studies.study import check_settings, setting_names, study_module, told
+
+from ..helpers import printed, refuses
 
 
 def draw(ax: Axes) -> Axes:
@@ -38,9 +39,9 @@ def made() -> Study:
     )
 
 
-@pytest.mark.parametrize("name", STUDY_NAMES)
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_study_offers_the_interface(name: str) -> None:
-    """The command line and ``fm.study`` call each in the same way."""
+    """The command line and ``fm.studies.run`` call each in the same way."""
     module = study_module(name)
     assert "arXiv" in module.PAPER
     assert module.PUBLISHED

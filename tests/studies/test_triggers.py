@@ -13,7 +13,8 @@ import ffnmem as fm
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import Store
 from ffnmem.studies.triggers import REMOVED, Trial, change_table, changes, prefix_table, removal_trials
-from tests.helpers import allclose
+
+from ..helpers import allclose
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.studies.updates import SHARES, explain, needed_at_random, updates_needed, weights_needed
+from ffnmem.studies.composition import SHARES, explain, needed_at_random, updates_needed, weights_needed
 
 
 def naive(m: np.ndarray, values: np.ndarray, shares: tuple[float, ...]) -> tuple[list[list[int]], list[list[int]]]:

@@ -10,15 +10,15 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
+from ffnmem.neurons.counting import FiringCounts, count_firings
+from ffnmem.neurons.unembedding import read_unembedding, written
 from ffnmem.scanning import Store
-from ffnmem.semantics.counting import FiringCounts, count_firings
-from ffnmem.semantics.unembedding import read_unembedding, written
-from ffnmem.studies import voita2023
+from ffnmem.studies import Study, voita2023
 from ffnmem.studies.gurnee2024 import spelled
-from ffnmem.studies.study import Study
 from ffnmem.studies.voita2023 import BEYOND, ENOUGH, MORE, firing_rates, pattern
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 LOOSE: dict[str, Any] = {"types": 20, "coverage": 0.5, "position": 0.01, "min_count": 3, "n_sequences": None}
 """Settings under which a random model has neurons of every kind."""

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from ffnmem.studies import voita2023_plots as plots
+from ffnmem.studies import figures as plots
 
 SUMMARY = pd.DataFrame(
     {

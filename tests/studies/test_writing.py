@@ -13,23 +13,13 @@ import pytest
 from matplotlib.axes import Axes
 from PIL import Image
 
-from ffnmem.errors import FileError
-from ffnmem.files import write_whole
-from ffnmem.studies.study import Figure, Study, Table
-from ffnmem.studies.writing import (
-    DPI,
-    FOLDER,
-    ROWS,
-    cell,
-    described,
-    page,
-    png,
-    shown,
-    strict,
-    write_study,
-)
-from tests.reports.hostile import HOSTILE, UNSEEN
-from tests.reports.page import Page
+from ffnmem.core.errors import FileError
+from ffnmem.core.files import write_whole
+from ffnmem.studies import Figure, Study, Table
+from ffnmem.studies.running import DPI, FOLDER, ROWS, cell, described, page, png, shown, strict, write_study
+
+from ..pages.hostile import HOSTILE, UNSEEN
+from ..pages.page import Page
 
 
 def draw(ax: Axes) -> Axes:
@@ -99,7 +89,7 @@ def test_a_folder_half_written_has_no_page(made: Study, tmp_path: Path, monkeypa
             raise FileError("cannot write: no space left on device")
         write_whole(path, content)
 
-    monkeypatch.setattr("ffnmem.studies.writing.write_whole", stops)
+    monkeypatch.setattr("ffnmem.studies.running.write_whole", stops)
     with pytest.raises(FileError, match="no space"):
         write_study(made, tmp_path)
     assert not (tmp_path / "index.html").exists()

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from ffnmem.facts.asking import ask_about
-from ffnmem.tracing.corrupting import corrupted, embed, noise_scale, scale_of, standard_noise
-from tests.helpers import Pair, allclose, refuses
+from ffnmem.core.errors import InputError
+from ffnmem.facts.questions import ask_about
+from ffnmem.tracing import noise_scale
+from ffnmem.tracing.restoring import corrupted, embed, scale_of, standard_noise
+
+from ..helpers import Pair, allclose, refuses
 
 EIFFEL = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel")
 ROME = fm.Fact("Rome", "country", "The city of {} is in", "France", id="rome")

@@ -10,21 +10,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.facts.asking import find_subject
-from ffnmem.models.plain_layers import PlainLayers
-from ffnmem.models.replaying import Replay
-from ffnmem.tracing import KINDS, SEVERED, trace_fact
-from ffnmem.tracing.corrupting import corrupted, standard_noise
-from ffnmem.tracing.restoring import RestoredCell, Restoring, cells_of, chunks, probability
-from tests.helpers import (
-    ARCHITECTURES,
-    allclose,
-    build_gpt2,
-    build_gpt_neo,
-    build_gpt_neox,
-    build_opt,
-)
-from tests.tracing import plain
+from ffnmem.facts.questions import find_subject
+from ffnmem.models.replaying import PlainLayers, Replay
+from ffnmem.tracing import trace_fact
+from ffnmem.tracing.restoring import RestoredCell, Restoring, cells_of, chunks, corrupted, probability, standard_noise
+from ffnmem.tracing.settings import KINDS, SEVERED
+
+from ..helpers import ARCHITECTURES, allclose, build_gpt2, build_gpt_neo, build_gpt_neox, build_opt
+from . import plain
 
 PROMPT, SUBJECT, NOISE, SAMPLES = "The Eiffel Tower is in", "Eiffel Tower", 2.0, 2
 DEEP: dict[str, Callable[[], Any]] = {

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.tracing.settings import KINDS, TraceSettings, check_kinds, check_noise, check_window
-from tests.helpers import refuses
+
+from ..helpers import refuses
 
 
 @pytest.mark.parametrize(

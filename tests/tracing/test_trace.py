@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError
 from ffnmem.core.sheets import Facts, Table
-from ffnmem.errors import InputError
-from ffnmem.tracing import KINDS, SEVERED, Trace, trace_fact
-from ffnmem.tracing.trace import kind_in_words
-from tests.helpers import PROMPT, allclose, printed, refuses
+from ffnmem.tracing import Trace, trace_fact
+from ffnmem.tracing.settings import KINDS, SEVERED
+from ffnmem.tracing.traces import kind_in_words
+
+from ..helpers import PROMPT, allclose, printed, refuses
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError
+from ffnmem.core.errors import FileError
 from ffnmem.tracing import Trace, trace_fact
 from ffnmem.tracing.settings import TraceSettings
 from ffnmem.tracing.trace_folder import MANIFEST, TraceFolder, run_of
-from tests.helpers import PROMPT, refuses
+
+from ..helpers import PROMPT, refuses
 
 SETTINGS = TraceSettings(("state",), 1, 0.5, "given", 2, 0, True)
 FACT = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel")

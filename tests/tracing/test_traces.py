@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ffnmem.provenance import Provenance
-from ffnmem.tracing.trace import Trace
-from ffnmem.tracing.traces import GROUP_COLUMNS, GROUPS, Traces, positions_by_group
-from tests.helpers import allclose, printed
+from ffnmem.core.provenance import Provenance
+from ffnmem.tracing import Trace, Traces
+from ffnmem.tracing.traces import GROUP_COLUMNS, GROUPS, positions_by_group
+
+from ..helpers import allclose, printed
 
 HOW = Provenance("m", "f", "float32", "cpu")
 

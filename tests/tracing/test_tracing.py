@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError, InputError, UnsupportedModelError
+from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
 from ffnmem.tracing import Traces, noise_scale, trace_fact, trace_facts, tracing
-from tests.helpers import PROMPT, refuses
+
+from ..helpers import PROMPT, refuses
 
 # The random model answers " France" to everything, so that this is a fact it knows.
 FACT = fm.Fact("Eiffel Tower", "country", "The {} is in the city of", "France", id="eiffel")

@@ -10,10 +10,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.vocabulary.bounds import UNIT_FLOAT32, Arithmetic, Largest, gamma, product_error, slack
 from ffnmem.vocabulary.kernels import score_rows
-from ffnmem.vocabulary.products import Product, bfloat16, native
-from tests.vocabulary.making import KINDS, made
+from ffnmem.vocabulary.scoring import (
+    UNIT_FLOAT32,
+    Arithmetic,
+    Largest,
+    Product,
+    bfloat16,
+    gamma,
+    native,
+    product_error,
+    slack,
+)
+
+from .making import KINDS, made
 
 
 @pytest.mark.parametrize("path", ["float32", "bfloat16", "float64"])

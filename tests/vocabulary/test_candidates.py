@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.vocabulary.candidates import KEYS, Candidates, chunk_for, from_device, from_rows, thresholds
-from tests.vocabulary.making import KINDS, made
+from ffnmem.vocabulary.scoring import KEYS, Candidates, chunk_for, from_device, from_rows, thresholds
+
+from .making import KINDS, made
 
 TYPES = [torch.bfloat16, torch.float32, torch.float64]
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.vocabulary.nulls import compare, gaussian, shuffled
-from tests.helpers import allclose, refuses
+
+from ..helpers import allclose, refuses
 
 KEYS = ["layer", "neuron", "side", "sign"]
 STATISTICS = ["score", "null_mean", "null_std", "z", "p"]
@@ -22,7 +23,7 @@ STATISTICS = ["score", "null_mean", "null_std", "z", "p"]
 @pytest.mark.parametrize("kind", ["random", "shuffled"])
 def test_random_neurons_are_not_special(kind: str, basis: str, tiny: fm.Model) -> None:
     """``tiny``'s neurons are Gaussian vectors: their p must be uniform, else the null finds something in nothing."""
-    table = fm.projection_null(tiny, 0, kind=kind, draws=99, basis=basis, seed=1, k=5)
+    table = fm.vocabulary.projection_null(tiny, 0, kind=kind, draws=99, basis=basis, seed=1, k=5)
     for column in ("p", "topk_p"):
         p = table[column].to_numpy()
         assert len(p) == 64 * 4
@@ -39,7 +40,9 @@ def test_a_neuron_that_writes_one_token_stands_out(make_tiny: Callable[..., fm.M
     with torch.no_grad():
         model.unembedding[40] *= 5
         model.ffn[0].values[3].copy_(model.unembedding[40])
-    table = fm.projection_null(model, 0, [3, 4], basis="raw", side="value", draws=99).set_index(["neuron", "sign"])
+    table = fm.vocabulary.projection_null(model, 0, [3, 4], basis="raw", side="value", draws=99).set_index(
+        ["neuron", "sign"]
+    )
     assert table.loc[(3, "promoted"), "p"] == 0.01
     assert table.loc[(3, "promoted"), "z"] > 2
     assert table.loc[(3, "promoted"), "z"] > table.loc[(4, "promoted"), "z"]
@@ -47,7 +50,7 @@ def test_a_neuron_that_writes_one_token_stands_out(make_tiny: Callable[..., fm.M
 
 @pytest.mark.parametrize("kind", ["random", "shuffled"])
 def test_the_table(kind: str, tiny: fm.Model) -> None:
-    table = fm.projection_null(tiny, 1, [9, 2], kind=kind, draws=20, k=3)
+    table = fm.vocabulary.projection_null(tiny, 1, [9, 2], kind=kind, draws=20, k=3)
     assert list(table.columns) == [*KEYS, *STATISTICS, *(f"topk_{name}" for name in STATISTICS), "basis", "kind"]
     signs = [("value", "promoted"), ("value", "suppressed"), ("key", "promoted"), ("key", "suppressed")]
     assert list(zip(table["neuron"], table["side"], table["sign"], strict=True)) == [
@@ -64,7 +67,7 @@ def test_the_table(kind: str, tiny: fm.Model) -> None:
 @pytest.mark.parametrize("kind", ["random", "shuffled"])
 def test_a_seed_gives_the_same_whoever_else_is_asked(kind: str, tiny: fm.Model) -> None:
     def asked(neurons: list[int], seed: int) -> pd.DataFrame:
-        table = fm.projection_null(tiny, 0, neurons, kind=kind, draws=20, seed=seed)
+        table = fm.vocabulary.projection_null(tiny, 0, neurons, kind=kind, draws=20, seed=seed)
         return table[table["neuron"] == 7].reset_index(drop=True)
 
     pd.testing.assert_frame_equal(asked([7], 3), asked([1, 7, 2], 3))
@@ -73,7 +76,7 @@ def test_a_seed_gives_the_same_whoever_else_is_asked(kind: str, tiny: fm.Model) 
 
 def test_null_by_hand(tiny: fm.Model) -> None:
     """Raw basis: random directions of the neuron's norm against W_U, written out."""
-    table = fm.projection_null(tiny, 0, 5, draws=30, basis="raw", side="value", k=4).iloc[0]
+    table = fm.vocabulary.projection_null(tiny, 0, 5, draws=30, basis="raw", side="value", k=4).iloc[0]
     value = tiny.ffn[0].values[5].detach()
     drawn = gaussian(value[None], 30, 0).double()
     drawn *= value.double().norm() / drawn.norm(dim=1, keepdim=True)
@@ -93,7 +96,7 @@ def test_what_does_not_vary(make_tiny: Callable[..., fm.Model]) -> None:
     with torch.no_grad():
         model.ffn[0].values[3].fill_(0.7)
         model.ffn[0].values[4].zero_()
-    table = fm.projection_null(model, 0, [3, 4], kind="shuffled", draws=20, basis="raw", side="value")
+    table = fm.vocabulary.projection_null(model, 0, [3, 4], kind="shuffled", draws=20, basis="raw", side="value")
     assert table["z"].isna().all()
     assert (table["p"] == 1).all()
 
@@ -116,12 +119,12 @@ def test_the_two_signs_mirror_each_other() -> None:
 
 def test_what_cannot_be_compared(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "kind", "'gauss'", "'random'"):
-        fm.projection_null(tiny, 0, kind="gauss")
+        fm.vocabulary.projection_null(tiny, 0, kind="gauss")
     with refuses(InputError, ValueError, "draws", "at least 2"):
-        fm.projection_null(tiny, 0, draws=1)
+        fm.vocabulary.projection_null(tiny, 0, draws=1)
     with refuses(InputError, ValueError, "seed"):
-        fm.projection_null(tiny, 0, seed=-1)
+        fm.vocabulary.projection_null(tiny, 0, seed=-1)
     with refuses(InputError, ValueError, "basis"):
-        fm.projection_null(tiny, 0, basis="fold")
+        fm.vocabulary.projection_null(tiny, 0, basis="fold")
     with refuses(OutOfRangeError, IndexError, "neuron 64"):
-        fm.projection_null(tiny, 0, 64)
+        fm.vocabulary.projection_null(tiny, 0, 64)

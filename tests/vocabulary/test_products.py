@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.errors import InputError
-from ffnmem.vocabulary import products
-from ffnmem.vocabulary.bounds import UNIT_BFLOAT16, UNIT_FLOAT32, UNIT_FLOAT64
-from ffnmem.vocabulary.products import MANY, Product, choose, keeps_its_bound, largest_norm, native, residual
-from tests.helpers import refuses
-from tests.vocabulary.making import made
+from ffnmem.core.errors import InputError
+from ffnmem.vocabulary import scoring
+from ffnmem.vocabulary.scoring import (
+    MANY,
+    UNIT_BFLOAT16,
+    UNIT_FLOAT32,
+    UNIT_FLOAT64,
+    Product,
+    choose,
+    keeps_its_bound,
+    largest_norm,
+    native,
+    residual,
+)
+
+from ..helpers import refuses
+from .making import made
 
 
 def names(found: list[Product]) -> list[str]:
@@ -24,7 +35,7 @@ def test_the_faster_one_is_taken_and_float32_stands_behind_it(monkeypatch: pytes
     """bfloat16 alone could not decide every row; a probe for a few rows would take longer than they do."""
     _, tokens = made("random", 0)
     for faster in (True, False):
-        monkeypatch.setattr(products, "bfloat16_is_faster", lambda tokens, faster=faster: faster)
+        monkeypatch.setattr(scoring, "bfloat16_is_faster", lambda tokens, faster=faster: faster)
         assert names(choose(tokens, "auto", MANY)) == (["bfloat16", "float32"] if faster else ["float32"])
         assert names(choose(tokens, "auto", MANY - 1)) == ["float32"]
         assert names(choose(tokens, "bfloat16", 1)) == ["bfloat16", "float32"]
@@ -34,7 +45,7 @@ def test_the_faster_one_is_taken_and_float32_stands_behind_it(monkeypatch: pytes
 def test_the_probe_answers() -> None:
     """Whatever this machine has, a vocabulary smaller than the probe must do."""
     _, tokens = made("random", 0, vocab=40)
-    assert products.bfloat16_is_faster(tokens) in (True, False)
+    assert scoring.bfloat16_is_faster(tokens) in (True, False)
 
 
 def test_a_model_in_float64_is_scored_in_float64() -> None:
@@ -55,7 +66,7 @@ def test_float32_that_torch_may_shorten_is_not_trusted(monkeypatch: pytest.Monke
 def test_a_product_that_rounds_its_sums_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some machines add up in bfloat16; the bound does not hold there, and nothing else would show it."""
     _, tokens = made("random", 0, width=64)
-    narrow = products.bfloat16(tokens, largest_norm(tokens))
+    narrow = scoring.bfloat16(tokens, largest_norm(tokens))
     assert keeps_its_bound(narrow, tokens)
 
     def sloppy(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
@@ -68,7 +79,7 @@ def test_a_product_that_rounds_its_sums_is_found_out(monkeypatch: pytest.MonkeyP
     assert not keeps_its_bound(narrow, tokens)
     with refuses(InputError, ValueError, "bfloat16", "float32"):
         choose(tokens, "bfloat16", 1)
-    monkeypatch.setattr(products, "bfloat16_is_faster", lambda tokens: True)
+    monkeypatch.setattr(scoring, "bfloat16_is_faster", lambda tokens: True)
     assert names(choose(tokens, "auto", MANY)) == ["float32"]
 
 

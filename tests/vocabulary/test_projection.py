@@ -12,12 +12,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
-from ffnmem.vocabulary import BLOCK, Scorer, extremes, projection
-from ffnmem.vocabulary.projection import GROUP, project_blocks
+from ffnmem.vocabulary import projections
+from ffnmem.vocabulary.projections import GROUP, project_blocks
+from ffnmem.vocabulary.scoring import BLOCK, Scorer, extremes
 from ffnmem.vocabulary.vectors import sides_of
-from tests.helpers import Pair, allclose, build_gpt2, refuses
+
+from ..helpers import Pair, allclose, build_gpt2, refuses
 
 COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis"]
 
@@ -271,7 +273,7 @@ def test_tied_embeddings_are_prepared_once(tiny: fm.Model, monkeypatch: pytest.M
             made.append(1)
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(projection, "Scorer", Counting)
+    monkeypatch.setattr(projections, "Scorer", Counting)
     assert tiny.embedding.data_ptr() == tiny.unembedding.data_ptr()
     fm.project(tiny, k=1)
     assert len(made) == 1

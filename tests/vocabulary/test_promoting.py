@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.vocabulary.vectors import everything, side_tokens, side_vectors
-from tests.helpers import Pair, allclose, refuses
+
+from ..helpers import Pair, allclose, refuses
 
 COLUMNS = ["layer", "neuron", "side", "sign", "rank", "score", "basis"]
 
@@ -29,7 +30,7 @@ def test_equals_brute_force(pair: Pair, side: str, basis: str) -> None:
     for tokens in ([" Paris"], [" Paris", " Rome", 7]):
         ids = [model.token_id(token) for token in tokens]
         scores = all_scores(model, ids, side, basis)
-        table = fm.promoters(model, tokens, k=4, side=side, basis=basis)
+        table = fm.vocabulary.promoters(model, tokens, k=4, side=side, basis=basis)
         for sign, order in (("promoted", (-scores).flatten().argsort()), ("suppressed", scores.flatten().argsort())):
             rows = table[table["sign"] == sign]
             assert rows["rank"].tolist() == [1, 2, 3, 4]
@@ -39,24 +40,24 @@ def test_equals_brute_force(pair: Pair, side: str, basis: str) -> None:
 
 def test_agrees_with_project(tiny: fm.Model) -> None:
     """Bit for bit: the same score, found from the other end."""
-    row = fm.promoters(tiny, " Paris", k=1).iloc[0]
+    row = fm.vocabulary.promoters(tiny, " Paris", k=1).iloc[0]
     table = fm.project(tiny, int(row["layer"]), int(row["neuron"]), k=tiny.d_vocab, side="value")
     assert table[table["token"] == " Paris"]["score"].iloc[0] == row["score"]
 
 
 def test_columns(tiny: fm.Model) -> None:
-    one = fm.promoters(tiny, " Paris", k=2, side=("value", "key"))
+    one = fm.vocabulary.promoters(tiny, " Paris", k=2, side=("value", "key"))
     assert list(one.columns) == [*COLUMNS, "token", "token_id"]
     assert set(one["token"]) == {" Paris"}
     assert one["side"].tolist() == ["value"] * 4 + ["key"] * 4
-    several = fm.promoters(tiny, [" Paris", " Rome", " Paris"], k=2)
+    several = fm.vocabulary.promoters(tiny, [" Paris", " Rome", " Paris"], k=2)
     assert list(several.columns) == [*COLUMNS, "tokens"]
     assert several["tokens"].tolist() == [[" Paris", " Rome"]] * 4
     assert several.attrs["provenance"]["basis"] == "folded"
 
 
 def test_one_layer_and_no_more_neurons_than_there_are(tiny: fm.Model) -> None:
-    table = fm.promoters(tiny, 5, layer=-1, k=1000)
+    table = fm.vocabulary.promoters(tiny, 5, layer=-1, k=1000)
     assert set(table["layer"]) == {1}
     assert len(table) == 2 * 64
     assert np.array_equal(np.sort(table["neuron"][:64]), np.arange(64))
@@ -65,13 +66,15 @@ def test_one_layer_and_no_more_neurons_than_there_are(tiny: fm.Model) -> None:
 def test_what_is_no_token(tiny: fm.Model) -> None:
     """A word of several tokens has no one score."""
     with refuses(InputError, ValueError, "' Colosseum'", "tokens", "--first-token"):
-        fm.promoters(tiny, " Colosseum")
-    assert fm.promoters(tiny, " Colosseum", first_token=True)["token_id"].iloc[0] == tiny.token_id(" C", first=True)
+        fm.vocabulary.promoters(tiny, " Colosseum")
+    assert fm.vocabulary.promoters(tiny, " Colosseum", first_token=True)["token_id"].iloc[0] == tiny.token_id(
+        " C", first=True
+    )
     with refuses(InputError, ValueError, "no token"):
-        fm.promoters(tiny, [])
+        fm.vocabulary.promoters(tiny, [])
     with refuses(InputError, ValueError, "side"):
-        fm.promoters(tiny, 5, side="both")
+        fm.vocabulary.promoters(tiny, 5, side="both")
     with refuses(OutOfRangeError, IndexError, "token id"):
-        fm.promoters(tiny, 10**6)
+        fm.vocabulary.promoters(tiny, 10**6)
     with refuses(OutOfRangeError, IndexError, "layer 2"):
-        fm.promoters(tiny, 5, layer=2)
+        fm.vocabulary.promoters(tiny, 5, layer=2)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ffnmem.vocabulary import scoring
-from ffnmem.vocabulary.candidates import from_device
 from ffnmem.vocabulary.kernels import score_rows
-from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, extremes, in_threads
-from tests.helpers import allclose
-from tests.vocabulary.making import KINDS, made
+from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, extremes, from_device, in_threads
+
+from ..helpers import allclose
+from .making import KINDS, made
 
 
 def brute(vectors: Tensor, tokens: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import InputError
-from tests.helpers import refuses
+from ffnmem.core.errors import InputError
+
+from ..helpers import refuses
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def test_finds_what_a_plain_filter_finds(tiny: fm.Model, table: pd.DataFrame, tm
     expected = table[table["token"].astype(str).str.lower().str.contains("the", regex=False)]
     assert set(expected["token"]) >= {"The", " the"}
     for source in (table, fm.project(tiny, 0, k=20), out, str(out)):
-        found = fm.search_projection(source, "tHE")
+        found = fm.vocabulary.search_projection(source, "tHE")
         if not isinstance(source, pd.DataFrame) or source is table:
             assert len(found) == len(expected)
             assert sorted(found["score"]) == sorted(expected["score"])
@@ -33,21 +34,21 @@ def test_finds_what_a_plain_filter_finds(tiny: fm.Model, table: pd.DataFrame, tm
 
 def test_best_rank_first(table: pd.DataFrame) -> None:
     """The strongest at the top, so that a limit cuts the weakest."""
-    found = fm.search_projection(table, "a")
+    found = fm.vocabulary.search_projection(table, "a")
     assert found["rank"].is_monotonic_increasing
     first = found[found["rank"] == found["rank"].iloc[0]]
     assert first["score"].abs().is_monotonic_decreasing
-    pd.testing.assert_frame_equal(fm.search_projection(table, "a", limit=7), found.head(7))
+    pd.testing.assert_frame_equal(fm.vocabulary.search_projection(table, "a", limit=7), found.head(7))
 
 
 def test_exact(table: pd.DataFrame) -> None:
     """Its leading space and its case count."""
-    assert set(fm.search_projection(table, " the", exact=True)["token"]) == {" the"}
-    assert fm.search_projection(table, " THE", exact=True).empty
+    assert set(fm.vocabulary.search_projection(table, " the", exact=True)["token"]) == {" the"}
+    assert fm.vocabulary.search_projection(table, " THE", exact=True).empty
 
 
 def test_side_and_sign(table: pd.DataFrame) -> None:
-    found = fm.search_projection(table, "a", side="key", sign="suppressed")
+    found = fm.vocabulary.search_projection(table, "a", side="key", sign="suppressed")
     assert len(found)
     assert set(found["side"]) == {"key"}
     assert set(found["sign"]) == {"suppressed"}
@@ -56,19 +57,19 @@ def test_side_and_sign(table: pd.DataFrame) -> None:
 def test_letters_beyond_ascii_and_signs(table: pd.DataFrame) -> None:
     """The text is a text, not a pattern; É is é."""
     frame = table.head(3).assign(token=["École", "a.b", "ab"])
-    assert fm.search_projection(frame, "école")["token"].tolist() == ["École"]
-    assert fm.search_projection(frame, "A.B")["token"].tolist() == ["a.b"]
-    assert fm.search_projection(frame, "(").empty
+    assert fm.vocabulary.search_projection(frame, "école")["token"].tolist() == ["École"]
+    assert fm.vocabulary.search_projection(frame, "A.B")["token"].tolist() == ["a.b"]
+    assert fm.vocabulary.search_projection(frame, "(").empty
 
 
 def test_what_cannot_be_searched(table: pd.DataFrame) -> None:
     with refuses(InputError, ValueError, "empty"):
-        fm.search_projection(table, "")
+        fm.vocabulary.search_projection(table, "")
     with refuses(InputError, ValueError, "column token_id, score"):
-        fm.search_projection(table.drop(columns=["token_id", "score"]), "a")
+        fm.vocabulary.search_projection(table.drop(columns=["token_id", "score"]), "a")
     with refuses(InputError, ValueError, "side", "'both'"):
-        fm.search_projection(table, "a", side="both")
+        fm.vocabulary.search_projection(table, "a", side="both")
     with refuses(InputError, ValueError, "sign", "'up'"):
-        fm.search_projection(table, "a", sign="up")
+        fm.vocabulary.search_projection(table, "a", sign="up")
     with refuses(InputError, ValueError, "limit"):
-        fm.search_projection(table, "a", limit=0)
+        fm.vocabulary.search_projection(table, "a", limit=0)

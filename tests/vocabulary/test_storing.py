@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
-from ffnmem.errors import FileError
-from ffnmem.vocabulary.storing import METADATA, Tables, read_projection, write_projection
-from tests.helpers import refuses
+from ffnmem.core.errors import FileError
+from ffnmem.vocabulary.projections import METADATA, Tables, read_projection, write_projection
+
+from ..helpers import refuses
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
         with refuses(FileError, OSError, str(path), named):
             read_projection(path)
         with refuses(FileError, OSError, str(path), named):
-            fm.search_projection(path, "a")
+            fm.vocabulary.search_projection(path, "a")
 
 
 def test_destinations_are_refused_before_any_work(tiny: fm.Model, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.errors import InputError
+from ffnmem.core.errors import InputError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary.vectors import check_sides, everything, ready, side_tokens, side_vectors
-from tests.helpers import Pair, allclose, refuses
+
+from ..helpers import Pair, allclose, refuses
 
 
 def test_folded_vectors_written_out(tiny: fm.Model) -> None:

@@ -1,0 +1,73 @@
+from . import (
+    corpus as corpus,
+)
+from . import (
+    editing as editing,
+)
+from . import (
+    evaluation as evaluation,
+)
+from . import (
+    facts as facts,
+)
+from . import (
+    ffn as ffn,
+)
+from . import (
+    interventions as interventions,
+)
+from . import (
+    models as models,
+)
+from . import (
+    neurons as neurons,
+)
+from . import (
+    pages as pages,
+)
+from . import (
+    planted as planted,
+)
+from . import (
+    plots as plots,
+)
+from . import (
+    prompts as prompts,
+)
+from . import (
+    scanning as scanning,
+)
+from . import (
+    studies as studies,
+)
+from . import (
+    tracing as tracing,
+)
+from . import (
+    vocabulary as vocabulary,
+)
+from ._version import __version__ as __version__
+from .core.errors import FfnmemError as FfnmemError
+from .core.errors import FfnmemWarning as FfnmemWarning
+from .editing.closed_forms import rome as rome
+from .editing.edit import Edit as Edit
+from .evaluation.evaluating import evaluate as evaluate
+from .facts.fact import Fact as Fact
+from .facts.formats import load_facts as load_facts
+from .interventions.ablating import ablate as ablate
+from .interventions.intervening import intervene as intervene
+from .models.loading import load as load
+from .models.model import Model as Model
+from .neurons.concepts import meanings as meanings
+from .neurons.measuring import polysemanticity as polysemanticity
+from .neurons.role_assignment import roles as roles
+from .pages.prompts import report as report
+from .prompts.attribution import attribute as attribute
+from .prompts.attribution import decompose as decompose
+from .prompts.captures import capture as capture
+from .prompts.paths import attribute_paths as attribute_paths
+from .scanning.merging import merge as merge
+from .scanning.scanning import scan as scan
+from .scanning.store import open_store as open_store
+from .tracing.tracing import trace_fact as trace_fact
+from .vocabulary.projections import project as project

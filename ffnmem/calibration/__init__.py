@@ -1,3 +1,0 @@
-"""How well the toolkit's own measures recover what was planted."""
-
-from .calibration import Calibration as Calibration

@@ -1,0 +1,82 @@
+"""Results on a terminal and as data: strict JSON and CSV, tables for eyes, and the figures of ``--plot``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import InputError
+from ..core.files import check_destination, user_path, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..models.model import Model
+    from ..prompts.attribution import Attribution
+    from ..prompts.paths import PathAttribution
+
+
+# What commands ask of a model to name its memories in tokens.
+
+PROMOTES = "value promotes"  # the column of its name
+PROMOTED = 12  # more than a line of 120 columns holds
+
+
+def promoted(model: Model, neurons: pd.DataFrame, k: int) -> dict[tuple[int, int], list[str]]:
+    """The ``k`` tokens that each neuron's value promotes most, best first, by (layer, neuron)."""
+    from ..vocabulary.projections import promoted_tokens  # needs torch
+
+    return promoted_tokens(model, neurons, k)
+
+
+# The figures of `--plot`.
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_figure(file: str) -> Path:
+    """The path of a figure to write; raises InputError or FileError before any work is done for nothing."""
+    path = user_path(file)
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"--plot {file}: a figure's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return check_destination(path)
+
+
+def save_figure(found: Attribution | PathAttribution, path: Path, top: int) -> None:
+    """Draw the layers (or the map of layers and positions) beside the top neurons, and write the file in one go."""
+    from matplotlib.figure import Figure
+
+    from ..plots.attribution import layers, map, neurons
+    from ..prompts.paths import PathAttribution
+
+    top = min(top, 40)  # more bars than that cannot be told apart
+    figure = Figure(figsize=(11, max(4.2, 0.9 + 0.26 * top)), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    if isinstance(found, PathAttribution):
+        map(found, left)
+    else:
+        layers(found, left)
+    neurons(found, right, top)
+    write_figure(figure, path)
+
+
+def save_axes(draws: Sequence[Callable[[Axes], object]], path: Path, columns: int = 2) -> None:
+    """One picture a function, which is given its Axes, side by side in rows of ``columns``; the file in one go."""
+    from matplotlib.figure import Figure
+
+    across = min(columns, len(draws))
+    down = -(-len(draws) // across)
+    figure = Figure(figsize=(6.6 * across, 3.8 * down), layout="constrained")
+    for index, draw in enumerate(draws, start=1):
+        draw(figure.add_subplot(down, across, index))
+    write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
+    write_whole(path, buffer.getvalue())

@@ -1,0 +1,236 @@
+"""Folders of ours: new, empty, or with a manifest that says that they are. Nothing in any other is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from filelock import FileLock, Timeout
+
+from .._version import __version__
+from .checked_files import with_checksum
+from .errors import FfnmemError, FileError, listed, quoted
+from .files import clear_rooms, is_room, user_path, write_whole
+
+LOCK = ".lock"  # in folders that one process at a time may write to
+UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder, and how one is known.
+
+    Attributes:
+        manifest: the file that says what the folder is.
+        kind, schema: what it says, and the newest version that is understood.
+        what: what the folder is for, in messages.
+        rooms: folders in it that are written to as well.
+        older: fields that tell a manifest of before there were kinds.
+    """
+
+    manifest: str
+    kind: str
+    schema: int
+    what: str
+    rooms: tuple[str, ...] = ()
+    older: frozenset[str] = frozenset()
+
+    def mark(self, folder: Path, run: Mapping[str, Any] | None = None) -> None:
+        """Write a manifest that says what the folder is for, and of which run, or that it is not finished.
+
+        Raises FileError.
+        """
+        rest = {"ffnmem": __version__, UNFINISHED: True} if run is None else run
+        said = {"kind": self.kind, "schema": self.schema, **rest}
+        write_whole(folder / self.manifest, json.dumps(with_checksum(said), ensure_ascii=False, indent=1) + "\n")
+
+    def said(self, folder: Path) -> dict[str, Any] | None:
+        """What the folder's manifest says, whole or not; None where there is none that can be read."""
+        path = folder / self.manifest
+        try:
+            found = json.loads(path.read_bytes()) if path.is_file() else None
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def is_finished(self, folder: Path) -> bool:
+        """Whether there is a manifest, and none that was only the mark of a run."""
+        return (folder / self.manifest).exists() and not (self.said(folder) or {}).get(UNFINISHED)
+
+    def check(self, folder: Path, inside: Collection[str]) -> None:
+        """Raise FileError unless a folder that holds these things is of this kind."""
+        said = self.said(folder) or {}
+        old = "kind" not in said and bool(self.older) and self.older <= set(said)
+        if said.get("kind") != self.kind and not old:
+            things = listed(sorted(inside), 3)
+            raise FileError(f"{folder} is a folder with other things in it ({things}): name a new one for {self.what}")
+        schema = said.get("schema", 0 if old else None)
+        if not isinstance(schema, int) or schema > self.schema:
+            raise FileError(
+                f"{folder} has schema {quoted(schema)}; this version of ffnmem reads up to {self.schema}: name a new "
+                "folder, or install a newer one"
+            )
+
+
+@contextmanager
+def claimed(
+    out: str | Path,
+    kind: Kind,
+    run: Mapping[str, Any] | None = None,
+    *,
+    parents: bool = True,
+    beside: Collection[str] = (),
+) -> Iterator[Path]:
+    """A folder to write to, made if missing: new, empty, or of this kind.
+
+    It is marked before anything else is written, so that a later run knows it after a kill. Where the block fails and
+    has left nothing in it but the mark, that goes again, with the folders that were made.
+
+    Args:
+        out: the folder. kind: of which kind. run: what the manifest of a new one says, if it is not written in the end.
+        parents: whether missing folders above it are made too.
+        beside: what may lie in an otherwise empty one.
+
+    Raises: FileError: a folder that cannot be made, or one of another kind or of a newer version.
+    """
+    folder = user_path(out)
+    if folder.exists() and not folder.is_dir():
+        raise FileError(f"{out} is a file: name a folder for {kind.what}")
+    if not parents and not folder.parent.is_dir():
+        raise FileError(f"cannot write {out}: there is no folder {folder.parent}")
+    with making(folder):
+        inside = names_in(folder) - set(beside)
+        if inside:
+            kind.check(folder, inside)
+        for room in (folder, *(folder / name for name in kind.rooms if not (folder / name).is_symlink())):
+            clear_rooms(room)
+        if inside:
+            yield folder
+            return
+        kind.mark(folder, run)
+        try:
+            yield folder
+        except BaseException:
+            with suppress(OSError):  # the block may have removed it
+                if names_in(folder) - set(beside) <= {LOCK, kind.manifest}:
+                    for name in (LOCK, kind.manifest):  # in this order: what is killed in between is known by the mark
+                        (folder / name).unlink(missing_ok=True)
+            raise
+
+
+RunFolderKind = TypeVar("RunFolderKind", bound="RunFolder")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that keeps each piece of a long run as soon as it is there, so that the same call goes on with it.
+
+    A class for each kind of run says what the pieces are, and in ``holds`` what they are called in messages.
+
+    Attributes:
+        folder: the folder.
+        made_by: all that the pieces depend on, as plain values.
+    """
+
+    folder: Path
+    made_by: Mapping[str, Any]
+
+    kind: ClassVar[Kind]
+    holds: ClassVar[str]
+
+    @classmethod
+    @contextmanager
+    def kept(
+        cls: type[RunFolderKind], out: str | Path | None, made_by: Mapping[str, Any]
+    ) -> Iterator[RunFolderKind | None]:
+        """The folder of a run: new, empty, or of the same run; None where there is no ``out``.
+
+        Raises: FileError: a folder that cannot be made, holds something else, or another run.
+        """
+        if out is None:
+            yield None
+            return
+        run = json.loads(json.dumps(made_by))  # as it is read back: tuples are lists there
+        with claimed(out, cls.kind, run) as folder:
+            found = cls(folder, run)
+            found.check()
+            yield found
+
+    def check(self) -> None:
+        """Raise FileError if what is there was made in another way."""
+        before = self.before()
+        for name, value in self.deciding(self.made_by).items():
+            if before.get(name) != value:
+                what = f"{name} {quoted(before.get(name))}, not {quoted(value)}"
+                raise FileError(f"{self.folder} holds {self.holds} with {what}: name another folder")
+
+    def before(self) -> Mapping[str, Any]:
+        """How what is there was made, as :meth:`deciding` has it. Raises FileError for a damaged manifest."""
+        return self.deciding(self.kind.said(self.folder) or {})
+
+    @staticmethod
+    def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What of ``made_by`` must be the same: not a model's name, which is how it was asked for, not what it is."""
+        return {name: value for name, value in made_by.items() if name != "model"}
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; where the block fails, those that were made and are empty go again.
+
+    Raises FileError.
+    """
+    made: list[Path] = []
+    try:
+        try:
+            for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+                path.mkdir(exist_ok=True)
+                made.append(path)
+        except OSError as error:
+            raise FileError(f"cannot make {folder}: {error.strerror or error}") from None
+        yield
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):  # there is something in it
+                path.rmdir()
+        raise
+
+
+def names_in(folder: Path) -> set[str]:
+    """What lies in a folder, besides what is or was being written. Raises FileError."""
+    try:
+        return {path.name for path in folder.iterdir() if not is_room(path)}
+    except OSError as error:
+        raise FileError(f"cannot read {folder}: {error.strerror or error}") from None
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Keep other processes from writing to a folder meanwhile; raises FileError where one does.
+
+    Args:
+        folder: which. what: what they would be writing, in messages.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)  # the system lets go of it when its holder dies
+    try:
+        with lock:
+            yield
+    except Timeout:
+        raise FileError(f"another process is writing {what}: wait for it, or name another place") from None
+    except OSError as error:
+        if isinstance(error, FfnmemError) or error.filename != str(folder / LOCK):
+            raise
+        raise FileError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove files of ours by their names, in this order, then the folder if that was all; what else is there stays."""
+    clear_rooms(folder)
+    with suppress(OSError):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()

@@ -1,0 +1,54 @@
+"""What every result carries about how it was obtained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._version import __version__
+
+FIELDS = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Model, numeric type and settings behind a result. ``settings`` holds what only some have (basis, seed, …)."""
+
+    model: str
+    fingerprint: str
+    dtype: str
+    device: str
+    prepend_bos: bool | None = None
+    version: str = __version__
+    settings: tuple[tuple[str, Any], ...] = field(default=())
+
+    def with_settings(self, **settings: Any) -> Provenance:
+        """The same provenance with further settings recorded."""
+        merged = {**dict(self.settings), **settings}
+        return Provenance(
+            self.model, self.fingerprint, self.dtype, self.device, self.prepend_bos, self.version, tuple(merged.items())
+        )
+
+    def record(self) -> dict[str, Any]:
+        """All of it as a file holds it, and :meth:`of` reads it."""
+        fields = {name: getattr(self, name) for name in FIELDS}
+        return {**fields, "settings": [[name, value] for name, value in self.settings]}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Provenance:
+        """The provenance of a :meth:`record`."""
+        settings = tuple((str(name), value) for name, value in record["settings"])
+        return cls(**{name: record[name] for name in FIELDS}, settings=settings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        result: dict[str, Any] = {
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "dtype": self.dtype,
+            "device": self.device,
+        }
+        if self.prepend_bos is not None:
+            result["prepend_bos"] = self.prepend_bos
+        return {**result, **dict(self.settings), "ffnmem": self.version}

@@ -1,0 +1,348 @@
+"""How documents become the batches that a model reads: windows, units of work, sequences of like length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import SupportsIndex, overload
+
+import numpy as np
+from einops import rearrange
+from jaxtyping import Bool, Int64
+
+from ..core.errors import check_count, check_index
+from .packed import Packed
+
+# Sequences of different lengths into batches: few of them, and hardly any padding.
+
+PADDING = 0.05  # the share of pads below which the batches of a unit stay
+PAD = 0
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedBatch:
+    """One batch before its tokens are read.
+
+    Attributes:
+        sequences: numbers within the corpus, the longest first, ties by number.
+        starts: the offset of the first token of each in the corpus.
+        lengths: tokens of each, BOS included.
+    """
+
+    sequences: Int64[np.ndarray, " rows"]
+    starts: Int64[np.ndarray, " rows"]
+    lengths: Int64[np.ndarray, " rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sequences as a model reads them.
+
+    Attributes:
+        tokens: ids, with BOS in front if the sequences have one, padded on the right with id 0.
+        sequences: the number of each within the corpus.
+        lengths: tokens of each, BOS included; what comes after is padding.
+    """
+
+    tokens: Int64[np.ndarray, "rows pos"]
+    sequences: Int64[np.ndarray, " rows"]
+    lengths: Int64[np.ndarray, " rows"]
+
+    def of_rows(self, rows: Bool[np.ndarray, " rows"]) -> Batch:
+        """Some of the rows, at least one, padded no further than they need."""
+        lengths = self.lengths[rows]
+        return Batch(self.tokens[rows][:, : int(lengths.max())], self.sequences[rows], lengths)
+
+
+def batches_of(
+    read: Callable[[int], Int64[np.ndarray, " pos"]],
+    numbers: Int64[np.ndarray, " n"],
+    limit: int,
+    lengths: Int64[np.ndarray, " n"] | None = None,
+) -> Iterator[Batch]:
+    """Single sequences as batches of like length, see :func:`grouped`.
+
+    Args:
+        read: gives the tokens of a sequence by its number. numbers: which.
+        limit: rows × longest of a batch, at most.
+        lengths: the tokens to take of the beginning of each; default all. Then a sequence is read when its batch comes.
+    """
+    if not len(numbers):
+        return
+    rows = [read(int(number)) for number in numbers] if lengths is None else None
+    sizes = np.array([len(row) for row in rows], np.int64) if rows is not None else lengths
+    assert sizes is not None
+    for chosen in grouped(sizes, limit):
+        tokens = np.full((len(chosen), int(sizes[chosen[0]])), PAD, np.int64)
+        for place, index in enumerate(chosen):
+            row = read(int(numbers[index])) if rows is None else rows[index]
+            tokens[place, : sizes[index]] = row[: sizes[index]]
+        yield Batch(tokens, numbers[chosen], sizes[chosen])
+
+
+def grouped(lengths: Int64[np.ndarray, " n"], limit: int) -> list[Int64[np.ndarray, " rows"]]:
+    """Sequences of these lengths as batches: indices into ``lengths``, the longest first, ties by index.
+
+    No batch has rows × longest above ``limit``, but for a single row that is longer. Sequences of one length that fill
+    a batch make one; the rest of each length goes together with its neighbours such that the batches are few and less
+    than PADDING of what all of them hold is padding. (Filling batches from the longest on, one after another, leaves
+    12% of pads where a unit makes eight batches.)
+    """
+    order = np.argsort(-lengths, kind="stable")
+    values, counts = np.unique(lengths, return_counts=True)
+    values, counts = values[::-1], counts[::-1]
+    ends = np.cumsum(counts)
+    rows = np.maximum(1, limit // values)
+    rest = counts % rows
+    batches = [
+        order[begin : begin + int(size)]
+        for end, count, size, left in zip(ends, counts, rows, rest, strict=True)
+        for begin in range(int(end - count), int(end - left), int(size))
+    ]
+    some = np.flatnonzero(rest)
+    if len(some):
+        left = np.concatenate([order[ends[i] - rest[i] : ends[i]] for i in some])
+        full = sum(len(batch) * int(lengths[batch[0]]) for batch in batches)
+        bounds = divided(values[some], rest[some], limit, full)
+        batches += [left[a:b] for a, b in pairwise(bounds)]
+    return sorted(batches, key=lambda batch: (-int(lengths[batch[0]]), int(batch[0])))
+
+
+def divided(values: Int64[np.ndarray, " n"], counts: Int64[np.ndarray, " n"], limit: int, full: int) -> list[int]:
+    """Where to cut sequences, ``counts[i]`` of length ``values[i]``, the longest first, between lengths.
+
+    The dearer a batch, the fewer there are: the price goes down until padding is below PADDING of all tokens, ``full``
+    others included that have none. At no price at all every length has a batch of its own, and there is none.
+    """
+    text = full + int((values * counts).sum())
+    price = limit
+    while True:
+        bounds, cells = cheapest(values, counts, limit, price)
+        if 1 - text / (full + cells) < PADDING:
+            return bounds
+        price //= 2
+
+
+def cheapest(
+    values: Int64[np.ndarray, " n"], counts: Int64[np.ndarray, " n"], limit: int, price: int
+) -> tuple[list[int], int]:
+    """The division that minimises cells + price × batches, by dynamic programming over the lengths; and its cells."""
+    before = np.concatenate(([0], np.cumsum(counts)))
+    best = np.full(len(before), np.iinfo(np.int64).max)
+    best[0] = 0
+    came = np.zeros(len(before), dtype=np.int64)
+    for i in range(len(values)):
+        stop = int(np.searchsorted(before, before[i] + limit // values[i], side="right"))
+        cost = best[i] + price + (before[i + 1 : stop] - before[i]) * values[i]
+        better = cost < best[i + 1 : stop]
+        best[i + 1 : stop][better] = cost[better]
+        came[i + 1 : stop][better] = i
+    path = [len(values)]
+    while path[-1]:
+        path.append(int(came[path[-1]]))
+    bounds = [int(before[i]) for i in reversed(path)]
+    return bounds, int(best[-1]) - price * (len(bounds) - 1)
+
+
+# How documents become the sequences that a model reads: windows, units of work, batches of like length.
+
+UNIT = 1024  # sequences, at least, in every unit but the last
+STEP = 1 << 20  # documents looked at in one go
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Consecutive whole documents, the smallest piece of work of a scan. ``last_document`` is part of it."""
+
+    index: int
+    first_sequence: int
+    n_sequences: int
+    first_document: int
+    last_document: int
+
+
+class Units(Sequence[Unit]):
+    """The units of a corpus, a few numbers each."""
+
+    def __init__(self, documents: Int64[np.ndarray, " bounds"], sequences: Int64[np.ndarray, " bounds"]) -> None:
+        self.documents, self.sequences = documents, sequences  # where each begins, and the ends of the last
+
+    def __len__(self) -> int:
+        return len(self.documents) - 1
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Unit: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Unit]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Unit | list[Unit]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = check_index("unit", index, len(self), "the corpus")
+        first, end = (int(n) for n in self.sequences[i : i + 2])
+        return Unit(i, first, end - first, int(self.documents[i]), int(self.documents[i + 1]) - 1)
+
+
+class Sequences:
+    """The sequences of a packed corpus: every document cut into consecutive windows, each with BOS in front.
+
+    A window has at most ``context`` tokens with its BOS; a document's last one is what is left. Documents never share
+    a sequence. Sequences are numbered from 0 in the order of the text. All of it depends only on the packed corpus, the
+    context and BOS; nothing here is as long as the corpus.
+
+    Args:
+        packed: the corpus.
+        context: the longest sequence in tokens, BOS included.
+        bos: the token id to put in front of every window, or None for none.
+
+    Raises:
+        InputError: a context without room for text. FileError: the corpus is damaged.
+    """
+
+    def __init__(self, packed: Packed, context: int, bos: int | None) -> None:
+        self.packed = packed
+        self.bos = None if bos is None else check_count("bos", bos, least=0)
+        self.lead = 0 if bos is None else 1
+        self.context = check_count("context", context, least=1 + self.lead)
+        self.units = Units(*unit_bounds(packed, self.window))
+
+    @property
+    def window(self) -> int:
+        """The most tokens of text in one sequence."""
+        return self.context - self.lead
+
+    @property
+    def n_sequences(self) -> int:
+        return int(self.units.sequences[-1])
+
+    def __len__(self) -> int:
+        return self.n_sequences
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequences({self.n_sequences} of at most {self.context} tokens, bos {self.bos}, {len(self.units)} units)"
+        )
+
+    # -- batches -------------------------------------------------------------------------------------------------
+
+    def plan(self, unit: Unit, batch_tokens: int) -> list[PlannedBatch]:
+        """The unit's sequences in batches of like length, longest first, no token read.
+
+        Rows × longest stays within ``batch_tokens`` wherever a batch has more than one row, and less than 5% of what
+        the unit's batches hold is padding; within these, batches are few. Within a batch the longest comes first, ties
+        by number.
+        """
+        limit = check_count("batch_tokens", batch_tokens)
+        starts, lengths = self._windows(unit)
+        lengths += self.lead
+        return [
+            PlannedBatch(rows + unit.first_sequence, starts[rows], lengths[rows]) for rows in grouped(lengths, limit)
+        ]
+
+    def batches(self, unit: Unit, batch_tokens: int) -> list[Batch]:
+        """The unit's sequences as batches, see :meth:`plan`. Raises FileError where the tokens are damaged."""
+        return list(self.iter_batches(unit, batch_tokens))
+
+    def iter_batches(self, unit: Unit, batch_tokens: int) -> Iterator[Batch]:
+        """The same one at a time."""
+        first, end = self._span(unit)
+        text = self.packed.read(first, end)
+        for plan in self.plan(unit, batch_tokens):
+            yield self._batch(plan, text, first)
+
+    def lengths(self, unit: Unit) -> Int64[np.ndarray, " n"]:
+        """The tokens of every sequence of a unit, BOS included, in the order of their numbers."""
+        return self._windows(unit)[1] + self.lead
+
+    def _batch(self, plan: PlannedBatch, text: np.ndarray, first: int) -> Batch:
+        """The planned rows cut from the unit's ``text``, which begins at token ``first``."""
+        places = np.arange(int(plan.lengths[0]) - self.lead)
+        inside = places < rearrange(plan.lengths - self.lead, "rows -> rows 1")
+        source = rearrange(plan.starts - first, "rows -> rows 1") + places
+        body = np.where(inside, text[np.minimum(source, len(text) - 1)], PAD)
+        tokens = np.empty((len(body), body.shape[1] + self.lead), dtype=np.int64)
+        tokens[:, self.lead :] = body
+        if self.bos is not None:
+            tokens[:, 0] = self.bos
+        return Batch(tokens, plan.sequences, plan.lengths)
+
+    # -- single sequences ----------------------------------------------------------------------------------------
+
+    def locate(self, sequence: SupportsIndex) -> tuple[int, int, int]:
+        """Where a sequence comes from: its document, the offset of its first token in the corpus, and its length
+        without BOS. Raises OutOfRangeError, FileError."""
+        number = check_index("sequence", sequence, self.n_sequences, "the corpus")
+        unit = self.units[int(np.searchsorted(self.units.sequences, number, side="right")) - 1]
+        offsets = self.packed.offsets(unit.first_document, unit.last_document + 2)
+        ends = np.cumsum(windows_of(np.diff(offsets), self.window))
+        within = number - unit.first_sequence
+        document = int(np.searchsorted(ends, within, side="right"))
+        before = int(ends[document - 1]) if document else 0
+        start = int(offsets[document]) + (within - before) * self.window
+        return unit.first_document + document, start, min(self.window, int(offsets[document + 1]) - start)
+
+    def sequence_tokens(self, sequence: SupportsIndex) -> Int64[np.ndarray, " pos"]:
+        """The tokens of one sequence, with BOS in front if the sequences have one."""
+        _, start, length = self.locate(sequence)
+        text = self.packed.read(start, start + length).astype(np.int64)
+        return text if self.bos is None else np.concatenate(([self.bos], text))
+
+    def tokens_at(
+        self, sequences: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]
+    ) -> Int64[np.ndarray, " n"]:
+        """The token at a position of a sequence, for many at once, whatever their order."""
+        found = np.full(len(sequences), -1 if self.bos is None else self.bos, np.int64)
+        unit_of = np.searchsorted(self.units.sequences, sequences, side="right") - 1
+        order = np.argsort(unit_of, kind="stable")
+        bounds = np.flatnonzero(np.diff(unit_of[order])) + 1
+        for rows in np.split(order, bounds):
+            if not len(rows):
+                continue
+            unit = self.units[int(unit_of[rows[0]])]
+            first, end = self._span(unit)
+            starts, _ = self._windows(unit)
+            places = starts[sequences[rows] - unit.first_sequence] - first + positions[rows] - self.lead
+            text = positions[rows] >= self.lead
+            found[rows[text]] = self.packed.read(first, end)[places[text]]
+        return found
+
+    def _span(self, unit: Unit) -> tuple[int, int]:
+        first = int(self.packed.offsets(unit.first_document, unit.first_document + 1)[0])
+        end = int(self.packed.offsets(unit.last_document + 1, unit.last_document + 2)[0])
+        return first, end
+
+    def _windows(self, unit: Unit) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+        """The first token and the number of tokens, without BOS, of every sequence of a unit, in order."""
+        offsets = self.packed.offsets(unit.first_document, unit.last_document + 2)
+        counts = windows_of(np.diff(offsets), self.window)
+        document = np.repeat(np.arange(len(counts)), counts)
+        within = np.arange(unit.n_sequences) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = offsets[document] + within * self.window
+        return starts, np.minimum(self.window, offsets[document + 1] - starts)
+
+
+def windows_of(lengths: Int64[np.ndarray, " n"], window: int) -> Int64[np.ndarray, " n"]:
+    """How many windows documents of these lengths take: ⌈length / window⌉, none for an empty one."""
+    return -(-lengths // window)
+
+
+def unit_bounds(packed: Packed, window: int) -> tuple[Int64[np.ndarray, " bounds"], Int64[np.ndarray, " bounds"]]:
+    """Where units begin, in documents and in sequences, followed by the ends of the last.
+
+    A unit ends with the document that brings it to UNIT sequences; the last takes what is left.
+    """
+    documents, sequences = [0], [0]
+    total = 0
+    for start in range(0, packed.n_documents, STEP):
+        offsets = packed.offsets(start, min(start + STEP, packed.n_documents) + 1)
+        ends = total + np.cumsum(windows_of(np.diff(offsets), window))
+        while (place := int(np.searchsorted(ends, sequences[-1] + UNIT))) < len(ends):
+            documents.append(start + place + 1)
+            sequences.append(int(ends[place]))
+        total = int(ends[-1])
+    if len(documents) == 1 or total > sequences[-1]:
+        documents.append(packed.n_documents)
+        sequences.append(total)
+    else:  # nothing is left but documents without tokens
+        documents[-1] = packed.n_documents
+    return np.array(documents, dtype=np.int64), np.array(sequences, dtype=np.int64)

@@ -1,0 +1,12 @@
+from .accumulating import convergence as convergence
+from .accumulating import second_moment as second_moment
+from .baselines import embedding_swap as embedding_swap
+from .baselines import ft_l as ft_l
+from .closed_forms import alphaedit as alphaedit
+from .closed_forms import emmet as emmet
+from .closed_forms import memit as memit
+from .closed_forms import rome as rome
+from .differing import EditDiff as EditDiff
+from .edit import Edit as Edit
+from .moments import SecondMoment as SecondMoment
+from .requests import sample_contexts as sample_contexts

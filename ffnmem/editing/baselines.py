@@ -1,0 +1,205 @@
+"""Editors to compare with: fine-tuning within a bound, and embeddings added to the values of knowledge neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import SupportsIndex
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count, quoted
+from ..facts.fact import Fact
+from ..facts.questions import target_ids
+from ..interventions.integrated_gradients import knowledge_neurons
+from ..models.model import Model
+from ..models.replaying import Replay
+from ..models.turns import in_turn
+from ..prompts.captures import capture
+from .edit import Edit
+from .edit_record import LayerChange
+from .preparing import EditPlan, Progress, check_change, make_edit, numbers_of, one_or_all, plan_edits
+from .settings import is_published
+from .values import Adam
+
+# `ft_l`: a fact rewritten by fine-tuning one layer's values within a bound, as a baseline.
+
+STEPS, STOP = 25, 1e-2  # the ROME authors' program
+RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
+
+
+@public
+@in_turn
+def ft_l(
+    model: Model,
+    facts: Fact | str | Iterable[Fact],
+    target: str | None = None,
+    *,
+    subject: str | None = None,
+    layer: SupportsIndex | None = None,
+    bound: float | None = None,
+    rate: float | None = None,
+    steps: int = STEPS,
+    stop: float = STOP,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit | tuple[Edit, ...]:
+    """Rewrite a fact by fine-tuning one layer's values on its prompt, no weight moving further than a bound.
+
+    Args:
+        model, facts, target, subject, layer, force, progress: as :func:`ffnmem.rome` has them.
+        bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a thirtieth of the
+            root mean square of the layer's values.
+        rate: Adam's; default as large as the bound.
+        steps, stop: at most so many, until the loss is so low.
+
+    Returns: An :class:`Edit` for one fact, a tuple for some.
+
+    Raises: InputError: no target, numbers out of range, an outlier that is not forced. OutOfRangeError: no such layer.
+
+    Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
+    """
+    plan = plan_edits(model, facts, target, subject=subject, layer=layer, contexts=("{}",))
+    edits = []
+    for i in range(len(plan.requests)):
+        edits.append(tuned(plan, i, bound=bound, rate=rate, steps=steps, stop=stop, force=force))
+        if progress is not None:
+            progress(i + 1, len(plan.requests))
+    return one_or_all(facts, edits)
+
+
+def pace_of(plan: EditPlan, bound: float | None, rate: float | None) -> tuple[float, float]:
+    """The bound of a weight's change and Adam's step size; raises InputError for one that is not above 0."""
+    at = plan.settings.layer
+    natural = BOUND if is_published(plan.model) else plan.norm(at) / plan.model.ffn[at].values.numel() ** 0.5 / 30
+    limit = natural if bound is None else bound
+    pace = limit if rate is None else rate
+    for name, value in (("bound", limit), ("rate", pace)):
+        if not value > 0:
+            raise InputError(f"{name} must be above 0, not {quoted(value)}")
+    return limit, pace
+
+
+def tuned(
+    plan: EditPlan,
+    which: int,
+    *,
+    bound: float | None = None,
+    rate: float | None = None,
+    steps: int = STEPS,
+    stop: float = STOP,
+    force: bool = False,
+) -> Edit:
+    """The edit of one of a plan's requests; see :func:`ft_l`."""
+    check_count("steps", steps)
+    bound, rate = pace_of(plan, bound, rate)
+    request = plan.requests[which]
+    row, layer = request.rows[0], plan.settings.layer
+    tokens = torch.tensor([row.tokens], device=plan.model.device)
+    replay = Replay(plan.layers, tokens, start=layer)
+    m, above, written = replay.coefficients[layer], replay.stream[layer + 1], replay.ffn[layer]
+    ids = torch.tensor(request.ids, device=m.device)
+
+    def loss_of(delta: Float[Tensor, "d_mlp d_model"]) -> Tensor:
+        final = replay.finish([layer], plan.layers.more(layer, above, written, m @ delta.to(m.dtype)), last=len(ids))
+        logs = replay.logits(final[0]).float().log_softmax(-1)
+        return -logs.gather(1, ids.unsqueeze(1)).mean()
+
+    delta = torch.zeros(m.shape[-1], above.shape[-1], dtype=torch.float32, device=m.device)
+    adam = Adam(delta)
+    taken, losses = 0, []
+    for _ in range(steps):
+        moving = delta.clone().requires_grad_()
+        with torch.enable_grad():
+            loss = loss_of(moving)
+            losses.append(float(loss.detach()))
+            if losses[-1] < stop:
+                break
+            (gradient,) = torch.autograd.grad(loss, moving)
+        delta = (delta - rate * adam.step(gradient)).clamp(-bound, bound)
+        taken += 1
+    with torch.no_grad():
+        last = float(loss_of(delta))
+    change = LayerChange(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
+    ratio = check_change(plan, [change], repr(request.fact.name), force)
+    numbers = numbers_of(request, None, steps=taken, loss=last, change=ratio)
+    recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
+    return make_edit(plan, [which], "ft_l", [change], [numbers], recorded)
+
+
+# `embedding_swap`: a fact rewritten by adding embeddings to the values of its knowledge neurons, as a baseline.
+
+NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
+
+
+@public
+@in_turn
+def embedding_swap(
+    model: Model,
+    facts: Fact | str | Iterable[Fact],
+    target: str | None = None,
+    *,
+    subject: str | None = None,
+    neurons: int = NEURONS,
+    less: float = LESS,
+    more: float = MORE,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Edit | tuple[Edit, ...]:
+    """Rewrite a fact in its knowledge neurons: their values lose the old answer's embedding and get the new one's.
+
+    Args:
+        model, facts, target, subject, force, progress: as :func:`ffnmem.rome` has them.
+        neurons: how many, those with the largest attribution at the prompt's end.
+        less, more: how many times the embedding of the old and the new answer's first token is subtracted, added.
+
+    Returns: An :class:`Edit` for one fact, a tuple for some.
+
+    Raises: InputError: no target, numbers out of range, targets that begin alike, an outlier that is not forced.
+        UnsupportedModelError: layers that cannot be run by themselves.
+
+    Source: Dai et al. 2022 (2104.08696), §4.4.
+    """
+    plan = plan_edits(model, facts, target, subject=subject, contexts=("{}",))
+    edits = []
+    for i in range(len(plan.requests)):
+        edits.append(swapped(plan, i, neurons=neurons, less=less, more=more, force=force))
+        if progress is not None:
+            progress(i + 1, len(plan.requests))
+    return one_or_all(facts, edits)
+
+
+def swapped(
+    plan: EditPlan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
+) -> Edit:
+    """The edit of one of a plan's requests; see :func:`embedding_swap`."""
+    check_count("neurons", neurons)
+    for name, value in (("less", less), ("more", more)):
+        if not value >= 0:
+            raise InputError(f"{name} must be at least 0, not {quoted(value)}")
+    request = plan.requests[which]
+    model = plan.model
+    old, new = target_ids(model, request.fact.target_true)[0], request.ids[0]
+    name = repr(request.fact.name)
+    if old == new:
+        both = model.token_strings([new])[0]
+        raise InputError(f"fact {name}: both targets begin with {quoted(both)}, and only first tokens are rewritten")
+    found = knowledge_neurons(capture(model, request.fact.text), old)
+    top = found.neurons[found.neurons["attribution"] > 0].head(neurons)
+    if top.empty:
+        raise InputError(f"no neuron adds to the answer of fact {name}")
+    embedding = model.embedding.detach().double()
+    direction = more * embedding[new] - less * embedding[old]
+    changes = []
+    for layer, some in top.groupby("layer"):
+        at = int(str(layer))
+        left = torch.zeros(1, model.ffn[at].d_mlp, dtype=torch.float64)
+        left[0, some["neuron"].tolist()] = 1.0
+        changes.append(LayerChange(at, left, direction.unsqueeze(0)))
+    pairs = [f"{layer}.{neuron}" for layer, neuron in zip(top["layer"], top["neuron"], strict=True)]
+    ratio = check_change(plan, changes, name, force)
+    row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability, "change": ratio}
+    recorded = {"neurons": neurons, "less": less, "more": more}
+    return make_edit(plan, [which], "embedding_swap", changes, [row], recorded)

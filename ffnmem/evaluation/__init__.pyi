@@ -1,0 +1,9 @@
+from .editors import EDITORS as EDITORS
+from .evaluating import edit_quality as edit_quality
+from .evaluating import evaluate as evaluate
+from .metrics import METRICS as METRICS
+from .scores import Scores as Scores
+from .series import Decay as Decay
+from .series import Sweep as Sweep
+from .series import layer_sweep as layer_sweep
+from .series import sequential as sequential

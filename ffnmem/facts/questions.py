@@ -1,0 +1,212 @@
+"""Questions of facts: templates out of texts, and a template with its subject as tokens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..core.errors import InputError, UnsupportedModelError, quoted
+from ..models.answers import generate
+from ..models.model import Model
+
+# Templates out of texts: where a subject stands in a text, and the text with `{}` in its place.
+
+
+def places(text: str, subject: str) -> list[int]:
+    """Where a subject begins in a text: as a word of its own ("Iran", not "Iranian"), else inside of words."""
+    if not subject.strip():
+        return []
+    found = [match.start() for match in re.finditer(re.escape(subject), text)]
+    return alone(text, subject) or found
+
+
+def only_place(text: str, subject: str) -> int:
+    """Where a subject begins in a text that holds it once, as :func:`places` counts.
+
+    Raises: InputError: the subject is empty, not in the text, or there twice.
+    """
+    if not subject.strip():
+        raise InputError("the subject is empty")
+    at = places(text, subject)
+    if len(at) != 1:
+        found = f"stands {len(at)} times" if at else "is not"
+        raise InputError(
+            f"the subject {quoted(subject)} {found} in {quoted(text)}: it must stand there once, spelled the same"
+        )
+    return at[0]
+
+
+def mentions(text: str, subject: str) -> bool:
+    """Whether a text has a subject as a word of its own."""
+    return bool(alone(text, subject))
+
+
+def alone(text: str, subject: str) -> list[int]:
+    """Where a subject begins in a text as a word of its own."""
+    return [match.start() for match in re.finditer(rf"(?<!\w){re.escape(subject)}(?!\w)", text)]
+
+
+def filled(text: str, subject: str, at: int) -> str:
+    """A text with ``{}`` in place of the subject that begins at a character."""
+    return text[:at] + "{}" + text[at + len(subject) :]
+
+
+def template_of(text: str, subject: str) -> tuple[str | None, str]:
+    """A text as a template, and what is to be noted about it: (None, why) for one that is none.
+
+    A text that holds one ``{}`` already is a template. Spaces at the ends of a text go.
+    """
+    plain = text.strip()
+    note = "" if plain == text else f"spaces at the ends of {text!r} removed"
+    if plain.count("{}") == 1:
+        return plain, note
+    found = places(plain, subject)
+    if len(found) != 1:
+        many = "not" if not found else f"{len(found)} times"
+        return None, f"left out, the subject is {many} in it: {text!r}"
+    template = filled(plain, subject, found[0])
+    if template.count("{}") != 1:
+        return None, f"left out, it holds {{}} besides the subject: {text!r}"
+    return template, note
+
+
+def prompt_template(text: str, subject: str) -> tuple[str, tuple[str, ...]]:
+    """A prompt as a template, and notes: where the subject stands in it twice, its last place is taken.
+
+    Raises: InputError: the subject is not in the prompt.
+    """
+    template, note = template_of(text, subject)
+    if template is None:
+        found = places(text.strip(), subject)
+        if not found or "{}" in text:
+            raise InputError(
+                f"the subject {quoted(subject)} does not stand in the prompt {quoted(text)}, spelled the same"
+            )
+        template = filled(text.strip(), subject, found[-1])
+        note = f"the subject stands {len(found)} times in the prompt: its last place is asked about"
+    return template, (note,) if note else ()
+
+
+def templates_of(texts: tuple[str, ...], subject: str, what: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those of some texts that are templates, and notes about the others; ``what`` they are named in notes."""
+    made = [template_of(text, subject) for text in texts]
+    notes = tuple(f"{what} {note}" if template is None else note for template, note in made if note)
+    return tuple(template for template, _ in made if template is not None), notes
+
+
+# Questions as tokens: a template with a subject filled in, and where in it the subject's tokens are.
+
+AHEAD = 8  # tokens that the model's own answer may take
+WORD = re.compile(r"\w[\w'’-]*")
+
+
+@dataclass(frozen=True)
+class SubjectPrompt:
+    """A prompt about a subject.
+
+    Attributes:
+        text: the whole prompt.
+        tokens: its ids, the beginning-of-sequence token included where texts get one.
+        subject: the positions of the subject's tokens.
+        aligned: whether these tokens hold the subject and nothing else (but a space before it).
+        starts: whether the text begins with the subject, so that its first token has no space before it: a token
+            other than the one that it has inside of a text.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    subject: range
+    aligned: bool
+    starts: bool = False
+
+    @property
+    def subject_last(self) -> int:
+        """The position of the subject's last token."""
+        return self.subject[-1]
+
+
+def ask_about(
+    model: Model, template: str, subject: str, prefix: str = "", prepend_bos: bool | None = None
+) -> SubjectPrompt:
+    """A template with its ``{}`` filled in, perhaps after other text.
+
+    Args:
+        model: whose tokenizer is used.
+        template: with exactly one ``{}``.
+        subject: what is filled in.
+        prefix: text that stands before the template, with its own trailing space.
+        prepend_bos: None for the model's own way.
+
+    Raises: InputError: a template without exactly one ``{}``, an empty subject, or more tokens than the model reads.
+        UnsupportedModelError: a tokenizer that does not say where its tokens stand in the text.
+    """
+    if template.count("{}") != 1:
+        raise InputError(f"{quoted(template)} needs exactly one {{}} for the subject")
+    if not subject.strip():
+        raise InputError("the subject is empty")
+    begin = len(prefix) + template.index("{}")
+    text = prefix + template.replace("{}", subject)
+    return locate(model, text, begin, begin + len(subject), prepend_bos)
+
+
+def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None = None) -> SubjectPrompt:
+    """A text and where its subject stands; refused where it does not stand there exactly once.
+
+    It counts where it is a word of its own: "Iran" stands once in "The Iranian capital of Iran".
+
+    Raises: InputError: the subject is empty, not in the text, or there twice. Otherwise as :func:`ask_about`.
+    """
+    begin = only_place(text, subject)
+    return locate(model, text, begin, begin + len(subject), prepend_bos)
+
+
+def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | None = None) -> SubjectPrompt:
+    """The tokens that hold the characters from ``begin`` to before ``end``, by the tokenizer's own offsets."""
+    if not getattr(model.tokenizer, "is_fast", False):
+        raise UnsupportedModelError(
+            f"{model.name}'s tokenizer does not say where its tokens stand in the text, which finding a subject needs: "
+            "load it with its fast tokenizer"
+        )
+    tokens = model.tokenize(text, prepend_bos)
+    offsets = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    shift = len(tokens) - len(offsets)
+    inside = [i for i, (a, b) in enumerate(offsets) if max(skip_space(text, a, b), begin) < min(b, end)]
+    if not inside:
+        raise InputError(f"no token of {model.name} holds {quoted(text[begin:end])} in {quoted(text)}")
+    first, last = inside[0], inside[-1]
+    aligned = skip_space(text, *offsets[first]) == begin and offsets[last][1] == end
+    starts = not text[:begin].strip()
+    return SubjectPrompt(text, tuple(tokens), range(first + shift, last + shift + 1), aligned, starts)
+
+
+def skip_space(text: str, begin: int, end: int) -> int:
+    """Where a token's text begins without the spaces in front of it."""
+    return begin + len(text[begin:end]) - len(text[begin:end].lstrip())
+
+
+def own_answer(model: Model, text: str) -> str:
+    """The word that the model itself says after a prompt.
+
+    Raises: InputError: what it says begins with none.
+    """
+    tokens = model.tokenize(text)
+    room = min(AHEAD, model.n_ctx - len(tokens))
+    said = model.tokenizer.decode(generate(model, tokens, room), skip_special_tokens=True) if room > 0 else ""
+    word = WORD.search(said)
+    if word is None:
+        raise InputError(f"{model.name} says {quoted(said)} after {quoted(text)}, which is no word: name what is true")
+    return word[0]
+
+
+def target_ids(model: Model, target: str) -> tuple[int, ...]:
+    """The tokens of a target, which is a plain word or some: the space before it is added here.
+
+    Raises: InputError: an empty target, or one with a token that the model does not have.
+    """
+    word = target.strip()
+    if not word:
+        raise InputError("the target is empty: give a word, such as 'Paris'")
+    ids = tuple(model.ids_of(f" {word}"))
+    if not ids or (model.tokenizer.unk_token_id in ids and model.tokenizer.unk_token != word):
+        raise InputError(f"the target {quoted(target)} is not in the vocabulary of {model.name}")
+    return ids

@@ -1,0 +1,10 @@
+from .ablating import Ablation as Ablation
+from .ablating import ablate as ablate
+from .changes import Add as Add
+from .changes import Mean as Mean
+from .changes import Resample as Resample
+from .changes import Scale as Scale
+from .changes import Set as Set
+from .integrated_gradients import KnowledgeNeurons as KnowledgeNeurons
+from .integrated_gradients import knowledge_neurons as knowledge_neurons
+from .intervening import intervene as intervene

@@ -1,0 +1,308 @@
+"""``knowledge_neurons``: integrated gradients of an answer's probability along each layer's coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count, quoted
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, of_chance, place, rows, token
+from ..facts.fact import Fact
+from ..models.norms import at_least_float32
+from ..models.turns import Turns, in_turn
+from ..prompts.attribution import Target, plain_records
+from ..prompts.captures import Capture, capture
+from ..show.result import Result
+from .ablating import Question, ask
+
+STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
+BATCH = 64
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class KnowledgeNeurons(Result):
+    """Which neurons an answer's probability is owed to, layer by layer. Made by
+    :func:`ffnmem.interventions.knowledge_neurons`.
+
+    Attributes:
+        attributions: ``[layer, d_mlp]``, in probability. A layer's sum is P(coefficients) − P(all its coefficients 0).
+        coefficients: ``[layer, d_mlp]``, at the position.
+        without: ``[layer]``, the answer's probability with all of a layer's coefficients 0 at the position.
+        probability: the answer's probability in the clean pass.
+        capture, prompt: what was asked; target, target_id: of which token; position: where.
+        steps, threshold: of the integral; the least share of the largest attribution that counts as a knowledge neuron.
+    """
+
+    attributions: Float[Tensor, "layer d_mlp"]
+    coefficients: Float[Tensor, "layer d_mlp"]
+    without: Float[Tensor, " layer"]
+    probability: float
+    capture: Capture
+    prompt: int
+    target: str
+    target_id: int
+    position: int
+    steps: int
+    threshold: float
+    provenance: Provenance
+
+    @cached_property
+    def neurons(self) -> pd.DataFrame:
+        """One row a neuron, largest \\|attribution\\| first: layer, neuron, coefficient, attribution, share (of the
+        largest attribution; NaN where none is positive)."""
+        return self.top(None)
+
+    def top(self, k: int | None = 20) -> pd.DataFrame:
+        """The ``k`` neurons with the largest \\|attribution\\| (all for None), as ``neurons``."""
+        values = self.attributions.double().cpu().numpy().ravel()
+        d_mlp = self.attributions.shape[1]
+        order = np.argsort(-np.abs(values), kind="stable")[: len(values) if k is None else check_count("top", k)]
+        largest = float(values.max())
+        frame = pd.DataFrame(
+            {
+                "layer": order // d_mlp,
+                "neuron": order % d_mlp,
+                "coefficient": self.coefficients.double().cpu().numpy().ravel()[order],
+                "attribution": values[order],
+                "share": values[order] / (largest if largest > 0 else np.nan),
+            }
+        )
+        frame.attrs = {"target": self.target, "provenance": self.provenance.as_dict()}
+        return frame
+
+    @property
+    def selected(self) -> pd.DataFrame:
+        """The knowledge neurons: rows of ``neurons`` whose share is at least the threshold."""
+        return self.neurons[self.neurons["share"] >= self.threshold].reset_index(drop=True)
+
+    @cached_property
+    def layers(self) -> pd.DataFrame:
+        """One row a layer: layer, attribution (the sum), expected (P − P without the layer's coefficients), error."""
+        sums = self.attributions.double().sum(-1).cpu().numpy()
+        expected = self.probability - self.without.double().cpu().numpy()
+        return pd.DataFrame(
+            {
+                "layer": range(len(sums)),
+                "attribution": sums,
+                "expected": expected,
+                "error": np.abs(sums - expected),
+            }
+        )
+
+    @property
+    def error(self) -> float:
+        """The largest \\|sum − expected\\| of a layer, in probability: what the steps miss of the integral."""
+        return float(self.layers["error"].max())
+
+    @property
+    def turns(self) -> Turns:
+        """Of its model."""
+        return self.capture.turns
+
+    @in_turn
+    def refine(self, prompts: Fact | Iterable[str], share: float = SHARE) -> pd.DataFrame:
+        """Ask the same in other words, and count in how many prompts a neuron passes the threshold.
+
+        Args:
+            prompts: a fact, whose prompt and paraphrases are asked, or texts that the same token follows.
+            share: of the prompts in which a neuron must pass the threshold to be kept.
+
+        Returns:
+            One row a neuron that passes in at least one prompt, this one's own included: layer, neuron, coefficient and
+            attribution (means over the prompts), prompts (the share in which it passes), kept; most prompts first.
+
+        Raises: InputError: no prompts, or a share outside 0 to 1.
+
+        Source: Dai et al. 2022 (2104.08696), §3.2.
+        """
+        if not 0 < share <= 1:
+            raise InputError(f"share must lie above 0 and at most at 1, not {quoted(share)}")
+        texts = asked_of(prompts)
+        model = self.capture.model
+        found = [self]
+        own = self.capture.tokens[self.prompt, : self.position + 1].tolist()
+        for text in texts:
+            other = capture(model, text, prepend_bos=self.capture.provenance.prepend_bos)
+            if other.tokens[0].tolist() != own:
+                found.append(knowledge_neurons(other, self.target_id, steps=self.steps, threshold=self.threshold))
+        attributions = torch.stack([one.attributions for one in found])
+        largest = attributions.amax(dim=(1, 2), keepdim=True)
+        passes = ((attributions >= self.threshold * largest) & (attributions > 0)).double().mean(0)
+        layers, neurons = (passes > 0).nonzero(as_tuple=True)
+        frame = pd.DataFrame(
+            {
+                "layer": layers.tolist(),
+                "neuron": neurons.tolist(),
+                "coefficient": torch.stack([one.coefficients for one in found]).mean(0)[layers, neurons].tolist(),
+                "attribution": attributions.mean(0)[layers, neurons].tolist(),
+                "prompts": passes[layers, neurons].tolist(),
+            }
+        )
+        frame["kept"] = frame["prompts"] >= share
+        frame = frame.sort_values(["prompts", "attribution"], ascending=False, kind="stable", ignore_index=True)
+        frame.attrs = {
+            "target": self.target,
+            "provenance": self.provenance.with_settings(prompts=len(found), share=share).as_dict(),
+        }
+        return frame
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``neurons``."""
+        return self.neurons.copy()
+
+    def to_dict(self, top: int | None = 20) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "prompt_tokens": self.capture.token_strings(self.prompt),
+            "position": self.position,
+            "target": self.target,
+            "probability": self.probability,
+            "error": self.error,
+            "selected": len(self.selected),
+            "neurons": plain_records(self.top(top)),
+            "layers": plain_records(self.layers),
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def summary(self) -> str:
+        return (
+            f"of {self.target!r}, {len(self.selected)} with at least {self.threshold:g} of the largest, "
+            f"error {self.error:.1e}"
+        )
+
+    def sheet(self, top: int = 20) -> Sheet:
+        """The answer, the ``top`` neurons, and each layer's sum against what it should be."""
+        read_at = self.capture.token_strings(self.prompt)
+        shown = rows(
+            Column("neuron", "neuron"),
+            Column("coefficient", "number"),
+            Column("attribution", "number", sign=True, colour=True, bars=True),
+            Column("share", "percent"),
+        )
+        for row in self.top(top).itertuples():
+            shown.add((int(row.layer), int(row.neuron)), row.coefficient, row.attribution, row.share)
+        layers = rows(
+            Column("layer", "count"),
+            Column("attribution", "number", sign=True, colour=True, bars=True),
+            Column("error", "small"),
+        )
+        for row in self.layers.itertuples():
+            layers.add(int(row.layer), row.attribution, row.error)
+        selected = f"{len(self.selected):,} with at least {self.threshold:.0%} of the largest attribution"
+        facts: dict[str, Content] = {
+            "prompt": Prompt(tuple(read_at), self.position, self.capture.starts_with_bos),
+            "after": place(read_at, self.position),
+            "target": line(token(self.target, "strong"), f"   {of_chance(self.probability)}"),
+            "knowledge neurons": selected,
+        }
+        missed = "in probability; error: what a layer’s sum misses of P − P without its coefficients"
+        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.as_dict()))
+
+
+@public
+@in_turn
+def knowledge_neurons(
+    capture: Capture,
+    target: Target = None,
+    position: SupportsIndex = -1,
+    *,
+    steps: int = STEPS,
+    threshold: float = THRESHOLD,
+    prompt: SupportsIndex = 0,
+    first_token: bool = False,
+    batch: int = BATCH,
+) -> KnowledgeNeurons:
+    """Knowledge-neuron attribution: what each coefficient adds to an answer's probability as its layer fades in.
+
+    For each layer by itself, all its coefficients at the position are scaled from 0 to what they are, and
+    mᵢ·∂P/∂mᵢ is averaged on the way (integrated gradients). The midpoints of ``steps`` equal parts are taken, where
+    the paper takes their right ends: the error falls with the square of the steps. Each layer restarts above itself
+    with all below reused, its steps in one batch.
+
+    Args:
+        capture: of all layers, without an intervention.
+        target: the token, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
+        position: where the coefficients are scaled and the answer is read.
+        steps: of the integral.
+        threshold: the share of the largest attribution from which on a neuron is a knowledge neuron.
+        prompt: which prompt of a batch.
+        first_token: take the first token of a target of several tokens instead of refusing it.
+        batch: steps at once, at least one layer's.
+
+    Raises:
+        InputError: no single target, a partial or outdated capture, a threshold outside 0 to 1. OutOfRangeError: no
+            such position or prompt. UnsupportedModelError: layers that cannot be run by themselves.
+
+    Source: Dai et al. 2022 (2104.08696), eq. 2 and §3.1; their program's scaling of the layer's whole vector.
+    """
+    check_count("steps", steps)
+    check_count("batch", batch)
+    if not 0 < threshold <= 1:
+        raise InputError(f"threshold must lie above 0 and at most at 1, not {quoted(threshold)}")
+    asked = ask(capture, target, None, position, prompt, first_token)
+    layers = asked.model.n_layers
+    at_once = max(1, batch // (steps + 1))
+    parts = [
+        integrated(asked, range(begin, min(begin + at_once, layers)), steps) for begin in range(0, layers, at_once)
+    ]
+    coefficients = torch.stack([at_least_float32(asked.coefficients(layer)) for layer in range(layers)])
+    return KnowledgeNeurons(
+        attributions=torch.cat([attributions for attributions, _ in parts]),
+        coefficients=coefficients,
+        without=torch.cat([without for _, without in parts]),
+        probability=float(asked.scores(asked.restart.stream[-1][-1:])[1].exp()),
+        capture=capture,
+        prompt=asked.row,
+        target=asked.model.token_strings([asked.target])[0],
+        target_id=asked.target,
+        position=asked.position,
+        steps=steps,
+        threshold=threshold,
+        provenance=capture.provenance.with_settings(steps=steps, rule="midpoint", threshold=threshold),
+    )
+
+
+def integrated(
+    asked: Question, layers: range, steps: int
+) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
+    """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
+    restart, model = asked.restart, asked.model
+    shares = (torch.arange(steps, dtype=model.dtype, device=model.device) + 0.5) / steps
+    shares = torch.cat([shares, shares.new_zeros(1)])  # and once without the layer, to check the sum
+    m = [asked.coefficients(layer) for layer in layers]
+    values = [model.ffn[layer].values.detach() for layer in layers]
+    written = torch.stack([m[i] @ values[i] for i in range(len(layers))])
+    more = (shares - 1).reshape(1, -1, 1) * written.unsqueeze(1)
+    rows = rearrange(more, "layer share d_model -> (layer share) 1 d_model").requires_grad_()
+    with torch.enable_grad():
+        starts = [layer for layer in layers for _ in shares]
+        outputs = restart.outputs(starts, -1, rows)
+        probability = asked.scores(restart.finish(starts, outputs))[1].exp()
+        (gradient,) = torch.autograd.grad(probability.sum(), rows)
+    slopes = rearrange(at_least_float32(gradient), "(layer share) 1 d_model -> layer share d_model", layer=len(layers))
+    mean = slopes[:, :-1].mean(1)
+    attributions = [at_least_float32(m[i]) * (at_least_float32(values[i]) @ mean[i]) for i in range(len(layers))]
+    found = rearrange(probability.detach(), "(layer share) -> layer share", layer=len(layers))
+    return torch.stack(attributions), found[:, -1]
+
+
+def asked_of(prompts: Fact | Iterable[str]) -> list[str]:
+    """The texts of a fact or of a list, each once."""
+    if isinstance(prompts, str):
+        raise InputError("prompts is a list of texts or a fact, not one text")
+    texts = [prompts.text, *map(prompts.ask, prompts.paraphrases)] if isinstance(prompts, Fact) else list(prompts)
+    if not texts:
+        raise InputError("prompts is empty: give at least one text")
+    return list(dict.fromkeys(texts))

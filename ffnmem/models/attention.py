@@ -1,0 +1,219 @@
+"""One attention layer as a linear map of what stands at each position: its pattern and its norm's scale are frozen.
+
+Nothing is read off attention's weights, which every architecture keeps in its own way. The layer's own module is run
+once more with its softmax giving the recorded pattern; what is left is linear in the input, and its transpose is the
+gradient. Hooks that change values on the way are part of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..core.errors import HookError, UnsupportedModelError, listed
+from .architectures import setting
+from .hooks import OnTensor, first_tensor, listening
+from .layout import Block
+from .model import Model
+from .norms import Norm, at_least_float32
+from .residual import pull
+
+SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
+
+
+class Softmax(TorchFunctionMode):
+    """A block in which this thread's softmax is recorded, or gives ``instead``."""
+
+    def __init__(self, instead: Tensor | None = None) -> None:
+        super().__init__()
+        self.instead = instead
+        self.found: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in SOFTMAX:
+            return func(*args, **(kwargs or {}))
+        if self.instead is not None:
+            return self.instead
+        pattern = func(*args, **(kwargs or {}))
+        self.found.append(pattern.detach())
+        return pattern
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenAttention:
+    """Attention output at t = Σ_heads Σ_p A[t, p] · LN(x_p)·W_V·W_O + biases, with A and LN's scale as they were.
+
+    Attributes:
+        attention: the module, called as it was: with ``args``, ``kwargs``, but with another first input, ``normed``.
+        out: the part of it whose output it writes, by its name within; empty for its own.
+        pattern: ``[1, head, query, key]``, the attention weights A, as its softmax gave them.
+        normed: ``[1, pos, d_model]``, what it read.
+        norm: in front of attention; None where it reads the stream as it is. scale: ``[pos]``, its σ.
+        post: behind attention, or None. written: ``[pos, d_model]``, what it then normed. factor: of what is added.
+    """
+
+    attention: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: str
+    pattern: Tensor
+    normed: Float[Tensor, "1 key d_model"]
+    norm: Norm | None
+    scale: Float[Tensor, " key"]
+    post: Norm | None
+    written: Float[Tensor, "query d_model"]
+    factor: float
+
+    def pull(
+        self, directions: Float[Tensor, "query d_model"]
+    ) -> tuple[Float[Tensor, "key d_model"], Float[Tensor, ""]]:
+        """Carry directions at the output back to the input.
+
+        Returns, for each position p, the direction along which the residual stream at p reaches the given directions
+        through this layer, and the constant that the layer's biases add.
+        """
+        directions = pull(self.post, self.factor, directions, self.written)
+        nothing = torch.zeros_like(at_least_float32(self.normed)).requires_grad_()
+        with torch.enable_grad():
+            biases = at_least_float32(self.run(nothing)).reshape(directions.shape)
+            (carried,) = torch.autograd.grad(biases, nothing, directions.to(biases.dtype))
+        carried, constant = carried[0].to(directions.dtype), (biases.detach().to(directions.dtype) * directions).sum()
+        if self.norm is None:
+            return carried, constant
+        constant = constant + self.norm.constant(carried).sum().to(constant)
+        return self.norm.pull(carried) / self.scale.unsqueeze(-1), constant
+
+    def run(self, normed: Float[Tensor, "1 pos d_model"]) -> Tensor:
+        """What attention writes where it reads this and looks where it looked."""
+        attention, args, kwargs = self.attention, self.args, self.kwargs
+        if normed.dtype != self.normed.dtype:  # half precision, which sums are not taken in
+            attention = copy.deepcopy(attention).to(normed.dtype)
+            args, kwargs = widened(args, normed.dtype), widened(kwargs, normed.dtype)
+        if "hidden_states" in kwargs:
+            kwargs = {**kwargs, "hidden_states": normed}
+        else:
+            args = (normed, *args[1:])
+        written: list[Tensor] = []
+        output = attention.get_submodule(self.out)
+        with listening(outputs=[(output, written.append)]), Softmax(self.pattern.to(normed.dtype)):
+            attention(*args, **kwargs)
+        return written[0]
+
+
+def widened(value: Any, dtype: torch.dtype) -> Any:
+    """What a module was called with, its tensors of numbers in another type."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {name: widened(one, dtype) for name, one in value.items()}
+    return tuple(widened(one, dtype) for one in value) if isinstance(value, tuple) else value
+
+
+class Calls:
+    """How the attention layers of a model are called in one pass of this thread, and what their softmax gives."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.given: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.patterns: dict[int, Tensor] = {}
+        self.running: Softmax | None = None
+
+    def begin(self, layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() != self.thread:
+            return
+        self.given[layer] = (args, kwargs)
+        self.running = Softmax()
+        self.running.__enter__()  # type: ignore[no-untyped-call]
+
+    def end(self, layer: int, _module: nn.Module, _args: Any, output: Any) -> None:
+        if threading.get_ident() != self.thread:
+            return
+        running, self.running = self.running, None
+        if running is not None:
+            running.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            if output is not None and len(running.found) == 1:
+                self.patterns[layer] = running.found[0]
+
+    @contextmanager
+    def recorded(self, blocks: tuple[Block, ...]) -> Iterator[None]:
+        """Record what runs inside the block."""
+        handles: list[Any] = []
+        try:
+            for layer, block in enumerate(blocks):
+                handles += [
+                    block.attention.register_forward_pre_hook(partial(self.begin, layer), with_kwargs=True),
+                    block.attention.register_forward_hook(partial(self.end, layer), always_call=True),
+                ]
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
+    """Every attention layer of one forward pass over ``tokens [pos]``.
+
+    Raises HookError if a layer does not give its pattern.
+    """
+    clip = model.layout.architecture.clip
+    if setting(model.hf_model.config, clip) is not None:
+        raise UnsupportedModelError(f"{model.name} clips what its attention reads ({clip}), which is not linear")
+    calls = Calls()
+    inputs: dict[int, Tensor] = {}
+    written: dict[int, Tensor] = {}
+    outputs, befores = [], []
+    for layer, block in enumerate(model.layout.blocks):
+        outputs.append((block.attention_out, keeper(written, layer)))
+        befores.append((block.whole, keeper(inputs, layer)))
+    with calls.recorded(model.layout.blocks), listening(befores, outputs):
+        model.body(tokens.reshape(1, -1))
+    silent = [layer for layer in range(model.n_layers) if layer not in calls.patterns or layer not in inputs]
+    if silent:
+        raise HookError(f"layers {listed(silent)} of {model.name} do not show their attention patterns")
+    return [
+        frozen(model, block, *calls.given[layer], calls.patterns[layer], inputs[layer], written[layer])
+        for layer, block in enumerate(model.layout.blocks)
+    ]
+
+
+def keeper(store: dict[int, Tensor], layer: int) -> OnTensor:
+    def keep(tensor: Tensor) -> None:
+        store[layer] = tensor.detach()
+
+    return keep
+
+
+def frozen(
+    model: Model,
+    block: Block,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    pattern: Tensor,
+    x: Tensor,
+    written: Tensor,
+) -> FrozenAttention:
+    norm = model.layout.norm(block.attention_norm, model.d_model)
+    x, written = (at_least_float32(tensor.reshape(-1, model.d_model)) for tensor in (x, written))
+    return FrozenAttention(
+        attention=block.attention,
+        args=args,
+        kwargs=kwargs,
+        out=next(name for name, module in block.attention.named_modules() if module is block.attention_out),
+        pattern=pattern,
+        normed=first_tensor(kwargs.get("hidden_states", args)),
+        norm=norm,
+        scale=torch.ones_like(x[:, 0]) if norm is None else norm.scale(x),
+        post=model.layout.norm(block.attention_post, model.d_model),
+        written=written,
+        factor=model.layout.write_scale,
+    )

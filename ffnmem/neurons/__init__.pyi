@@ -1,0 +1,11 @@
+from .concepts import Meanings as Meanings
+from .concepts import meanings as meanings
+from .dying import Dying as Dying
+from .dying import dying_relu as dying_relu
+from .health import NeuronHealth as NeuronHealth
+from .health import neuron_health as neuron_health
+from .layer_geometry import Geometry as Geometry
+from .layer_geometry import geometry as geometry
+from .measuring import polysemanticity as polysemanticity
+from .role_assignment import roles as roles
+from .verdicts import Rule as Rule

@@ -1,0 +1,588 @@
+"""``meanings``: which concepts fire a neuron; and the verdicts of a whole store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float32, Int64
+
+from ..core.arguments import public
+from ..core.choices import COEFFICIENT_SIGNS, MEANING_DRAWS, VERDICTS
+from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import NeuronName
+from ..core.progress import Progress
+from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
+from ..core.token_text import printable, visible
+from ..models.loading import load
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..scanning.contexts import Example, Window, example_list
+from ..scanning.state import position_of, sequence_of
+from ..scanning.store import Store
+from ..show.result import Result
+from .clustering import compare
+from .counting import content_counts
+from .inputs import Background, Inputs, firing, read_backgrounds
+from .measuring import fires
+from .saved_meanings import read_one, settings_key
+from .triggers import trigger_tokens
+from .verdicts import RULE, Estimate, Rule, verdicts
+
+# `meanings`: what one neuron fires at, meaning by meaning: examples, share, trigger tokens.
+
+MEASURES = ("meanings", "clusters", "ms", "trigger_tokens")
+PARTS = ("value", "low", "high", "null", "p")
+CONTEXT = 8
+TOKENS = 6  # trigger tokens of a meaning, joined in a table
+TRIGGERS = 8  # of each meaning that is listed
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One meaning to be shown."""
+
+    share: float
+    count: int
+    tokens: tuple[str, ...]
+    examples: tuple[Example, ...]
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Meanings(Result):
+    """The meanings of one neuron, the one with the largest share of the activation first.
+
+    Attributes:
+        store: where it comes from.
+        layer, neuron, sign: which, and whether of its positive or negative coefficients.
+        verdict, why: as :func:`ffnmem.polysemanticity` has them.
+        estimates: one row a measure (meanings, clusters, ms, trigger_tokens): measure, value, low, high, null, p.
+        table: one row a meaning: meaning (0 is the largest), share (of the examples' activation), examples (how many),
+            strongest (the coefficient furthest from 0), tokens (trigger tokens, most activation first, for eyes).
+        examples: meaning, rank (1 is the strongest of its meaning), coefficient, sequence, position,
+            token, context.
+        windows: the tokens around each row of ``examples``.
+        triggers: by meaning, all its trigger tokens, most activation first.
+        similarity: ``[n, n]`` cosines of the whitened inputs of all examples, by meaning and then by strength; None
+            where the model was not there to read them.
+        provenance: plain values.
+    """
+
+    store: Store
+    layer: int
+    neuron: int
+    sign: str
+    verdict: str
+    why: str
+    estimates: pd.DataFrame
+    table: pd.DataFrame
+    examples: pd.DataFrame
+    windows: tuple[Window, ...]
+    triggers: tuple[tuple[str, ...], ...]
+    similarity: Float32[np.ndarray, "n n"] | None
+    provenance: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer}.{self.neuron}"
+
+    @property
+    def number(self) -> tuple[float, float, float]:
+        """The effective number of meanings, and the ends of its 95% interval; NaN below two examples."""
+        row = self.estimates.iloc[0]
+        return float(row["value"]), float(row["low"]), float(row["high"])
+
+    def of(self, meaning: int) -> list[int]:
+        """The rows of ``examples`` that are of a meaning."""
+        return [int(row) for row in np.flatnonzero(self.examples["meaning"].to_numpy() == meaning)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        rows = self.examples.to_dict("records")
+        return {
+            "layer": self.layer,
+            "neuron": self.neuron,
+            "sign": self.sign,
+            "verdict": self.verdict,
+            "why": self.why,
+            "estimates": self.estimates.to_dict("records"),
+            "meanings": [
+                {**row, "tokens": list(self.triggers[row["meaning"]])}
+                | {"contexts": [{k: v for k, v in rows[i].items() if k != "meaning"} for i in self.of(row["meaning"])]}
+                for row in self.table.to_dict("records")
+            ],
+            "provenance": self.provenance,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """``examples``, with layer, neuron and sign before."""
+        frame = self.examples.copy()
+        for at, name in enumerate(("layer", "neuron", "sign")):
+            frame.insert(at, name, getattr(self, name))
+        return frame
+
+    def summary(self) -> str:
+        value, low, high = self.number
+        number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]" if np.isfinite(value) else ""
+        shares = [f"{row.share:.0%} {row.tokens}" for row in self.table.head(3).itertuples()]
+        return f"{self.name} of {printable(self.store.model)}: {'; '.join([self.verdict + number, *shares])}"
+
+    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
+        """The verdict with the first meanings (``listed``; default all), and the measures behind it.
+
+        ``origin``: with where the numbers come from."""
+        return Sheet.of(
+            self.listing(listed),
+            self.measure_table() if len(self.table) else None,
+            Origin(settled(self.provenance)) if origin else None,
+            title=f"Neuron {self.name} of {self.store.model}",
+        )
+
+    @property
+    def negative(self) -> bool:
+        return self.sign == "negative"
+
+    @property
+    def n_examples(self) -> int:
+        return int(self.table["examples"].sum())
+
+    @property
+    def told(self) -> str:
+        """The effective number of meanings with its interval in words; nothing where there is none."""
+        value, low, high = (of_number(part, 2) for part in self.number)
+        return f"{value} meanings, 95% {low} to {high}" if np.isfinite(self.number[0]) else ""
+
+    def first(self, listed: int | None = None) -> tuple[Meaning, ...]:
+        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there."""
+        largest = float(self.table["strongest"].abs().max()) if len(self.table) else 1.0
+        examples = example_list(self.examples, self.windows, largest)
+        table = self.table if listed is None else self.table.head(listed)
+        return tuple(
+            Meaning(
+                share=row.share,
+                count=row.examples,
+                tokens=self.triggers[row.meaning][:TRIGGERS],
+                examples=tuple(examples[i] for i in self.of(row.meaning)),
+            )
+            for row in table.itertuples()
+        )
+
+    def listing(self, listed: int | None = None) -> Table:
+        """The verdict, and below it the ``listed`` first meanings with their shares, trigger tokens and examples."""
+        shown = rows(
+            Column("share", left=False, least=4), Column("coefficient", "number"), Column("context", "context")
+        )
+        first = self.first(listed)
+        for one in first:
+            share = Span(f"{one.share:.0%}", "strong", note=f"{one.count} example{'s' * (one.count != 1)}")
+            shown.add(share, None, tokens(one.tokens))
+            for example in one.examples:
+                shown.add(None, example.coefficient, example)
+        rest = self.table["share"].iloc[len(first) :]
+        if len(rest):
+            shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
+        return shown.table(*self.headline(), ruled=False)
+
+    def headline(self) -> tuple[str, str]:
+        """The verdict with the effective number of meanings, and what it rests on."""
+        where = " where its coefficient is negative" if self.negative else ""
+        n = self.n_examples
+        alike = f"{n or 'no'} example{'s' * (n != 1)}{', alike ones together' if n > 1 else ''}"
+        told = f": {self.told}" if self.told else ""
+        return f"{self.verdict.capitalize()}{where}{told}", f"{self.why}; {alike}" if self.why else alike
+
+    def measure_table(self) -> Table:
+        """The measures behind the verdict, each beside what chance gives."""
+        numbers = [Column(name, "number", places=2) for name in ("value", "low", "high", "by chance")]
+        shown = rows("measure", *numbers, Column("p", "number", places=3))
+        for measure, *values in self.estimates.itertuples(index=False):
+            shown.add(measure.replace("_", " "), *values)
+        return shown.table()
+
+
+def settled(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a polysemanticity on one level: the store's, and the settings that are not its."""
+    own = provenance["polysemanticity"]
+    store = {name: value for name, value in provenance.items() if name not in ("polysemanticity", "seed", "ffnmem")}
+    budget = "no limit" if own["budget"] is None else own["budget"]
+    settings = {"seed": own["seed"], "draws": own["draws"], "budget": budget, "above": own["rule"]["above"]}
+    return {**store, "sign": own["sign"], **settings, "ffnmem": provenance["ffnmem"]}
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """One neuron's examples, strongest first, sorted into meanings; ``numbers`` by the names of the table's columns."""
+
+    places: Int64[np.ndarray, " n"]
+    strengths: Float32[np.ndarray, " n"]
+    labels: Int64[np.ndarray, " n"]
+    numbers: dict[str, float]
+    verdict: str
+    why: str
+    provenance: dict[str, Any]
+    similarity: Float32[np.ndarray, "n n"] | None = None
+
+
+@public
+@in_turn
+def meanings(
+    store: Store,
+    layer: SupportsIndex | NeuronName,
+    neuron: SupportsIndex | None = None,
+    model: Model | None = None,
+    *,
+    sign: str = "positive",
+    k: int | None = None,
+    context: int = CONTEXT,
+    seed: int | None = None,
+    draws: int | None = None,
+    rule: Rule | None = None,
+    progress: Progress | None = None,
+) -> Meanings:
+    """What one neuron fires at, meaning by meaning.
+
+    If the store's folder keeps a table of :func:`ffnmem.polysemanticity`, this reads it there. Else the model reads the
+    neuron's examples again, all of them.
+
+    Args:
+        store: from :func:`ffnmem.scan`. layer, neuron: which; or the neuron's name alone, such as ``"3.17"``.
+        model: the one scanned; then ``similarity`` is there in either case. Default: loaded by its name if needed.
+        sign: of its "positive" or "negative" coefficients.
+        k: examples to show of each meaning; default all (40 together at most).
+        context: tokens of context on each side.
+        seed, draws, rule: as :func:`ffnmem.polysemanticity` has them; default: those of what is kept. A table of others
+            is not used.
+        progress: called as ("read", done, total) in tokens.
+
+    Returns:
+        :class:`Meanings`; of a dead neuron, an empty one.
+
+    Raises:
+        OutOfRangeError: no such neuron. InputError: another model's store, an unknown sign, numbers out of range.
+        ModelError: the model is needed and cannot be loaded by its name.
+    """
+    index = store.index(layer, neuron)
+    check_choice("sign", sign, COEFFICIENT_SIGNS)
+    width = check_count("context", context, least=0)
+    most = None if k is None else check_count("k", k)
+    if model is not None:
+        store.check_model(model)
+    wanted = asked_settings(store, seed, draws, rule)
+    found = kept(store, index, sign, model, wanted, progress)
+    if found is None:
+        own = rule or RULE
+        found = neuron_measures(
+            store, index, model, sign, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS), own, progress
+        )
+    return shown(store, index, sign, found, most, width)
+
+
+def asked_settings(store: Store, seed: int | None, draws: int | None, rule: Rule | None) -> dict[str, Any]:
+    """Those of :func:`ffnmem.neurons.saved_meanings.settings_key` that are given; raises InputError."""
+    wanted: dict[str, Any] = {}
+    if seed is not None:
+        wanted["seed"] = check_seed(seed)
+    if draws is not None:
+        wanted["draws"] = check_count("draws", draws, least=20)
+    if rule is not None:
+        wanted["rule"] = settings_key(
+            store, seed=0, draws=MEANING_DRAWS, budget=None, rule=rule, sign=COEFFICIENT_SIGNS[0]
+        )["rule"]
+    return wanted
+
+
+def saved_meanings(store: Store, layer: int, neuron: int, *, k: int, context: int) -> tuple[Meanings, ...]:
+    """What is kept of a neuron, for each sign that is; layer and neuron are indices. No model is needed."""
+    rows = {sign: kept(store, (layer, neuron), sign, None, {}, None) for sign in COEFFICIENT_SIGNS}
+    return tuple(
+        shown(store, (layer, neuron), sign, found, k, context) for sign, found in rows.items() if found is not None
+    )
+
+
+def kept(
+    store: Store,
+    index: tuple[int, int],
+    sign: str,
+    model: Model | None,
+    wanted: dict[str, Any],
+    progress: Progress | None,
+) -> Found | None:
+    """From the table beside the store, if there is one of the settings wanted."""
+    row = read_one(store, *index, sign, wanted)
+    if row is None:
+        return None
+    places = np.array(row["places"], np.int64)
+    labels = np.array(row["meaning"], np.int64)
+    provenance = row["provenance"]
+    similarity = None
+    if model is not None and len(places):
+        background = read_backgrounds(store, model, provenance["polysemanticity"]["seed"], progress)[index[0]]
+        with Inputs(store, model, {index[0]: places}, progress) as inputs:
+            similarity = cosines(background, inputs, index[0], places, labels)
+    named = [name for measure in MEASURES for name in columns(measure)]
+    numbers = {name: np.nan if row[name] is None else float(row[name]) for name in named}
+    strengths = np.array(row["strengths"], np.float32)
+    return Found(places, strengths, labels, numbers, row["verdict"], row["why"], provenance, similarity)
+
+
+def neuron_measures(
+    store: Store,
+    index: tuple[int, int],
+    model: Model | None,
+    sign: str,
+    seed: int,
+    draws: int,
+    rule: Rule,
+    progress: Progress | None,
+) -> Found:
+    """From the text, which the model reads again at the neuron's examples; a dead neuron needs no model."""
+    layer, neuron = index
+    found = firing(store, layer, np.array([neuron]), sign)
+    n = int(found.counts[0])
+    places, labels, similarity = found.places[0, :n], np.empty(0, np.int64), None
+    unknown = np.full(1, np.nan)
+    estimates = dict.fromkeys(MEASURES, Estimate(*[unknown] * 5))
+    if n:
+        model = load(store.model) if model is None else model
+        background = read_backgrounds(store, model, seed, progress)[layer]
+        with Inputs(store, model, {layer: places}, progress) as inputs:
+            compared = compare(model, found, inputs, background, seed, draws)
+            labels = compared.labels[0, :n]
+            similarity = cosines(background, inputs, layer, places, labels)
+        tokens = np.zeros(found.places.shape, np.int64)
+        tokens[0, :n] = store.sequences.tokens_at(sequence_of(places), position_of(places))
+        weights = np.where(found.places >= 0, found.strengths, np.nan)
+        triggers = trigger_tokens(tokens, weights, content_counts(store), seed=seed, draws=draws)
+        estimates = {**compared.estimates, "trigger_tokens": triggers}
+    gated = model is None or model.gated  # without a model there are no examples, and the size of none is 0
+    verdict, why = verdicts(fires(store, found, sign, gated), found.counts, estimates["meanings"], rule)
+    parts = [estimates[name].columns(name) for name in MEASURES]
+    numbers = {name: float(value[0]) for part in parts for name, value in part.items()}
+    key = settings_key(store, seed=seed, draws=draws, budget=None, rule=rule, sign=sign)
+    provenance = {**store.provenance, "polysemanticity": key}
+    strengths = found.strengths[0, :n].astype(np.float32)
+    return Found(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance, similarity)
+
+
+def cosines(
+    background: Background,
+    inputs: Inputs,
+    layer: int,
+    places: Int64[np.ndarray, " n"],
+    labels: Int64[np.ndarray, " n"],
+) -> Float32[np.ndarray, "n n"]:
+    """Of the whitened inputs at the places, meaning by meaning."""
+    units = background.unit(inputs.at(layer, places))[np.argsort(labels, kind="stable")]
+    return np.asarray(units @ units.T)
+
+
+def columns(measure: str) -> list[str]:
+    """Of the table that is kept, those of a measure."""
+    return [measure if part == "value" else f"{measure}_{part}" for part in PARTS]
+
+
+def shown(store: Store, index: tuple[int, int], sign: str, found: Found, k: int | None, context: int) -> Meanings:
+    """The tables and texts of what was found."""
+    order = np.argsort(found.labels, kind="stable")
+    places, labels = found.places[order], found.labels[order]
+    strengths = found.strengths[order].astype(np.float64)
+    sequences, positions = sequence_of(places), position_of(places)
+    tokens = store.contexts.strings(store.sequences.tokens_at(sequences, positions).tolist() if len(places) else [])
+    starts = np.searchsorted(labels, labels)
+    ranks = np.arange(len(labels)) - starts + 1
+    listed = np.flatnonzero(ranks <= (len(ranks) if k is None else k))
+    windows = store.contexts.windows(zip(sequences[listed].tolist(), positions[listed].tolist(), strict=True), context)
+    coefficients = strengths * (1.0 if sign == "positive" else -1.0)
+    examples = pd.DataFrame(
+        {
+            "meaning": labels[listed],
+            "rank": ranks[listed],
+            "coefficient": coefficients[listed],
+            "sequence": sequences[listed],
+            "position": positions[listed].astype(np.int64),
+            "token": [window.tokens[window.at] for window in windows],
+            "context": [window.text for window in windows],
+        }
+    )
+    n_meanings = int(labels.max()) + 1 if len(labels) else 0
+    triggers = tuple(by_activation(tokens, np.where(labels == m, strengths, 0.0)) for m in range(n_meanings))
+    first = np.searchsorted(labels, np.arange(n_meanings))
+    counts = np.bincount(labels, minlength=n_meanings)
+    table = pd.DataFrame(
+        {
+            "meaning": np.arange(n_meanings),
+            "share": np.bincount(labels, weights=strengths, minlength=n_meanings) / max(strengths.sum(), 1e-300),
+            "examples": counts,
+            "strongest": coefficients[first],
+            "tokens": ["  ".join(visible(token, 24) for token in some[:TOKENS]) for some in triggers],
+        }
+    )
+    rows = [[measure, *(found.numbers[name] for name in columns(measure))] for measure in MEASURES]
+    return Meanings(
+        store=store, layer=index[0], neuron=index[1], sign=sign, verdict=found.verdict, why=found.why,
+        estimates=pd.DataFrame(rows, columns=["measure", *PARTS]), table=table, examples=examples,
+        windows=tuple(windows), triggers=triggers, similarity=found.similarity, provenance=found.provenance,
+    )  # fmt: skip
+
+
+def by_activation(tokens: list[str], weights: np.ndarray) -> tuple[str, ...]:
+    """The different tokens with weight, the one with most first; ties by the first example."""
+    total: dict[str, float] = {}
+    for token, weight in zip(tokens, weights.tolist(), strict=True):
+        if weight > 0:
+            total[token] = total.get(token, 0.0) + weight
+    return tuple(sorted(total, key=lambda token: -total[token]))
+
+
+# What a table of :func:`ffnmem.polysemanticity` comes to: verdicts by layer, and the clearest neurons of each.
+
+MEANINGS = 4  # of each neuron listed
+
+ORDERS: dict[str, dict[str, bool]] = {
+    "monosemantic": {"meanings_high": True, "ms_low": False},
+    "polysemantic": {"meanings_low": False, "ms_low": False},
+    "unclear": {"examples": False, "meanings_low": False},
+    "dead": {},
+}
+"""By verdict, the columns that make a neuron clear, and whether the smallest come first."""
+
+
+def verdict_counts(table: pd.DataFrame) -> pd.DataFrame:
+    """How many neurons of each layer and sign have each verdict.
+
+    Args:
+        table: of :func:`ffnmem.polysemanticity`.
+
+    Returns:
+        One row a layer and sign: layer, sign, neurons, monosemantic, polysemantic, unclear, dead.
+
+    Raises:
+        InputError: another table.
+    """
+    check_table(table)
+    groups = table.groupby(["layer", "sign"], sort=True)["verdict"]
+    counts = groups.value_counts().unstack(fill_value=0).reindex(columns=list(VERDICTS), fill_value=0)
+    counts.insert(0, "neurons", groups.size())
+    counts.columns.name = None
+    # "positive" before "negative", which the alphabet has the other way round
+    return counts.sort_index(ascending=[True, False]).reset_index()
+
+
+def clearest(table: pd.DataFrame, verdict: str, top: int | None = None) -> pd.DataFrame:
+    """The rows of a verdict, the clearest first: polysemantic by the lower end of their number of meanings,
+    monosemantic by its upper end and then by MS, unclear by examples; ties by layer and neuron.
+
+    Raises:
+        InputError: an unknown verdict, or another table.
+    """
+    check_table(table)
+    order = ORDERS[check_choice("verdict", verdict, VERDICTS)]
+    rows = table[table["verdict"] == verdict].sort_values(["layer", "neuron"], kind="stable")
+    for name, ascending in reversed(order.items()):
+        rows = rows.sort_values(name, ascending=ascending, kind="stable")
+    return rows if top is None else rows.head(check_count("top", top))
+
+
+def check_table(table: pd.DataFrame) -> None:
+    """Raise InputError unless the table has what a verdict is told by."""
+    needed = {"layer", "neuron", "sign", "verdict", *(name for order in ORDERS.values() for name in order)}
+    missing = sorted(needed - set(table.columns))
+    if missing:
+        raise InputError(f"the table has no column {missing[0]}: give one of polysemanticity")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Survey(Result):
+    """A table of :func:`ffnmem.polysemanticity` in short.
+
+    Attributes:
+        table: all of it. listed: the rows of the neurons to show, a verdict's together. found: their meanings.
+    """
+
+    table: pd.DataFrame
+    listed: pd.DataFrame
+    found: Sequence[Meanings]
+
+    def summary(self) -> str:
+        counts = self.table["verdict"].value_counts()
+        return f"{len(self.table):,} neurons: " + ", ".join(f"{counts.get(name, 0):,} {name}" for name in VERDICTS)
+
+    def sheet(self) -> Sheet:
+        """Verdicts by layer, then the neurons listed, with their meanings."""
+        verdicts = self.listed["verdict"].tolist()
+        tables: list[Block] = [
+            neuron_table(name, [one for one, verdict in zip(self.found, verdicts, strict=True) if verdict == name])
+            for name in dict.fromkeys(verdicts)
+        ]
+        none = Words.of("no neuron to list: none has such a verdict")
+        return Sheet.of(count_table(self.table), *(tables or [none]), Origin(settled(self.table.attrs["provenance"])))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts and the listed neurons as plain values."""
+        listed = self.listed.to_dict("records")
+        return {
+            "layers": verdict_counts(self.table).to_dict("records"),
+            "neurons": [{**row, "groups": o.to_dict()["meanings"]} for row, o in zip(listed, self.found, strict=True)],
+            "provenance": self.table.attrs["provenance"],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+
+def count_table(table: pd.DataFrame) -> Table:
+    """How many neurons of each layer have each verdict, and why the unclear ones are."""
+    counts = verdict_counts(table)
+    both = counts["sign"].nunique() > 1
+    signs = ["sign"] if both else []
+    shown = rows(
+        Column("layer", left=False),
+        *signs,
+        Column("neurons", "count"),
+        *(Column(name, left=False) for name in VERDICTS),
+    )
+
+    def shares(row: Any) -> list[str | None]:
+        return [f"{row[name]:,} {row[name] / row['neurons']:>4.0%}" if row[name] else None for name in VERDICTS]
+
+    for row in counts.to_dict("records"):
+        shown.add(str(row["layer"]), *(row[name] for name in signs), row["neurons"], *shares(row))
+    if len(counts) > 1:
+        total = counts[["neurons", *VERDICTS]].sum().to_dict()
+        shown.add("all", *([None] if both else []), total["neurons"], *shares(total), section=True)
+    reasons = table.loc[table["verdict"] == "unclear", "why"].value_counts()
+    said = "; ".join(f"{count:,} {why}" for why, count in reasons.items())
+    return shown.table("verdicts by layer", caption=f"unclear: {said}" if said else "")
+
+
+def neuron_table(verdict: str, found: Sequence[Meanings]) -> Table:
+    """Neurons of a verdict, a row a meaning."""
+    both = len({one.sign for one in found}) > 1
+    shown = rows(
+        Column("neuron", "neuron"),
+        *(["sign"] if both else []),
+        Column("meanings", "number", places=2),
+        Column("95%", left=False),
+        Column("examples", left=False),
+        Column("share", left=False),
+        Column("trigger tokens", wraps=True),
+    )
+    for one in found:
+        value, low, high = one.number
+        span = f"{of_number(low, 2)} to {of_number(high, 2)}" if low == low else None
+        place = (one.layer, one.neuron)
+        lead: list[Any] = [place, *([one.sign] if both else []), value, span, str(one.n_examples)]
+        for row in one.table.head(MEANINGS).itertuples():
+            shown.add(*lead, f"{row.share:.0%}", tokens(one.triggers[row.meaning]))
+            lead = [None] * len(lead)
+        rest = one.table["share"].iloc[MEANINGS:]
+        if len(rest):
+            shown.add(*lead, f"{rest.sum():.0%}", line(Span(f"in {len(rest)} more", "soft")))
+        if not len(one.table):
+            shown.add(*lead)
+    return shown.table(f"the clearest {verdict} neurons")

@@ -1,0 +1,577 @@
+"""``neuron_health``: which neurons never fire, which pass no gradient, on a sample of a corpus, forward and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.arguments import public
+from ..core.errors import HookError, InputError, check_count, check_seed
+from ..core.pictures import picture
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Origin, Sheet, Table, decimals, folded, rows
+from ..core.token_text import printable
+from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page, TextSettings, draw_tokens
+from ..corpus.packing import pack
+from ..corpus.passes import read
+from ..corpus.sources import open_corpus
+from ..ffn.activations import Activation, activation
+from ..models.answers import LOGITS
+from ..models.layer_pass import check_same
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.replaying import PlainLayers
+from ..models.turns import in_turn
+from ..prompts.attribution import plain_records
+from ..show.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# What is added up over positions for each neuron of a layer, and the table that comes of it.
+
+TOLERANCE = 0.01
+"""A neuron is flat at a position where |act′| is below this, and linear where |act′ − 1| is."""
+
+SATURATED = 0.99
+"""The share of positions in one regime, flat or linear, from which on a neuron is saturated."""
+
+
+class LayerSums:
+    """Counts and float64 sums over positions, for each neuron of one layer; as large as the layer is wide.
+
+    Args:
+        activation: of the layer. d_mlp: its width. gated: whether coefficients are act(pre)·linear.
+        device: where the sums lie.
+    """
+
+    def __init__(self, activation: Activation, d_mlp: int, gated: bool, device: torch.device) -> None:
+        self.activation, self.gated = activation, gated
+        self.n = self.n_flow = 0
+        self.fires, self.above, self.flat, self.linear = (
+            torch.zeros(d_mlp, dtype=torch.int64, device=device) for _ in range(4)
+        )
+        self.slope, self.abs_m, self.abs_pre, self.square_m, self.square_pre = (
+            torch.zeros(d_mlp, dtype=torch.float64, device=device) for _ in range(5)
+        )
+
+    def add(self, pre: Float[Tensor, "n d_mlp"], coefficients: Float[Tensor, "n d_mlp"]) -> Float[Tensor, "n d_mlp"]:
+        """Count positions; returns act′(pre), in at least float32."""
+        slope = self.activation.gradient(at_least_float32(pre))
+        self.n += len(pre)
+        self.fires += (pre > 0).sum(0)
+        self.above += (coefficients > 0).sum(0)
+        self.flat += (slope.abs() < TOLERANCE).sum(0)
+        self.linear += ((slope - 1).abs() < TOLERANCE).sum(0)
+        self.slope += slope.sum(0, dtype=torch.float64)
+        return slope
+
+    def add_flow(self, gradient: Float[Tensor, "n d_mlp"], slope: Float[Tensor, "n d_mlp"]) -> None:
+        """Add ∂L/∂m of some positions, and with it ∂L/∂pre = ∂L/∂m · ∂m/∂pre.
+
+        Args:
+            gradient: ∂L/∂m. slope: ∂m/∂pre, which is act′(pre), of gated FFNs act′(pre)·linear.
+        """
+        self.n_flow += len(gradient)
+        gradient = at_least_float32(gradient)
+        for by, absolute, square in (
+            (gradient, self.abs_m, self.square_m),
+            (gradient * slope, self.abs_pre, self.square_pre),
+        ):
+            by = by.abs()
+            absolute += by.sum(0, dtype=torch.float64)
+            square += by.square_().sum(0, dtype=torch.float64)
+
+    @property
+    def finite(self) -> bool:
+        """False where a NaN or an infinity has come in."""
+        return bool((self.slope + self.square_m + self.square_pre).isfinite().all())
+
+    def frame(self, layer: int, flow: bool) -> pd.DataFrame:
+        """A row a neuron; :func:`ffnmem.neurons.health.neuron_health` says what the columns mean."""
+        share = {name: of(count, self.n) for name, count in self.counts().items()}
+        columns = {
+            "layer": layer,
+            "neuron": range(len(self.fires)),
+            "fires": share["fires"],
+            "dead": share["fires" if self.gated else "above"] == 0,
+            "local_gradient": of(self.slope, self.n),
+            "flat": share["flat"],
+            "linear": share["linear"],
+            "stuck": share["flat"] == 1,
+            "saturated": (share["flat"] >= SATURATED) | (share["linear"] >= SATURATED),
+        }
+        if flow:
+            columns |= {
+                "flow_coefficient": of(self.abs_m, self.n_flow),
+                "flow_pre": of(self.abs_pre, self.n_flow),
+                "flow_coefficient_rms": of(self.square_m, self.n_flow) ** 0.5,
+                "flow_pre_rms": of(self.square_pre, self.n_flow) ** 0.5,
+            }
+        return pd.DataFrame({k: v.cpu().numpy() if isinstance(v, Tensor) else v for k, v in columns.items()})
+
+    def counts(self) -> dict[str, Int[Tensor, " d_mlp"]]:
+        return {"fires": self.fires, "above": self.above, "flat": self.flat, "linear": self.linear}
+
+
+def of(total: Tensor, n: int) -> Float[Tensor, " d_mlp"]:
+    """A mean over positions."""
+    return total.double() / n
+
+
+# One pass over a batch, forward and back: what every neuron did, and the gradient of the loss at its coefficient.
+
+OnLayer = Callable[[int, Tensor, Tensor, Tensor | None], None]
+OnGradient = Callable[[int, Tensor], None]
+
+
+@dataclass(eq=False)
+class Tape:
+    """What one forward pass leaves behind for the way back.
+
+    Attributes:
+        before: by layer, pre-activations and linear parts of an FFN that is at work.
+        coefficients: by layer, part of the graph. ran: how many FFNs did.
+    """
+
+    before: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    coefficients: list[Tensor] = field(default_factory=list)
+    ran: int = 0
+
+
+class Passes:
+    """Passes over a model's layers by themselves, outside of its bridge; only coefficients carry gradients.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+
+    Raises:
+        UnsupportedModelError: hooks or an intervention change what the layers compute.
+    """
+
+    def __init__(self, model: Model) -> None:
+        check_same(model)
+        self.model, self.layers = model, PlainLayers(model)
+
+    def run(
+        self,
+        tokens: Int[Tensor, "rows pos"],
+        on_layer: OnLayer,
+        on_gradient: OnGradient | None = None,
+        scored: Bool[Tensor, "rows pos"] | None = None,
+    ) -> float:
+        """Run one batch.
+
+        Args:
+            tokens: right-padded.
+            on_layer: ``on_layer(layer, pre, coefficients, linear)``, told of each layer as it runs; each is
+                ``[rows·pos, d_mlp]``, and ``linear`` None for classic FFNs.
+            on_gradient: ``on_gradient(layer, ∂L/∂m)``, ``[rows·pos, d_mlp]``, of the loss L summed over the batch.
+                None: no way back.
+            scored: where the next token counts in the loss.
+
+        Returns:
+            L in nats: the sum of −log p of the next token over the places in ``scored``; 0 without the way back.
+        """
+        tape, back = Tape(), on_gradient is not None and scored is not None
+        handles = [handle for layer in range(len(self.layers)) for handle in self.listen(layer, tape, on_layer, back)]
+        try:
+            with torch.set_grad_enabled(back):
+                final = self.layers.body(input_ids=tokens, use_cache=False)[0]
+        finally:
+            for handle in handles:
+                handle.remove()
+        if tape.ran != len(self.layers):
+            raise HookError(f"{tape.ran} of {len(self.layers)} FFN layers ran in this pass")
+        if on_gradient is None or scored is None:
+            return 0.0
+        slope, loss = self.loss_gradient(final.detach(), tokens, scored)
+        for layer, gradient in enumerate(torch.autograd.grad(final, tape.coefficients, slope)):
+            on_gradient(layer, flat(gradient))
+        return loss
+
+    def listen(self, layer: int, tape: Tape, on_layer: OnLayer, back: bool) -> list[Any]:
+        """Hooks on one layer's projections."""
+        projections = self.layers.parts[layer].projections
+
+        def receive(_module: Any, args: tuple[Tensor, ...]) -> None:
+            coefficients, (pre, linear) = args[0], tape.before.pop(layer)
+            tape.ran += 1
+            with torch.no_grad():
+                on_layer(layer, flat(pre), flat(coefficients), None if linear is None else flat(linear))
+            if back:
+                if not coefficients.requires_grad:  # the first layer's: the graph begins here
+                    coefficients.requires_grad_()
+                tape.coefficients.append(coefficients)
+
+        return [
+            *projections.listen(lambda pre, linear: tape.before.__setitem__(layer, (pre, linear))),
+            projections.out.register_forward_pre_hook(receive),
+        ]
+
+    def loss_gradient(
+        self,
+        final: Float[Tensor, "rows pos d_model"],
+        tokens: Int[Tensor, "rows pos"],
+        scored: Bool[Tensor, "rows pos"],
+    ) -> tuple[Float[Tensor, "rows pos d_model"], float]:
+        """∂L/∂(the final norm's output), and L; a few positions' logits at once, so that memory stays small."""
+        gradient = torch.zeros_like(final)
+        rows, at = scored.nonzero(as_tuple=True)
+        loss = 0.0
+        at_once = max(1, LOGITS // self.model.d_vocab)
+        for start in range(0, len(rows), at_once):
+            some_rows, some = rows[start : start + at_once], at[start : start + at_once]
+            x = final[some_rows, some].requires_grad_()
+            with torch.enable_grad():
+                logits = at_least_float32(self.model.logits_of(x))
+                each = F.cross_entropy(logits, tokens[some_rows, some + 1], reduction="none")
+                (gradient[some_rows, some],) = torch.autograd.grad(each.sum(), x)
+            loss += float(each.detach().double().sum())
+        return gradient, loss
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """``[rows·pos, d_mlp]``, also where an architecture (OPT) has flattened it before."""
+    return tensor if tensor.ndim == 2 else rearrange(tensor, "rows pos d_mlp -> (rows pos) d_mlp")
+
+
+def scored_places(content: Bool[Tensor, "rows pos"]) -> Bool[Tensor, "rows pos"]:
+    """Where the next token is content, so that its prediction is in the loss."""
+    return torch.cat([content[:, 1:], torch.zeros_like(content[:, :1])], dim=1)
+
+
+def answering(content: Bool[Tensor, "rows pos"], scored: Bool[Tensor, "rows pos"]) -> Bool[Tensor, "rows pos"]:
+    """Content that is followed by a scored prediction, its own included; elsewhere the gradient is 0 by construction.
+
+    A sequence's last position predicts nothing: counting it would make neurons look weaker the shorter the texts are.
+    """
+    return content & (scored.flip(1).cumsum(1).flip(1) > 0)
+
+
+# `NeuronHealth`: what a corpus said about every neuron: firing, dead, stuck, saturated, and its gradient.
+
+FLAGS = ("dead", "stuck", "saturated")
+NOT_SHOWN = ("tolerance", "saturated", "batch_tokens", "corpus_hash")  # of the settings, in a sheet
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class NeuronHealth(Result):
+    """The health of every neuron over a corpus. Made by :func:`neuron_health`, which says what the columns mean.
+
+    Attributes:
+        neurons: one row a neuron.
+        layers: one row a layer: ``layer``, ``neurons``, ``fires`` (mean over neurons), ``dead``, ``stuck``,
+            ``saturated`` (shares of its neurons), ``saturated_linear`` (the share that is linear rather than flat at
+            99% of positions), ``local_gradient`` (mean); with flow also ``flow_coefficient`` and ``flow_pre`` (means),
+            and ``half_flow``: the smallest share of the layer's neurons that carries half of its ``flow_pre``.
+        activation: of the layers, by its name in :mod:`ffnmem.ffn`.
+        positions: counted, BOS, pads and special tokens left out.
+        flow_positions: those of them that a scored prediction follows; 0 without flow.
+        loss: the mean next-token loss in nats; None without flow.
+        provenance: model, numeric type and settings.
+    """
+
+    neurons: pd.DataFrame
+    layers: pd.DataFrame
+    activation: str
+    positions: int
+    flow_positions: int
+    loss: float | None
+    provenance: Provenance
+
+    @property
+    def flow(self) -> bool:
+        """Whether the way back was run."""
+        return "flow_pre" in self.neurons
+
+    def extremes(self, top: int = 5) -> pd.DataFrame:
+        """The neurons at both ends, with a column ``kind`` in front.
+
+        With flow "most gradient" and "least gradient", by ``flow_pre``; else "most flat" and "most linear". Ties go by
+        layer and neuron. Raises InputError for ``top`` below 1.
+        """
+        check_count("top", top)
+        ends = [("most gradient", "flow_pre", False), ("least gradient", "flow_pre", True)]
+        if not self.flow:
+            ends = [("most flat", "flat", False), ("most linear", "linear", False)]
+        rows = [
+            self.neurons.sort_values(column, ascending=rising, kind="stable").head(top).assign(kind=kind)
+            for kind, column, rising in ends
+        ]
+        return pd.concat(rows, ignore_index=True)[["kind", *self.neurons.columns]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows by neuron."""
+        return self.neurons.copy()
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON: of all neurons, or of the ``top`` at both ends, as ``extremes`` has them."""
+        neurons = self.neurons if top is None else self.extremes(top)
+        return {"layers": plain_records(self.layers), "neurons": plain_records(neurons), **self.about()}
+
+    def about(self) -> dict[str, Any]:
+        """All but the tables, as plain values."""
+        return {
+            "activation": self.activation,
+            "positions": self.positions,
+            "flow_positions": self.flow_positions,
+            "loss": self.loss,
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def plot(self, what: str = "shares", ax: Axes | None = None) -> Axes:
+        """Shares of neurons by layer, or their gradient, as :func:`ffnmem.plots.firing.health` draws them."""
+        health = picture("health")
+
+        return health(self, what, ax)
+
+    def summary(self) -> str:
+        shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
+        return (
+            f"{printable(self.provenance.model)}, {len(self.layers)} layers, "
+            f"{len(self.neurons):,} neurons over {self.positions:,} positions: {shares}"
+        )
+
+    def sheet(self, top: int = 5) -> Sheet:
+        """Each layer, and the ``top`` neurons at both ends."""
+        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        layers = folded(self.layers.to_dict("records"), "layers", "all columns")
+        return Sheet.of(self.layer_table(), self.neuron_table(top), layers, Origin(origin))
+
+    def layer_table(self) -> Table:
+        """A row a layer."""
+        shown = rows(
+            Column("layer", "count"),
+            Column("neurons", "count"),
+            *(Column(name, "percent") for name in ("fires", *FLAGS)),
+            Column("act'", "number", places=3, sign=True),
+            *((Column("dL/dpre", "number", digits=3), Column("half", "percent")) if self.flow else ()),
+        )
+        names = ("layer", "neurons", "fires", *FLAGS, "local_gradient")
+        for row in self.layers.to_dict("records"):
+            shown.add(*(row[name] for name in (*names, *(("flow_pre", "half_flow") if self.flow else ()))))
+        loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
+        flow = "; half: neurons that carry half of dL/dpre" if self.flow else ""
+        return shown.table(
+            f"{len(self.neurons):,} neurons ({self.activation}) over {self.positions:,} positions{loss}",
+            caption=f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}",
+        )
+
+    def neuron_table(self, top: int = 5) -> Table:
+        """The neurons at both ends."""
+        found = self.extremes(top).to_dict("records")
+        places = decimals((row["flow_pre"] for row in found), 3) + 1 if self.flow else 0
+        shown = rows(
+            "ends",
+            Column("neuron", "neuron", left=False),
+            *(Column(name, "percent") for name in ("fires", "flat", "linear")),
+            Column("act'", "number", places=3, sign=True),
+            *((Column("dL/dpre", "number", places=places),) if self.flow else ()),
+            Column("is", wraps=True),
+        )
+        previous = None
+        for row in found:
+            first, previous = row["kind"] != previous, row["kind"]
+            shown.add(
+                previous if first else "",
+                (row["layer"], row["neuron"]),
+                *(row[name] for name in ("fires", "flat", "linear", "local_gradient")),
+                *((row["flow_pre"],) if self.flow else ()),
+                ", ".join(flags_of(row)),
+            )
+        return shown.table()
+
+
+def flags_of(row: Mapping[Any, Any]) -> list[str]:
+    """What a neuron is; that a stuck one is saturated too goes without saying."""
+    return [flag for flag in FLAGS if row[flag] and not (flag == "saturated" and row["stuck"])]
+
+
+def layer_rows(neurons: pd.DataFrame) -> pd.DataFrame:
+    """The summary by layer of a table of neurons."""
+    rows = []
+    for layer, frame in neurons.groupby("layer"):
+        row: dict[str, Any] = {"layer": layer, "neurons": len(frame), "fires": frame["fires"].mean()}
+        row |= {flag: frame[flag].mean() for flag in FLAGS}
+        row["saturated_linear"] = (frame["linear"] >= SATURATED).mean()
+        row["local_gradient"] = frame["local_gradient"].mean()
+        if "flow_pre" in frame:
+            row |= {name: frame[name].mean() for name in ("flow_coefficient", "flow_pre")}
+            row["half_flow"] = half_share(frame["flow_pre"].to_numpy())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def half_share(values: np.ndarray) -> float:
+    """The smallest share of some values (none negative) that adds up to half of their sum; NaN where that is 0."""
+    total = float(values.sum())
+    if not total > 0:
+        return math.nan
+    running = np.cumsum(np.sort(values)[::-1])
+    return float((int(np.searchsorted(running, 0.5 * total)) + 1) / len(values))
+
+
+# `neuron_health`: a sample of a corpus, forward and back, and what every neuron did and passed on.
+
+TOKENS = 20_000
+
+
+@public
+@in_turn
+def neuron_health(
+    model: Model,
+    texts: Any,
+    *,
+    tokens: int | None = TOKENS,
+    context: int | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    prepend_bos: bool | None = None,
+    flow: bool = True,
+    seed: int = 0,
+    text: str = "text",
+    documents: str | None = None,
+    progress: Progress | None = None,
+) -> NeuronHealth:
+    """Which neurons never fire, which pass no gradient, and how much of the loss's gradient each one carries.
+
+    BOS, pads and special tokens count nowhere, neither as positions nor as predictions. Memory does not grow with the
+    corpus: a batch's pre-activations, coefficients and gradients of all layers; lower ``batch_tokens`` for a large
+    model. Sums are float64; the same call gives the same numbers, and other batches change rounding only.
+
+    Args:
+        model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
+        texts: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        tokens: of text to read, in whole sequences drawn at random; None for all of the corpus.
+        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        batch_tokens: of one pass, pads included.
+        prepend_bos: put BOS before each sequence; default: the model's own convention.
+        flow: also run the way back; without it, the ``flow_`` columns are not there.
+        seed: of the draw of sequences.
+        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        progress: called as ("health", done, total) in tokens of text.
+
+    Returns:
+        A :class:`NeuronHealth`. The columns of its ``neurons``, pre being what the activation takes (k·x + b, of gated
+        FFNs the gate's g·x):
+
+        ``fires``: share of positions where pre > 0. ``dead``: the coefficient is never above 0 (gated FFNs, whose
+        coefficient has the sign of two factors: pre is never above 0). A dead GELU or SiLU neuron still writes a
+        little, and still learns.
+        ``local_gradient``: mean of act′(pre), act′ in closed form. ``flat``: share of positions where |act′| < 0.01,
+        so that a gradient that reaches the coefficient does not reach the key. ``linear``: share where
+        |act′ − 1| < 0.01. Where GELU′ and SiLU′ cross 0 and 1 a narrow band counts as such too.
+        ``stuck``: flat at every position. For ReLU, act′ is then exactly 0 and nothing that was read changes the key; a
+        dead ReLU neuron is always stuck, a dead GELU neuron is only if it lies far to the left at every position.
+        ``saturated``: flat at 99% of positions, or linear at 99%: one regime, so a constant or a linear unit. That
+        takes in stuck neurons, and ReLU neurons that fire rarely, which learn from the rest.
+        ``flow_coefficient``: mean |∂L/∂m|, ``flow_pre``: mean |∂L/∂pre|, where ∂L/∂pre = ∂L/∂m · act′(pre) (gated:
+        times the linear part), and their root mean squares with ``_rms``. L is the next-token loss summed over a
+        sequence, in nats: the numbers are nats for one unit of m, or of pre, at one position. They do not depend on
+        batches. Means are over positions that some prediction follows.
+
+    Raises:
+        InputError: settings that cannot be, a corpus without text, an activation that :mod:`ffnmem.ffn` has not,
+            numbers that are not finite. UnsupportedModelError: hooks change what the layers compute.
+
+    Source: dead as in Voita et al. 2023 (2309.04827), §4; dying ReLUs: Maas et al. 2013, §2, and Lu et al. 2019
+        (1903.06733); saturation as one regime: Glorot and Bengio 2010, §3; thresholds are ours.
+    """
+    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
+    wanted = None if tokens is None else check_count("tokens", tokens)
+    check_seed(seed)
+    with TemporaryDirectory(prefix="ffnmem-") as folder:
+        packed = pack(open_corpus(texts, text=text, documents=documents), model, Path(folder) / "corpus")
+        sequences = settings.sequences(packed)
+        sample = Drawn(sequences, settings, draw_tokens(sequences, wanted, seed))
+        measure = Measure(model, flow)
+        read(sample, measure.add, "health", progress)
+        if not measure.positions:
+            raise InputError(f"{packed.source} has no text but special tokens")
+        neurons = measure.frame()
+        return NeuronHealth(
+            neurons=neurons,
+            layers=layer_rows(neurons),
+            activation=measure.sums[0].activation.name,
+            positions=measure.positions,
+            flow_positions=measure.sums[0].n_flow,
+            loss=measure.loss / measure.scored if measure.scored else None,
+            provenance=model.provenance(
+                settings.prepend_bos,
+                corpus=packed.source,
+                corpus_hash=packed.hash,
+                context=settings.context,
+                tokens=measure.positions,
+                sequences=f"{len(sample)} of {len(sequences)}",
+                seed=seed,
+                batch_tokens=settings.batch_tokens,
+                tolerance=TOLERANCE,
+                saturated=SATURATED,
+            ),
+        )
+
+
+class Measure:
+    """The sums of every layer, batch by batch."""
+
+    def __init__(self, model: Model, flow: bool) -> None:
+        self.model, self.flow = model, flow
+        self.sums = [
+            LayerSums(activation(ffn.activation), ffn.d_mlp, ffn.gates is not None, model.device) for ffn in model.ffn
+        ]
+        self.passes = Passes(model)
+        self.positions = self.scored = 0
+        self.loss = 0.0
+
+    def add(self, page: Page) -> None:
+        """Take one batch. Raises InputError where numbers are not finite."""
+        if not len(page.places):
+            return
+        tokens = torch.from_numpy(page.batch.tokens).to(self.model.device)
+        content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape)).to(self.model.device)
+        scored = scored_places(content)
+        places = content.flatten().nonzero().squeeze(1)
+        answers = answering(content, scored).flatten()
+        of_places, flowing = answers[places], answers.nonzero().squeeze(1)
+        slopes: dict[int, Float[Tensor, "n d_mlp"]] = {}
+
+        def on_layer(layer: int, pre: Tensor, coefficients: Tensor, linear: Tensor | None) -> None:
+            slope = self.sums[layer].add(pre[places], coefficients[places])
+            if self.flow:
+                slope = slope[of_places]
+                slopes[layer] = slope if linear is None else slope * at_least_float32(linear[flowing])
+
+        def on_gradient(layer: int, gradient: Tensor) -> None:
+            self.sums[layer].add_flow(gradient[flowing], slopes.pop(layer))
+
+        if self.flow:
+            self.loss += self.passes.run(tokens, on_layer, on_gradient, scored)
+            self.scored += int(scored.sum())
+        else:
+            self.passes.run(tokens, on_layer)
+        self.positions += len(places)
+        self.check_finite()
+
+    def check_finite(self) -> None:
+        for layer, sums in enumerate(self.sums):
+            if not sums.finite:
+                raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")
+
+    def frame(self) -> pd.DataFrame:
+        frames = [sums.frame(layer, self.flow) for layer, sums in enumerate(self.sums)]
+        return pd.concat(frames, ignore_index=True)

@@ -1,0 +1,361 @@
+"""Where a neuron fires, what its layer read there, and what the layer's inputs are like in general."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Float64, Int64
+from safetensors.numpy import save
+from torch import Tensor
+
+from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..core.choices import COEFFICIENT_SIGNS
+from ..core.errors import FileError, InputError, check_choice
+from ..core.files import write_whole
+from ..core.progress import Progress
+from ..core.schemas import fields, items, number
+from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page
+from ..corpus.passes import read
+from ..models.layer_pass import LayerPass
+from ..models.model import Model
+from ..scanning.state import place_of, position_of, sequence_of
+from ..scanning.store import Store
+from ..scanning.tables import EXAMPLES, spread
+
+# Where a neuron fires: its examples from a store, few enough to read again and fair enough to count meanings in.
+#
+# The sequences with its largest coefficients alone would show its strongest meaning only. To these come sequences of
+# the random sample in which its largest coefficient is at least `FLOOR` of its largest anywhere.
+
+FLOOR = 0.5  # of the largest coefficient: what is weaker tells little of what the neuron is for
+TOP = 20
+SAMPLED = 20
+MOST = TOP + SAMPLED
+
+
+@dataclass(frozen=True, eq=False)
+class Firing:
+    """The examples of some neurons of one layer, strongest first, each of a sequence of its own.
+
+    Attributes:
+        neurons: ``[n]``. places: ``[n, MOST]``, −1 behind the last. strengths: the size of the coefficient there, 0
+            behind the last. extreme: ``[n]`` the largest coefficient of that sign, as a size.
+    """
+
+    layer: int
+    neurons: Int64[np.ndarray, " n"]
+    places: Int64[np.ndarray, "n most"]
+    strengths: Float64[np.ndarray, "n most"]
+    extreme: Float64[np.ndarray, " n"]
+
+    @property
+    def counts(self) -> Int64[np.ndarray, " n"]:
+        return (self.places >= 0).sum(1)
+
+    def without(self, unread: Bool[np.ndarray, "n most"]) -> Firing:
+        """The same without some examples; the others move up."""
+        gone = unread | (self.places < 0)
+        order = np.argsort(gone, axis=1, kind="stable")
+        places = np.where(gone, -1, self.places)
+        strengths = np.where(gone, 0.0, self.strengths)
+        return Firing(
+            self.layer,
+            self.neurons,
+            np.take_along_axis(places, order, axis=1),
+            np.take_along_axis(strengths, order, axis=1),
+            self.extreme,
+        )
+
+
+def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = None, sign: str = "positive") -> Firing:
+    """The examples of a layer's neurons, or of some, for coefficients of one sign."""
+    kind, extreme, factor = (
+        ("top", "max", 1.0) if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else ("bottom", "min", -1.0)
+    )
+    asked = np.arange(store.d_mlp(layer)) if neurons is None else neurons
+    view = store.view(layer)
+    values, at = view.sample[extreme]
+    sampled = place_of(view.sample_sequences[:, None], at.astype(np.int64))
+    only = int(asked[0]) if len(asked) == 1 else None
+    table = store.opened(EXAMPLES).table(layer, only)
+    rows = {name: table.column(name).to_numpy() for name in ("neuron", "activation", "sequence", "position", "rank")}
+    kinds = np.asarray(table.column("kind").to_pandas() == kind)
+    rows = {name: column[kinds] for name, column in rows.items()}
+    order = np.lexsort((rows["rank"], rows["neuron"]))
+    rows = {name: column[order] for name, column in rows.items()}
+    starts = np.searchsorted(rows["neuron"], asked)
+    ends = np.searchsorted(rows["neuron"], asked, side="right")
+    places, strengths = np.full((len(asked), MOST), -1, np.int64), np.zeros((len(asked), MOST))
+    tops = np.zeros(len(asked))
+    for i, (neuron, a, b) in enumerate(zip(asked.tolist(), starts.tolist(), ends.tolist(), strict=True)):
+        size = factor * rows["activation"][a:b].astype(np.float64)
+        if not len(size) or size[0] <= 0:
+            continue
+        tops[i] = size[0]
+        keep = np.flatnonzero(size >= FLOOR * size[0])[:TOP]
+        mine = place_of(rows["sequence"][a:b][keep].astype(np.int64), rows["position"][a:b][keep].astype(np.int64))
+        more = others(factor * values[:, neuron].astype(np.float64), sampled[:, neuron], mine, FLOOR * size[0])
+        chosen = np.concatenate([mine, sampled[more, neuron]])
+        weight = np.concatenate([size[keep], factor * values[more, neuron].astype(np.float64)])
+        best = np.argsort(-weight, kind="stable")
+        places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen[best], weight[best]
+    return Firing(layer, asked, places, strengths, tops)
+
+
+def others(
+    sizes: Float64[np.ndarray, " sample"],
+    places: Int64[np.ndarray, " sample"],
+    taken: Int64[np.ndarray, " k"],
+    least: float,
+) -> Int64[np.ndarray, " m"]:
+    """Sampled sequences that are strong enough and not taken: at most SAMPLED, evenly over their strengths."""
+    fit = np.flatnonzero(np.nan_to_num(sizes, nan=-1.0) >= least)
+    fit = fit[~np.isin(sequence_of(places[fit]), sequence_of(taken))]
+    return spread(fit[np.argsort(-sizes[fit], kind="stable")], SAMPLED)
+
+
+# What FFNs read at chosen places of a store's text: the model is run again, exactly there and no further.
+#
+# A store keeps where a neuron fired, not what it read. This reads it again: sequences are cut behind the last place
+# that is wanted (what follows cannot change it), run in batches of like length, no deeper than the deepest layer asked
+# for.
+
+
+class Inputs:
+    """The inputs of FFNs at some places, float32, kept in a temporary file; close it, or use it in a ``with``.
+
+    Args:
+        store: whose text to read. model: the one that was scanned, see :meth:`Store.check_model`.
+        places: by layer, as an index; sequence and position in one integer (``scanning.state.place_of``), in any order.
+        progress: called as ("read", done, total) in tokens of text.
+
+    Raises: InputError if the store is of another model.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        model: Model,
+        places: Mapping[int, Int64[np.ndarray, " n"]],
+        progress: Progress | None = None,
+    ) -> None:
+        store.check_model(model)
+        self.d_model = model.d_model
+        self.places = {layer: np.unique(some) for layer, some in places.items() if len(some)}
+        self.file = tempfile.TemporaryFile(dir=store.folder if os.access(store.folder, os.W_OK) else None)  # noqa: SIM115
+        shapes = {layer: (len(some), self.d_model) for layer, some in self.places.items()}
+        starts = np.cumsum([0, *(4 * n * d for n, d in shapes.values())])
+        self.rows = {
+            layer: np.memmap(self.file, np.float32, "w+", int(start), shape)
+            for (layer, shape), start in zip(shapes.items(), starts, strict=False)
+        }
+        try:
+            self.tokens_read = self.read(store, model, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Inputs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.rows.clear()
+        self.file.close()
+
+    def at(self, layer: int, places: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d_model"]:
+        """The inputs at places that were asked for, in the order given; raises InputError for one that was not."""
+        kept = self.places.get(layer, np.empty(0, np.int64))
+        at = np.searchsorted(kept, places)
+        unknown = places[np.append(kept, -1)[at] != places]
+        if len(unknown):
+            place = int(unknown[0])
+            raise InputError(
+                f"layer {layer} was not read at sequence {sequence_of(place)}, position {position_of(place)}"
+            )
+        return np.asarray(self.rows[layer][at]) if len(kept) else np.empty((0, self.d_model), np.float32)
+
+    def read(self, store: Store, model: Model, progress: Progress | None) -> int:
+        """Fill the rows; returns how many tokens were run."""
+        if not self.places:
+            return 0
+        everywhere = np.unique(np.concatenate(list(self.places.values())))
+        sequences, first = np.unique(sequence_of(everywhere), return_index=True)
+        last = position_of(everywhere[np.append(first[1:], len(everywhere)) - 1])
+        lengths = last + 1
+        body, until = LayerPass(model), max(self.places)
+
+        def take(page: Page) -> None:
+            tokens = torch.from_numpy(page.batch.tokens).to(model.device)
+            body.run(tokens, on_input=partial(self.keep, page.batch.sequences), until=until)
+
+        settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
+        beginnings = Drawn(store.sequences, settings, sequences, lengths, together=len(sequences))
+        read(beginnings, take, "read", progress)
+        return int(lengths.sum())
+
+    def keep(self, sequences: Int64[np.ndarray, " rows"], layer: int, x: Tensor) -> None:
+        """Keep what is wanted of one layer of a batch."""
+        if layer not in self.places:
+            return
+        wanted = self.places[layer]
+        low = np.searchsorted(wanted, place_of(sequences, 0))
+        high = np.searchsorted(wanted, place_of(sequences + 1, 0))
+        for i, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+            if a < b:
+                at = torch.from_numpy(position_of(wanted[a:b])).to(x.device)
+                self.rows[layer][a:b] = x[i].index_select(0, at).float().cpu().numpy()
+
+
+# What the inputs of a layer are like in general, against which a neuron's examples are compared.
+#
+# Inputs of an FFN share much that no single neuron cares about: a mean, and a few directions of large variance. Cosines
+# are therefore taken between whitened inputs: centred and scaled so that all directions vary alike over random
+# positions.
+
+FILE = "background.safetensors"
+VERSION = 3
+KIND = "ffnmem background"
+FORM = Form(KIND, 1, fields({"spread": items(number(0))}), "background of inputs")
+POSITIONS = 4096  # random ones from which mean and covariance are estimated
+PAIRS = 512  # of them, for nulls
+RIDGE = 0.02  # of the mean variance, added to every direction's
+ARRAYS = ("mean", "whiten", "rows", "units")
+CUT = 1.7  # standard deviations of unrelated inputs' cosines above which inputs count as alike
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """One layer's inputs in general.
+
+    Attributes:
+        mean: ``[d_model]`` over random positions. whiten: ``[d_model, d_model]``, the inverse square root of their
+            covariance plus RIDGE.
+        rows: ``[pairs, d_model]`` inputs at other random positions as they are, PAIRS of them where there are so many.
+            units: the same, whitened and of length 1.
+        spread: the standard deviation of the cosines of their pairs.
+    """
+
+    mean: Float32[np.ndarray, " d_model"]
+    whiten: Float32[np.ndarray, "d_model d_model"]
+    rows: Float32[np.ndarray, "pairs d_model"]
+    units: Float32[np.ndarray, "pairs d_model"]
+    spread: float
+
+    @property
+    def cut(self) -> float:
+        """The cosine above which two whitened inputs are more alike than unrelated ones."""
+        return CUT * self.spread
+
+    @property
+    def cosines(self) -> Float64[np.ndarray, "pairs pairs"]:
+        """Of all pairs of ``units``."""
+        return (self.units @ self.units.T).astype(np.float64)
+
+    def unit(self, inputs: Float32[np.ndarray, "n d_model"]) -> Float32[np.ndarray, "n d_model"]:
+        """Inputs whitened and scaled to length 1."""
+        return normalised((inputs - self.mean) @ self.whiten)
+
+
+def normalised(rows: Float32[np.ndarray, "*shape d_model"]) -> Float32[np.ndarray, "*shape d_model"]:
+    """Rows scaled to length 1; one of zeros stays so."""
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+
+def background_of(inputs: Float32[np.ndarray, "n d_model"]) -> Background:
+    """The background that some random positions' inputs make; sums in float64. Raises InputError for none.
+
+    The first PAIRS, but no more than half, are left out of mean and covariance: whitened by themselves they would be
+    less alike than any others (with 4096 inputs of 768 dimensions, cosines spread by a sixth less).
+    """
+    if not len(inputs):
+        raise InputError("the store's random sequences hold no text: scan a larger corpus or sample more of it")
+    held = min(PAIRS, len(inputs) // 2)
+    apart, x = inputs[: held or None], inputs[held:].astype(np.float64)
+    mean = x.mean(0)
+    covariance = np.cov(x.T, bias=True).reshape(x.shape[1], x.shape[1])
+    values, vectors = np.linalg.eigh(covariance)
+    ridge = RIDGE * (max(float(values.mean()), 0.0) or 1.0)  # inputs that do not vary have no scale of their own
+    whiten = (vectors * (np.maximum(values, 0) + ridge) ** -0.5) @ vectors.T
+    units = normalised(((apart - mean) @ whiten).astype(np.float32))
+    off = (units @ units.T)[np.triu_indices(len(units), 1)]
+    spread = float(off.astype(np.float64).std()) if len(off) else 1.0
+    return Background(mean.astype(np.float32), whiten.astype(np.float32), apart, units, spread)
+
+
+def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
+    """Random positions of the store's shared sample of sequences, without BOS and special tokens, in random order."""
+    sequences = store.view(0).sample_sequences
+    lead, special = store.sequences.lead, list(store.settings.special)
+    places = []
+    for sequence in sequences[(sequences >= 0) & (sequences < store.sequences.n_sequences)].tolist():
+        tokens = store.sequences.sequence_tokens(sequence)
+        at = lead + np.flatnonzero(~np.isin(tokens[lead:], special))
+        places.append(place_of(np.full(len(at), sequence, np.int64), at.astype(np.int64)))
+    everywhere = np.concatenate(places) if places else np.empty(0, np.int64)
+    return np.random.default_rng([seed, 2]).permutation(everywhere)[:POSITIONS]
+
+
+def read_backgrounds(
+    store: Store, model: Model, seed: int = 0, progress: Progress | None = None
+) -> tuple[Background, ...]:
+    """One a layer: from the file beside the store if it was made from the same weights and seed, else read anew.
+
+    The file is written where the store's folder can be written to. Raises InputError for another model's store, or one
+    without text in its random sequences.
+    """
+    store.check_model(model)
+    key = {
+        "version": VERSION,
+        "fingerprint": store.fingerprint,
+        "corpus": store.corpus.hash,
+        "scan": store.manifest["settings"],
+        "seed": seed,
+    }
+    kept = opened(store, key)
+    if kept is not None:
+        return kept
+    places = random_places(store, seed)
+    with Inputs(store, model, dict.fromkeys(range(store.n_layers), places), progress) as inputs:
+        found = tuple(background_of(inputs.at(layer, places)) for layer in range(store.n_layers))
+    if os.access(store.folder, os.W_OK):
+        arrays = {f"{i}.{name}": getattr(b, name) for i, b in enumerate(found) for name in ARRAYS}
+        header = {
+            "kind": KIND,
+            "schema": 1,
+            **key,
+            "spread": [b.spread for b in found],
+            "checksums": {name: array_checksum(array) for name, array in arrays.items()},
+        }
+        write_whole(store.folder / FILE, save(arrays, header_entry(header, sort_keys=True)))
+    return found
+
+
+def opened(store: Store, key: Mapping[str, Any]) -> tuple[Background, ...] | None:
+    """What an earlier call wrote, if it is whole and of the same key (which JSON can hold)."""
+    path = store.folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        file = HeadedTensors(path, FORM)
+        if {name: file.header.get(name) for name in key} != key or len(file.header["spread"]) != store.n_layers:
+            return None
+        return tuple(
+            Background(**{name: file.array(f"{i}.{name}") for name in ARRAYS}, spread=spread)
+            for i, spread in enumerate(file.header["spread"])
+        )
+    except FileError:  # cut short or damaged by another program: what it held can be read again
+        return None

@@ -1,0 +1,489 @@
+"""``geometry``: how crowded the keys, values and gates of each layer are, read from the weights alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.choices import DUPLICATE_COSINE
+from ..core.errors import InputError, check_count, check_seed, quoted
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
+from ..core.token_text import printable
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..prompts.attribution import plain_records
+from ..prompts.captures import choose_layers
+from ..show.result import Result
+from . import overlap
+from .duplicates import Duplicates, find_duplicates, kinds
+from .overlap import COSINES, QUANTILES, Overlap, cosines, memory_rows, memory_sides, unit_rows
+
+# The input–output cosine of a layer's neurons, beside that of keys and values of different neurons.
+
+SPREAD = (0.05, 0.25, 0.5, 0.75, 0.95)
+NULL = (0.025, 0.975)
+MISMATCHES = 8
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """cos(kᵢ, vᵢ) over a layer's neurons.
+
+    Attributes:
+        mean, quantiles: of the neurons, at :data:`SPREAD`.
+        null_low, null_high: the 2.5% and 97.5% quantiles of mismatched pairs.
+        beyond: the share of neurons outside of these; by chance 5%.
+        strengthening, weakening: the shares above and below the thresholds.
+    """
+
+    mean: float
+    quantiles: tuple[float, ...]
+    null_low: float
+    null_high: float
+    beyond: float
+    strengthening: float
+    weakening: float
+
+
+NO_ALIGNMENT = Alignment(np.nan, (np.nan,) * len(SPREAD), *[np.nan] * 5)
+
+
+def mismatched(
+    keys: Float64[Tensor, "rows d"], values: Float64[Tensor, "rows d"], seed: list[int]
+) -> Float64[Tensor, " pairs"]:
+    """Cosines of each key with the values of up to eight other neurons of the layer; none of a single neuron."""
+    partners = derangements(len(keys), MISMATCHES, seed)
+    found = [cosines(keys, values[torch.from_numpy(p).to(values.device)]) for p in partners]
+    return torch.cat([keys.new_empty(0), *found])
+
+
+def derangements(n: int, count: int, seed: list[int]) -> Int64[np.ndarray, "count n"]:
+    """Permutations of n things without a fixed point, each different at each place: steps round a random circle."""
+    circle = np.random.default_rng(seed).permutation(n)
+    found = np.empty((max(min(count, n - 1), 0), n), dtype=np.int64)
+    for step, row in enumerate(found, start=1):
+        row[circle] = np.roll(circle, -step)
+    return found
+
+
+def alignment(
+    own: Float64[Tensor, " rows"], null: Float64[Tensor, " pairs"], strengthening: float, weakening: float
+) -> Alignment:
+    """How a layer's input–output cosines are distributed, and how many chance would not give.
+
+    Args:
+        own: of the neurons. null: of mismatched pairs. NaN in either is left out.
+        strengthening: above it a neuron strengthens what excites it. weakening: below it, it weakens that.
+    """
+    found, chance = (part[part.isfinite()].cpu().numpy() for part in (own, null))
+    if not len(found) or not len(chance):
+        return NO_ALIGNMENT
+    low, high = np.quantile(chance, NULL)
+    return Alignment(
+        float(found.mean()),
+        tuple(float(q) for q in np.quantile(found, SPREAD)),
+        float(low),
+        float(high),
+        float(((found < low) | (found > high)).mean()),
+        float((found > strengthening).mean()),
+        float((found < weakening).mean()),
+    )
+
+
+LIMIT = 100
+ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
+NOT_SHOWN = ("strengthening", "weakening", "limit")  # of the settings: the tables say them
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Geometry(Result):
+    """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
+
+    Attributes:
+        layers: one row a layer. neurons: one row a neuron.
+        duplicates: near-duplicate neurons, the best pairs of each kind; None if not asked for.
+        duplicate_counts: how many such pairs there are in all, by pair of layers; None likewise.
+        sides: what neurons have: "key", "value", and in a gated model "gate".
+        d_model: the width of the residual stream. centred: whether norms take the mean out of it (LayerNorm).
+        strengthening, weakening: the thresholds of the input–output cosine.
+        threshold: that of duplicates.
+        provenance: model, numeric type and settings.
+    """
+
+    layers: pd.DataFrame
+    neurons: pd.DataFrame
+    duplicates: pd.DataFrame | None
+    duplicate_counts: pd.DataFrame | None
+    sides: tuple[str, ...]
+    d_model: int
+    centred: bool
+    strengthening: float
+    weakening: float
+    threshold: float | None
+    provenance: Provenance
+
+    @property
+    def dimensions(self) -> int:
+        """How many dimensions memories live in: d_model − 1 under LayerNorm, d_model under RMSNorm."""
+        return self.d_model - int(self.centred)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of near-duplicates: by each side, and "both", by all of them."""
+        return kinds(self.sides)
+
+    @property
+    def alignments(self) -> tuple[str, ...]:
+        """The cosines within a neuron: "io", and in a gated model "gate_io" and "gate_key"."""
+        return tuple(name for name, pair in COSINES.items() if set(pair) <= set(self.sides))
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows by layer."""
+        return self.layers.copy()
+
+    def duplicate_total(self, by: str) -> int:
+        """How many near-duplicate pairs of a kind (see :attr:`kinds`) there are; 0 if they were not sought."""
+        counts = self.duplicate_counts
+        return 0 if counts is None else int(counts.loc[counts["by"] == by, "pairs"].sum())
+
+    def to_dict(self, *, neurons: bool = True) -> dict[str, Any]:
+        """Plain values, ready for JSON; ``neurons``: with a row for each."""
+        tables = {
+            "layers": self.layers,
+            "neurons": self.neurons if neurons else None,
+            "duplicates": self.duplicates,
+            "duplicate_counts": self.duplicate_counts,
+        }
+        found = {name: plain_records(frame) for name, frame in tables.items() if frame is not None}
+        return {**found, "provenance": self.provenance.as_dict()}
+
+    def summary(self) -> str:
+        sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
+        model = printable(self.provenance.model)
+        return f"{model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought}"
+
+    def sheet(self, top: int = 20) -> Sheet:
+        """Overlap, rank and capacity of each layer's sides, cosines within neurons, and near-duplicates if sought.
+
+        ``top``: how many near-duplicates of each kind.
+        """
+        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        return Sheet.of(
+            self.overlap_table(),
+            self.space_table(),
+            *(self.cosine_table(name) for name in self.alignments),
+            self.duplicate_block(top),
+            Origin({name: value for name, value in origin.items() if value is not None}),
+        )
+
+    def overlap_table(self) -> Table:
+        """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
+        cosine = Column("rms", "number", places=3)
+        shown = rows(
+            Column("layer", "count"), "", cosine, replace(cosine, name="99.9%"), replace(cosine, name="by chance"),
+            replace(cosine, name="max", sign=True), replace(cosine, name="by chance"), Column("neurons", left=False),
+        )  # fmt: skip
+        for row in self.layers.to_dict("records"):
+            for side in self.sides:
+                pair = (
+                    "" if row[f"{side}_max_neuron"] < 0 else f"{row[f'{side}_max_neuron']}, {row[f'{side}_max_other']}"
+                )
+                shown.add(
+                    row["layer"] if side == self.sides[0] else None,
+                    f"{side}s",
+                    *(row[f"{side}_{name}"] for name in ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")),
+                    abs(row[f"{side}_matched_max"]),
+                    pair,
+                )
+        return shown.table(
+            "cosines of pairs of neurons",
+            caption="99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as "
+            f"anisotropic as the layer's. The rms of random directions is {self.dimensions**-0.5:.3f}.",
+        )
+
+    def space_table(self) -> Table:
+        """Effective rank and capacity, beside those of random rows."""
+        shown = rows(
+            Column("layer", "count"),
+            "",
+            Column("entropy rank", "number", places=1),
+            Column("random", "number", places=1),
+            Column("capacity", "percent"),
+            Column("random", "percent"),
+            Column("features a dimension", "number", places=2),
+        )
+        numbers = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
+        for row in self.layers.to_dict("records"):
+            for side in self.sides:
+                layer = row["layer"] if side == self.sides[0] else None
+                found = (row[f"{side}_{name}"] for name in (*numbers, "features_per_dimension"))
+                shown.add(layer, f"{side}s", *found)
+        return shown.table(
+            "effective rank and capacity",
+            caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "
+            "median over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one "
+            "at most.",
+        )
+
+    def cosine_table(self, name: str) -> Table:
+        """One of the cosines within a neuron (see :attr:`alignments`), beside those of different neurons."""
+        own = name == "io"
+        ends = ("strengthening", "weakening") if own else (f"above {self.strengthening:g}", f"below {self.weakening:g}")
+        shown = rows(
+            Column("layer", "count"),
+            *(Column(quantile, "number", places=3, sign=True) for quantile in ("median", "5%", "95%")),
+            Column("mismatched 95%", left=False),
+            *(Column(share, "percent") for share in ("beyond", *ends)),
+        )
+        for row in self.layers.to_dict("records"):
+            chance = (of_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
+            shown.add(
+                row["layer"],
+                *(row[f"{name}_{quantile}"] for quantile in ("q50", "q5", "q95")),
+                " to ".join(chance),
+                *(row[f"{name}_{share}"] for share in ("beyond", "strengthening", "weakening")),
+            )
+        meaning = (
+            f"strengthening: above {self.strengthening:g}; weakening: below {self.weakening:g}."
+            if own
+            else "its sign changes if key and value are turned round together, which changes nothing the neuron does."
+        )
+        return shown.table(
+            f"cosine of a neuron's {ALIGNED[name]}",
+            caption=f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}",
+        )
+
+    def duplicate_block(self, top: int = 20) -> Block | None:
+        """The pairs of near-duplicates; words where there are none; None where they were not sought."""
+        if self.duplicates is None:
+            return None
+        if not len(self.duplicates):
+            what = "keys, values or gates" if "gate" in self.sides else "keys, or values,"
+            return Words.of(f"near-duplicates: no two neurons have {what} with a cosine above {self.threshold:g}")
+        totals = ", ".join(f"{self.duplicate_total(by):,} by {by}" for by in self.kinds)
+        shown = rows(
+            "by",
+            Column("rank", "count"),
+            Column("neuron", "neuron", left=False),
+            Column("other", "neuron", left=False),
+            *(Column(f"{side} cosine", "number", places=4, sign=True) for side in self.sides),
+        )
+        listed = self.duplicates[self.duplicates["rank"] <= top]
+        before = listed["by"].iloc[0]
+        for row in listed.to_dict("records"):
+            shown.add(
+                row["by"],
+                row["rank"],
+                (row["layer"], row["neuron"]),
+                (row["other_layer"], row["other_neuron"]),
+                *(row[f"{side}_cosine"] for side in self.sides),
+                section=row["by"] != before,
+            )
+            before = row["by"]
+        return shown.table(f"near-duplicates above {self.threshold:g}: {totals}")
+
+
+@public
+@in_turn
+def geometry(
+    model: Model,
+    *,
+    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    strengthening: float = 0.5,
+    weakening: float = -0.5,
+    threshold: float | None = DUPLICATE_COSINE,
+    limit: int = LIMIT,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Geometry:
+    """How keys and values share their space: overlap, effective rank, capacity, input–output cosine, duplicates.
+
+    All of it is read from weights, no text. Weight overlap is a proxy for superposition: which memories fire together,
+    and so disturb each other, only activations can say. Keys are taken as neurons read them, with the gain of the norm
+    in front folded in, and values as norms above read them, with that of a norm behind the FFN. Of both the component
+    along (1, …, 1), which LayerNorms remove, is left out: they have d = d_model − 1 dimensions then. Under RMSNorms,
+    which remove nothing, d = d_model.
+
+    A gated neuron, act(g·x)(k·x)v, has a third side, its gate g. Key and value of such a neuron may be turned round
+    together without a change of what it does: its input–output cosine keeps its sign then, and those of the gate with
+    either change theirs, so that of them only sizes, and the product of both signs, tell something.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        layers: one or several; default all.
+        strengthening, weakening: an input–output cosine above or below counts as such.
+        threshold: cosine above which two neurons are near-duplicates, between 0 and 1; None does not seek any. Kind
+            "both" has neurons alike in key and value; gated ones in the gate too, key and value then alike or opposite.
+        limit: pairs kept of each kind of near-duplicates.
+        seed: of the random vectors of the nulls, which also depend on layer and side alone.
+        progress: called with "geometry" or "duplicates", layers (or pairs of layers) done, and all of them.
+
+    Returns:
+        A :class:`Geometry`. Its ``layers`` have layer, neurons, and with ``key_``, ``value_`` and (of a gated model)
+        ``gate_`` in front of each:
+        ``cosine_mean``, ``cosine_rms``, ``cosine_q50``, ``_q90``, ``_q99``, ``_q999`` (of the absolute cosine of
+        distinct neurons), ``cosine_max`` (with its sign), ``max_neuron``, ``max_other``; the same numbers as
+        ``isotropic_…`` for random directions (closed form) and ``matched_…`` for random rows as anisotropic as the
+        layer's own; ``entropy_rank``, ``participation_rank``, ``stable_rank``, and ``isotropic_…`` of random rows of
+        the same lengths; ``capacity_sum``, ``capacity_mean``, ``capacity_q5`` to ``_q95`` and ``isotropic_capacity_…``;
+        ``features``, ``features_per_neuron``, ``features_per_dimension``; ``zero`` (neurons of length 0, left out).
+        And of the input–output cosine: ``io_mean``, ``io_q5`` to ``io_q95``, ``io_null_low``, ``io_null_high`` (2.5%
+        and 97.5% of keys with values of other neurons), ``io_beyond`` (share outside; 5% by chance),
+        ``io_strengthening``, ``io_weakening`` (shares). Of a gated model the same of cos(g, v) with ``gate_io_`` and of
+        cos(g, k) with ``gate_key_`` in front, their nulls too with vectors of other neurons.
+        Its ``neurons`` have layer, neuron, io_cosine (and gate_io_cosine, gate_key_cosine), and of each side ``norm``,
+        ``capacity``, ``interference`` (rms cosine with the layer's other neurons).
+
+    Raises:
+        OutOfRangeError: no such layer. InputError: a threshold out of range, or a limit below 1.
+
+    Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4;
+        of gated neurons Gerstner and Schütze 2025 (2505.17936): cos(w_in, w_out), cos(w_gate, w_out) and
+        cos(w_gate, w_in).
+    """
+    chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
+    check_cosine("strengthening", strengthening, -1.0)
+    check_cosine("weakening", weakening, -1.0)
+    if threshold is not None:
+        check_cosine("threshold", threshold, 0.0)
+    check_count("limit", limit)
+    check_seed(seed)
+    rows, neurons = [], []
+    for done, layer in enumerate(chosen, start=1):
+        row, frame = measure_layer(model, layer, seed, strengthening, weakening)
+        rows.append(row)
+        neurons.append(frame)
+        if progress is not None:
+            progress("geometry", done, len(chosen))
+    found: Duplicates | None = None
+    if threshold is not None:
+        found = find_duplicates(
+            lambda side, layer: unit_rows(memory_rows(model, layer, side).float()), chosen, threshold, limit, progress,
+            sides=memory_sides(model),
+        )  # fmt: skip
+    return Geometry(
+        layers=pd.DataFrame(rows),
+        neurons=pd.concat(neurons, ignore_index=True),
+        duplicates=None if found is None else found.pairs,
+        duplicate_counts=None if found is None else found.counts,
+        sides=memory_sides(model),
+        d_model=model.d_model,
+        centred=model.centred,
+        strengthening=float(strengthening),
+        weakening=float(weakening),
+        threshold=None if threshold is None else float(threshold),
+        provenance=model.provenance(
+            seed=seed, strengthening=strengthening, weakening=weakening, threshold=threshold, limit=limit
+        ),
+    )
+
+
+def check_cosine(name: str, value: float, low: float) -> None:
+    """Raise InputError unless ``low`` < value < 1."""
+    if not low < value < 1.0:
+        raise InputError(f"{name} must be between {low:g} and 1, not {quoted(value)}")
+
+
+def measure_layer(
+    model: Model, layer: int, seed: int, strengthening: float, weakening: float
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One layer's row, and its neurons' rows."""
+    vectors = {side: memory_rows(model, layer, side) for side in memory_sides(model)}
+    width = len(vectors["key"])
+    row: dict[str, Any] = {"layer": layer, "neurons": width}
+    columns: dict[str, Any] = {"layer": layer, "neuron": range(width)}
+    aligned: dict[str, Any] = {}
+    for name, (one, other) in COSINES.items():
+        if one in vectors:
+            own = cosines(vectors[one], vectors[other])
+            null = mismatched(vectors[one].double(), vectors[other].double(), [seed, layer])
+            columns[f"{name}_cosine"] = own.cpu().numpy()
+            found = io_columns(alignment(own, null, strengthening, weakening))
+            aligned |= {f"{name}_{column}": number for column, number in found.items()}
+    for place, side in enumerate(vectors):
+        numbers, by_neuron = measure_side(vectors[side], [seed, layer, place])
+        row |= {f"{side}_{name}": number for name, number in numbers.items()}
+        columns |= {f"{side}_{name}": values for name, values in by_neuron.items()}
+    return row | aligned, pd.DataFrame(columns)
+
+
+def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[str, Float64[np.ndarray, " rows"]]]:
+    """The numbers of a layer's keys, values or gates, and those of each neuron; names without the side."""
+    lengths = rows.double().norm(dim=-1)
+    living = lengths.nonzero().squeeze(1)
+    n, d = len(living), rows.shape[1]
+    units = unit_rows(rows[living])
+    numbers: dict[str, Any] = {"zero": len(rows) - n}
+    alone = torch.full_like(lengths, torch.nan)
+    own = drawn = overlap.NO_OVERLAP
+    if n > 1:
+        moments = overlap.moments(units)
+        own = overlap.overlap(units.float(), moments)
+        drawn = overlap.overlap(overlap.matched_units(moments, [*seed, 0]).to(units.device))
+        alone[living] = overlap.row_interference(units, moments.second)
+    numbers |= overlap_columns("cosine", own)
+    neuron, other = (int(living[i]) if i >= 0 else -1 for i in own.pair)
+    numbers |= {"max_neuron": neuron, "max_other": other}
+    numbers |= overlap_columns("isotropic", overlap.isotropic_overlap(d, n * (n - 1) // 2))
+    numbers |= overlap_columns("matched", drawn)
+    gram = overlap.gram(rows)
+    shares = overlap.capacities(rows, gram)
+    numbers |= space_columns("", gram, shares[living])
+    chance = torch.from_numpy(overlap.isotropic_rows(lengths[living].cpu().numpy(), d, [*seed, 1]))
+    chance_gram = overlap.gram(chance)
+    numbers |= space_columns("isotropic_", chance_gram, overlap.capacities(chance, chance_gram))
+    found = overlap.features(rows)
+    numbers |= {
+        "features": found.count,
+        "features_per_neuron": found.per_neuron,
+        "features_per_dimension": found.per_dimension,
+    }
+    by_neuron = {"norm": lengths, "capacity": shares, "interference": alone}
+    return numbers, {name: values.cpu().numpy() for name, values in by_neuron.items()}
+
+
+def overlap_columns(prefix: str, found: Overlap) -> dict[str, float]:
+    quantiles = {f"{prefix}_{quantile_name(q)}": value for q, value in zip(QUANTILES, found.quantiles, strict=True)}
+    return {f"{prefix}_mean": found.mean, f"{prefix}_rms": found.rms, **quantiles, f"{prefix}_max": found.maximum}
+
+
+def space_columns(prefix: str, gram: Float64[Tensor, "d d"], shares: Float64[Tensor, " living"]) -> dict[str, float]:
+    found = overlap.ranks(gram)
+    values = shares.cpu().numpy()
+    quantiles = np.quantile(values, SPREAD) if len(values) else np.full(len(SPREAD), np.nan)
+    return {
+        f"{prefix}entropy_rank": found.entropy,
+        f"{prefix}participation_rank": found.participation,
+        f"{prefix}stable_rank": found.stable,
+        f"{prefix}capacity_sum": float(values.sum()),
+        f"{prefix}capacity_mean": float(values.mean()) if len(values) else np.nan,
+        **{f"{prefix}capacity_{quantile_name(q)}": float(v) for q, v in zip(SPREAD, quantiles, strict=True)},
+    }
+
+
+def io_columns(found: Alignment = NO_ALIGNMENT) -> dict[str, float]:
+    return {
+        "mean": found.mean,
+        **{quantile_name(q): value for q, value in zip(SPREAD, found.quantiles, strict=True)},
+        "null_low": found.null_low,
+        "null_high": found.null_high,
+        "beyond": found.beyond,
+        "strengthening": found.strengthening,
+        "weakening": found.weakening,
+    }
+
+
+def quantile_name(quantile: float) -> str:
+    """q5, q50, q999: the digits of the percentage."""
+    return "q" + f"{100 * quantile:g}".replace(".", "")

@@ -1,0 +1,467 @@
+"""``roles``: what part each neuron plays, by the papers' rules, from its weights and from when it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
+from ..core.errors import InputError, check_count, check_number, quoted
+from ..core.progress import Progress
+from ..core.sheets import Column, Origin, Sheet, Table, brief, rows, tokens
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..scanning.store import Store
+from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
+from .overlap import centred_values, gate_key_cosines, io_cosines
+from .unembedding import frequency_direction, null_dimension, null_space, read_unembedding, variance_null, written
+
+# The rules of :func:`ffnmem.roles`: statistics and thresholds become roles, and nothing is measured here.
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role: its name, the statistic that decides, and whether it needs a store."""
+
+    name: str
+    statistic: str
+    needs_store: bool = False
+
+    @property
+    def column(self) -> str:
+        return "is_" + self.name.replace("-", "_")
+
+
+STATISTICS = (
+    "firing_rate",
+    "position_information",
+    "null_share",
+    "frequency_cosine",
+    "cosine_kurtosis",
+    "cosine_kurtosis",
+    "cosine_variance",
+    "trigger_share",
+    "io_cosine",
+    "io_cosine",
+)
+ROLES = tuple(Role(name, by, name in TEXT_ROLES) for name, by in zip(ROLE_NAMES, STATISTICS, strict=True))
+"""In order of precedence: a neuron's primary role is the first one that applies."""
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where each role begins; see :func:`roles` for what each is."""
+
+    kurtosis: float = 10.0
+    partition: float = 0.005
+    null_share: float = 0.5
+    null_dimension: int | None = None
+    norm: float = 1.25
+    variance: float = 0.75
+    late: int = 1
+    io: float = 0.5
+    position: float = 0.05
+    frequency: float = 0.5
+    types: int = 5
+    coverage: float = 0.95
+    min_count: int = 10
+
+    def resolved(self, d_model: int) -> Thresholds:
+        """With what depends on the model's width filled in; raises InputError for what makes no sense."""
+        for name in ("late", "types", "min_count"):
+            check_count(name, getattr(self, name))
+        for name in ("kurtosis", "partition", "null_share", "norm", "variance", "io", "position", "frequency"):
+            check_number(name, getattr(self, name))
+        if not 0 < check_number("coverage", self.coverage) <= 1:
+            raise InputError(f"coverage must be above 0 and at most 1, not {self.coverage}")
+        dimension = null_dimension(d_model) if self.null_dimension is None else self.null_dimension
+        return replace(self, null_dimension=dimension)
+
+
+def assign(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> pd.DataFrame:
+    """Roles from statistics: the rules, and nothing else.
+
+    Args:
+        statistics: of :func:`weight_statistics`, or joined with :func:`firing_statistics`; all neurons of each layer.
+            ``attrs["partition_null"]`` and ``attrs["frequency_null"]``, where given, are what their thresholds are
+            raised to: what random directions have is no role.
+        thresholds: resolved. n_layers: of the model, to know which layers are late.
+
+    Returns:
+        The table of :func:`roles`, without its attrs.
+    """
+    flags = flag(statistics, thresholds, n_layers)
+    known = [role for role in ROLES if role.name in flags]
+    applies = np.stack([flags[role.name] for role in known], axis=1)
+    first = np.where(applies.any(axis=1), applies.argmax(axis=1), len(known))
+    names = np.array([*(role.name for role in known), NONE], dtype=object)
+    decided = np.array([*(role.statistic for role in known), ""], dtype=object)
+    value = np.full(len(statistics), np.nan)
+    for index, role in enumerate(known):
+        value = np.where(first == index, statistics[role.statistic].to_numpy(np.float64), value)
+    head = pd.DataFrame(
+        {
+            "layer": statistics["layer"],
+            "neuron": statistics["neuron"],
+            "role": names[first],
+            "statistic": decided[first],
+            "value": value,
+            **{role.column: applies[:, index] for index, role in enumerate(known)},
+        }
+    )
+    return head.join(statistics.drop(columns=["layer", "neuron", "dead", "detects"], errors="ignore"))
+
+
+def flag(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> dict[str, np.ndarray]:
+    """Whether each role applies to each neuron; roles that need a store only where its columns are there."""
+    column = {name: statistics[name].to_numpy() for name in statistics.columns}
+    peaked = column["cosine_kurtosis"] > thresholds.kurtosis
+    by_layer = statistics.groupby("layer")
+    norm = column["value_norm"] > thresholds.norm * by_layer["value_norm"].transform("median").to_numpy()
+    flat = column["cosine_variance"] < thresholds.variance * by_layer["cosine_variance"].transform("median").to_numpy()
+    late = column["layer"] >= n_layers - thresholds.late
+    splits = max(thresholds.partition, statistics.attrs.get("partition_null", 0.0))
+    # A gated neuron's value and key may be turned round together; its gate says which way they count.
+    skew = column["cosine_skew"] * (np.sign(column["gate_key_cosine"]) if "gate_key_cosine" in column else 1.0)
+    flags = {
+        "entropy": late & norm & flat & (column["null_share"] > thresholds.null_share),
+        "prediction": peaked & (skew > 0),
+        "suppression": peaked & (skew < 0),
+        "partition": column["cosine_variance"] > splits,
+        "strengthening": column["io_cosine"] > thresholds.io,
+        "weakening": column["io_cosine"] < -thresholds.io,
+    }
+    if "dead" in column:
+        aligned = max(thresholds.frequency, statistics.attrs.get("frequency_null", 0.0))
+        flags |= {
+            "dead": column["dead"].astype(bool),
+            "position": column["position_information"] > thresholds.position,
+            "token-frequency": np.abs(column["frequency_cosine"]) > aligned,
+            "token-detector": column["detects"].astype(bool),
+        }
+    return flags
+
+
+@public
+@in_turn
+def roles(
+    model: Model,
+    store: Store | None = None,
+    *,
+    layer: SupportsIndex | None = None,
+    basis: str = "folded",
+    kurtosis: float = 10.0,
+    partition: float = 0.005,
+    null_share: float = 0.5,
+    null_dimension: int | None = None,
+    norm: float = 1.25,
+    variance: float = 0.75,
+    late: int = 1,
+    io: float = 0.5,
+    position: float = 0.05,
+    frequency: float = 0.5,
+    types: int = 5,
+    coverage: float = 0.95,
+    min_count: int = 10,
+    n_sequences: int | None = SEQUENCES_READ,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """What part each neuron plays: one row a neuron, with every role that applies and the numbers that decide.
+
+    From weights alone (cos over the vocabulary between W_U and vᵢ, processed as the papers do it, see ``basis``):
+
+    - *prediction*, *suppression*: excess kurtosis above ``kurtosis``, with positive, negative skew; of a gated neuron
+      with the skew times the sign of cos(gᵢ, kᵢ), see below.
+    - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance is
+      about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
+    - *entropy*: in the last ``late`` layers, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ above ``null_share`` (V₀: W_U's last ``null_dimension``
+      singular vectors, default d_model/64, the published 12 of GPT-2 small), ‖vᵢ‖ above ``norm`` times the layer's
+      median, variance below ``variance`` times it. The paper picks outliers by eye; these three numbers are ours.
+    - *strengthening*, *weakening*: cos(kᵢ, vᵢ) above ``io``, below −``io``.
+
+    With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all). A neuron
+    fires where its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one
+    where its gate is open:
+
+    - *dead*: never fired in the whole scan.
+    - *position*: I(fires; position) above ``position`` nats, less its bias.
+    - *token-frequency*: \\|cos(W_U vᵢ, log-unigram)\\| above ``frequency`` (ours: the paper gives none), and above what
+      99.9% of random directions have. The distribution is the corpus's.
+    - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which it
+      fires ``coverage`` of the time; of tokens that the reading holds ``min_count`` times or more.
+
+    Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together without a change of what it does, so
+    no role may depend on that. Of the statistics only the skew does: it counts as if k pointed the way of its gate,
+    where the coefficient is positive at inputs along the gate. Columns have the stored sign.
+
+    With an RMSNorm nothing is centred over d_model, and (1, …, 1) is no null direction. Values have the gain of a norm
+    behind the FFN (Gemma 2) in them; that norm sets how long the FFN's write is, so that norms only compare neurons of
+    one layer, which is what the rule of entropy neurons does.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        store: a finished scan of the model; without it the text's roles and columns are absent.
+        layer: only this layer; default all.
+        basis: of the cosines: ``"folded"``: final gain folded into W_U, centred over d_model and vocabulary, values
+            centred (over d_model under LayerNorm only); ``"raw"``: as they are. ρ and frequency are always folded.
+        seed: of the sequences read, and of the random directions.
+        progress: told ("weights", neurons done, in all) and ("text", sequences done, in all).
+
+    Returns:
+        layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
+        decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
+        cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)) and
+        gate_key_cosine (cos(gᵢ, kᵢ)); with a store also firing_rate (whole scan),
+        position_information, position_p, frequency_cosine, firings (of the reading), covering_types, covered_types,
+        trigger_share and triggers (tokens, of detectors). NaN where a value is zero. ``attrs``: thresholds as used,
+        settings, null_space, partition_null, frequency_null (what random directions have), provenance.
+
+    Raises:
+        OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
+
+    Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827); of gates
+        Gerstner and Schütze 2025 (2505.17936), where strengthening and weakening are called enrichment and depletion.
+    """
+    thresholds = Thresholds(
+        kurtosis, partition, null_share, null_dimension, norm, variance, late, io, position, frequency, types, coverage,
+        min_count,
+    ).resolved(model.d_model)  # fmt: skip
+    layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
+    if store is not None:
+        store.check_model(model)
+    frame = weight_statistics(model, layers, basis, thresholds, store, seed, progress)
+    settings: dict[str, Any] = {"basis": basis, "layers": layers, "seed": seed}
+    about = dict(frame.attrs)
+    if store is not None:
+        firing = count_firings(model, store, layers, n_sequences=n_sequences, seed=seed, progress=progress)
+        settings |= reading_settings(store, firing)
+        frame = frame.join(firing_statistics(model, store, firing, thresholds))
+        frame.attrs = about  # which joining drops
+    frame = assign(frame, thresholds, model.n_layers)
+    provenance = model.provenance(**({} if store is None else {"corpus": store.manifest["corpus"]["hash"]}))
+    frame.attrs = {
+        "thresholds": asdict(thresholds),
+        "settings": settings,
+        **about,
+        "provenance": provenance.as_dict(),
+    }
+    return frame
+
+
+def reading_settings(store: Store, firing: FiringCounts) -> dict[str, Any]:
+    """What the statistics of the text depend on, for the record."""
+    return {
+        "prepend_bos": store.settings.prepend_bos,
+        "context": store.settings.context,
+        "sequences_read": len(firing.text),
+        "sequences": store.sequences.n_sequences,
+        "tokens_read": firing.n_tokens,
+        "types_looked_at": len(firing.types),
+        "least_count": firing.least_count,
+    }
+
+
+def weight_statistics(
+    model: Model,
+    layers: Sequence[int],
+    basis: str,
+    thresholds: Thresholds,
+    store: Store | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """What weights say: one row a neuron; with a store the cosine with its log-unigram direction too.
+
+    ``attrs["null_space"]`` describes W_U's near-null space, ``attrs["partition_null"]`` and ``attrs["frequency_null"]``
+    the variances and cosines of random directions.
+    """
+    folded = read_unembedding(model)
+    unembedding = folded if basis == "folded" else read_unembedding(model, basis)
+    assert thresholds.null_dimension is not None
+    null = null_space(folded, thresholds.null_dimension)
+    frequency = None if store is None else frequency_direction(folded, content_counts(store), seed)
+    total, done, frames = sum(model.ffn[layer].d_mlp for layer in layers), 0, []
+    for layer in layers:
+        values, centred = written(model, layer, basis), centred_values(model, layer)
+        moments = unembedding.moments(values)
+        columns = {
+            "layer": np.full(len(values), layer),
+            "neuron": np.arange(len(values)),
+            "value_norm": values.double().norm(dim=-1).cpu().numpy(),
+            "cosine_mean": moments.mean,
+            "cosine_variance": moments.variance,
+            "cosine_skew": moments.skew,
+            "cosine_kurtosis": moments.kurtosis,
+            "null_share": null.share(centred),
+            "io_cosine": io_cosines(model, layer).cpu().numpy(),
+        }
+        if model.gated:
+            columns["gate_io_cosine"] = io_cosines(model, layer, "gate").cpu().numpy()
+            columns["gate_key_cosine"] = gate_key_cosines(model, layer).cpu().numpy()
+        if frequency is not None:
+            columns["frequency_cosine"] = frequency.cosines(centred)
+        frames.append(pd.DataFrame(columns))
+        done += len(values)
+        if progress is not None:
+            progress("weights", done, total)
+    frame = pd.concat(frames, ignore_index=True)
+    frame.attrs = {
+        "partition_null": variance_null(unembedding, seed),
+        "null_space": {
+            "dimension": thresholds.null_dimension,
+            "largest_singular_value": null.largest,
+            "median_singular_value": null.median,
+        },
+    }
+    if frequency is not None:
+        frame.attrs["frequency_null"] = frequency.null
+    return frame
+
+
+def firing_statistics(model: Model, store: Store, firing: FiringCounts, thresholds: Thresholds) -> pd.DataFrame:
+    """What text says: one row a neuron of every layer that was read, in order."""
+    frames = []
+    for layer in firing.layers:
+        stats = store.stats(layer)
+        information = position_information(firing.at_position[layer], firing.positions)
+        detection = token_detection(
+            firing,
+            layer,
+            types=thresholds.types,
+            coverage=thresholds.coverage,
+            min_count=thresholds.min_count,
+        )
+        triggers: list[list[str]] = [[] for _ in range(len(stats))]
+        for neuron, ids in detection.triggers.items():
+            triggers[neuron] = model.token_strings(ids)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "firing_rate": stats["firing_rate"].to_numpy(),
+                    "dead": stats["dead"].to_numpy(),
+                    "position_information": information.information,
+                    "position_p": information.p,
+                    "firings": firing.fired(layer),
+                    "covering_types": detection.covering,
+                    "covered_types": detection.covered,
+                    "trigger_share": detection.share,
+                    "detects": detection.detects,
+                    "triggers": triggers,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+APPLIES = "neurons that each role applies to, by layer"
+"""The title of counts in which a neuron counts for every role that applies to it, so that they may add up to more."""
+
+
+# -- reading the table -------------------------------------------------------------------------------------------------
+
+
+def known_roles(frame: pd.DataFrame) -> list[Role]:
+    """The roles that a table of :func:`roles` tells about, in order of precedence."""
+    return [role for role in ROLES if role.column in frame.columns]
+
+
+def role_counts(frame: pd.DataFrame, flags: bool = False) -> pd.DataFrame:
+    """How many neurons of each layer have each role: a row a layer, a column a role.
+
+    Args:
+        frame: of :func:`roles`.
+        flags: count every role that applies, as :data:`APPLIES` says, instead of the primary one.
+    """
+    known = known_roles(frame)
+    by_layer = frame.groupby("layer")
+    if flags:
+        counts = by_layer[[role.column for role in known]].sum().astype(np.int64)
+        counts.columns = [role.name for role in known]
+        counts[NONE] = by_layer["role"].agg(lambda role: int((role == NONE).sum()))
+        return counts.reset_index()
+    counts = by_layer["role"].value_counts().unstack(fill_value=0)
+    names = [*(role.name for role in known), NONE]
+    return counts.reindex(columns=names, fill_value=0).astype(np.int64).rename_axis(columns=None).reset_index()
+
+
+def strongest(frame: pd.DataFrame, role: str, top: int) -> pd.DataFrame:
+    """The neurons to which a role applies, the clearest cases of its statistic first; dead ones in order.
+
+    Raises InputError for a role that the table does not tell about.
+    """
+    known = {found.name: found for found in known_roles(frame)}
+    if role not in known:
+        need = any(found.name == role and found.needs_store for found in ROLES)
+        hint = ": it needs a store" if need else f": choose {' or '.join(repr(name) for name in known)}"
+        raise InputError(f"role {quoted(role)} is not in this table{hint}")
+    found = frame[frame[known[role].column]]
+    order = found[known[role].statistic].abs().sort_values(ascending=False, kind="stable").index
+    return found.loc[order].head(check_count("top", top))
+
+
+def clearest(frame: pd.DataFrame, role: str | None = None, top: int = 3) -> pd.DataFrame:
+    """The ``top`` clearest neurons of one role, or of each, with that role in a first column ``listed``."""
+    names = [found.name for found in known_roles(frame)] if role is None else [role]
+    found = pd.concat([strongest(frame, name, top).assign(listed=name) for name in names])
+    return found[["listed", *frame.columns]]
+
+
+def roles_dict(frame: pd.DataFrame, listed: pd.DataFrame) -> dict[str, Any]:
+    """A table of roles as plain values: the counts by layer, the neurons ``listed`` and the settings."""
+    return {
+        "layers": role_counts(frame).to_dict("records"),
+        "applies": role_counts(frame, flags=True).to_dict("records"),
+        "neurons": listed.to_dict("records"),
+        **frame.attrs,
+    }
+
+
+def roles_sheet(frame: pd.DataFrame, listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]) -> Sheet:
+    """How many neurons each role applies to by layer, and the neurons ``listed`` (see :func:`clearest`).
+
+    ``promoted``: the tokens that the value of each of these promotes, by (layer, neuron).
+    """
+    origin = {**frame.attrs["provenance"], "basis": frame.attrs["settings"]["basis"]}
+    return Sheet.of(count_table(frame), clearest_table(listed, promoted), Origin(origin))
+
+
+def count_table(frame: pd.DataFrame) -> Table:
+    """A row a role, a column a layer; roles without neurons are named below."""
+    counts = role_counts(frame, flags=True)
+    names = [name for name in counts.columns if name != "layer"]
+    absent = [name for name in names if name != NONE and not counts[name].any()]
+    layers = (Column(str(layer), "count") for layer in counts["layer"])
+    shown = rows(Column("role", stays=True), *layers, Column("all", "count", stays=True))
+    for name in names:
+        if name not in absent:
+            shown.add(name, *(count or None for count in counts[name].tolist()), int(counts[name].sum()))
+    return shown.table(APPLIES, caption=f"none: {', '.join(absent)}" if absent else "")
+
+
+def clearest_table(listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]) -> Table:
+    """The clearest neurons, with the tokens that their values promote."""
+    statistics = {role.name: role.statistic for role in ROLES}
+    shown = rows(
+        "role",
+        Column("neuron", "neuron", left=False),
+        "statistic",
+        Column("value", left=False),
+        Column("value promotes", wraps=True),
+    )
+    last = ""
+    for row in listed.to_dict("records"):
+        name, at = row["listed"], (row["layer"], row["neuron"])
+        statistic = statistics[name]
+        value = brief(row[statistic])
+        shown.add(name if name != last else "", at, statistic.replace("_", " "), value, tokens(promoted.get(at, ())))
+        last = name
+    caption = "" if len(listed) else "no neuron has any of these roles"
+    return shown.table("the clearest neurons of each role", caption=caption)

@@ -1,0 +1,326 @@
+"""What values do to the vocabulary, from weights alone: moments of cos(W_U, vᵢ), near-null space, word frequency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import SupportsIndex, no_type_check
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from numba import njit
+from torch import Tensor
+
+from ..core.errors import InputError, check_choice, check_count
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm
+from ..vocabulary.scoring import in_threads
+from ..vocabulary.vectors import BASES
+from .overlap import centred_values
+
+# The inner loops of roles on the CPU: power sums of cosines, and how often neurons fire by group.
+#
+# Each works on the rows or neurons `first` to `last`, holds no lock and writes nowhere else, so that threads can
+# share the work; every number is summed by one thread, so sums do not depend on how many there are.
+
+WIDTH = 1536  # neurons a block, as in the scan's kernels: tokens lie a page apart in memory
+
+
+# no_type_check keeps the tests' import hook from wrapping what numba has to compile. Sums may be taken in any order,
+# which lets compilers use vector instructions; they are taken in float64, so it does not show.
+@njit(nogil=True, cache=True, fastmath={"reassoc", "nsz", "contract"})
+@no_type_check
+def power_sums(scores: np.ndarray, shifts: np.ndarray, first: int, last: int, sums: np.ndarray) -> None:
+    """Add Σ(x − shift)¹…⁴ of each row of ``scores`` [rows, n] to ``sums`` [rows, 4], in float64."""
+    for r in range(first, last):
+        row, shift = scores[r], shifts[r]
+        s1 = s2 = s3 = s4 = 0.0
+        for j in range(row.shape[0]):
+            x = np.float64(row[j]) - shift
+            square = x * x
+            s1 += x
+            s2 += square
+            s3 += square * x
+            s4 += square * square
+        sums[r, 0] += s1
+        sums[r, 1] += s2
+        sums[r, 2] += s3
+        sums[r, 3] += s4
+
+
+@njit(nogil=True, cache=True)
+@no_type_check
+def count_active(coefficients: np.ndarray, pairs: np.ndarray, first: int, last: int, counts: np.ndarray) -> None:
+    """Count coefficients above 0: ``pairs`` [n, 2] lists (row of ``coefficients``, row of ``counts``)."""
+    for start in range(first, last, WIDTH):
+        stop = min(start + WIDTH, last)
+        for i in range(pairs.shape[0]):
+            c, total = coefficients[pairs[i, 0], start:stop], counts[pairs[i, 1], start:stop]
+            for j in range(stop - start):
+                total[j] += np.int32(c[j] > 0)
+
+
+# What values do to the vocabulary, from weights alone: moments of cos(W_U, vᵢ), near-null space, word frequency.
+#
+# The papers behind it process the weights first, as TransformerLens does when it loads a model, and so do we
+# (`basis="folded"`): the final norm's gain is folded into W_U, W_U is centred over d_model (LayerNorm removes the mean)
+# and over the vocabulary (softmax does not see a constant), and values are centred over d_model. An RMSNorm removes no
+# mean, so under it nothing is centred over d_model, and (1, …, 1) is a direction like any other. Logits are those
+# before a soft cap, which is monotone.
+
+ROWS, TOKENS = 2048, 4096  # a block of cosines: 33 MB in float32
+GRAM = 8192  # tokens added to the Gram matrix at once
+NULL_DRAWS = 1000
+NULL_QUANTILE = 0.999
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments over the vocabulary of each vector's cosines; NaN where a vector is zero."""
+
+    mean: Float64[np.ndarray, " rows"]
+    variance: Float64[np.ndarray, " rows"]
+    skew: Float64[np.ndarray, " rows"]
+    kurtosis: Float64[np.ndarray, " rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Unembedding:
+    """W_U, one row a token, processed (folded) or as it is (raw). Made by :func:`read_unembedding`.
+
+    ``centred``: whether norms take the mean out of what values write, so that (1, …, 1) is no direction of theirs.
+    """
+
+    tokens: Float[Tensor, "vocab d_model"]
+    basis: str
+    centred: bool = True
+
+    @cached_property
+    def units(self) -> Float[Tensor, "some d_model"]:
+        """Rows of length 1; tokens whose row is zero are left out, since they have no cosine."""
+        lengths = self.tokens.norm(dim=-1)
+        kept = self.tokens if bool((lengths > 0).all()) else self.tokens[lengths > 0]
+        if not len(kept):
+            raise InputError("the unembedding is zero, so values have no cosine with it")
+        return kept / lengths[lengths > 0].unsqueeze(-1)
+
+    @cached_property
+    def gram(self) -> Float64[Tensor, "d_model d_model"]:
+        """Σ over tokens of u uᵀ, in float64."""
+        width = self.tokens.shape[1]
+        total = torch.zeros(width, width, dtype=torch.float64, device=self.tokens.device)
+        for start in range(0, len(self.tokens), GRAM):
+            rows = self.tokens[start : start + GRAM].double()
+            total += rows.T @ rows
+        return total
+
+    def moments(self, vectors: Float[Tensor, "rows d_model"]) -> Moments:
+        """:func:`cosine_moments` with this vocabulary."""
+        return cosine_moments(vectors, self.units)
+
+
+def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
+    """W_U as the roles' statistics take it; the model stays as it is.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        basis: ``"folded"``: W_U ⊙ γ_f, centred over d_model (not under an RMSNorm) and over the vocabulary;
+            ``"raw"``: W_U as it is.
+
+    Raises:
+        InputError: an unknown basis.
+    """
+    check_choice("basis", basis, BASES)
+    tokens = at_least_float32(model.unembedding.detach())
+    if basis == "folded":
+        tokens = FinalNorm(model).norm.pull(tokens)
+        tokens -= tokens.mean(dim=0, keepdim=True)
+    return Unembedding(tokens, basis, model.centred)
+
+
+def written(model: Model, layer: SupportsIndex, basis: str) -> Float[Tensor, "d_mlp d_model"]:
+    """The values of a layer; if folded, with the gain of a norm behind the FFN, and centred over d_model where norms
+    centre."""
+    if basis == "folded":
+        return centred_values(model, layer)
+    return at_least_float32(model.ffn[model.layer(layer)].values.detach()).contiguous()
+
+
+def cosine_moments(vectors: Float[Tensor, "rows d_model"], units: Float[Tensor, "vocab d_model"]) -> Moments:
+    """Mean, variance, skew and excess kurtosis over the vocabulary of every vector's cosine with the tokens.
+
+    The variance is what Stolfo et al. 2024 call LogitVar. The product is taken in the vectors' type, block by block: no
+    ``[rows, vocab]`` is made; its power sums in float64 about the mean, which is known beforehand.
+
+    Args:
+        vectors: one a row, of any length.
+        units: token rows of length 1.
+
+    Source: Gurnee et al. 2024 (2401.12181), §5.2; Stolfo et al. 2024 (2406.16254), eq. 3.
+    """
+    lengths = vectors.double().norm(dim=-1)
+    directions = (vectors.double() / lengths.clamp_min(torch.finfo(torch.float64).tiny).unsqueeze(-1)).to(units.dtype)
+    shifts = (directions.double() @ units.mean(dim=0, dtype=torch.float64)).cpu().numpy()
+    sums = np.zeros((len(vectors), 4))
+    buffer = torch.empty(min(ROWS, len(vectors)) * TOKENS, dtype=units.dtype, device=units.device)
+    for start in range(0, len(vectors), ROWS):
+        rows = directions[start : start + ROWS]
+        for token in range(0, len(units), TOKENS):
+            block = units[token : token + TOKENS]
+            scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))
+            torch.mm(rows, block.T, out=scores)
+            add_powers(scores, shifts[start : start + ROWS], sums[start : start + ROWS])
+    found = central(sums / len(units))
+    shape = np.where((lengths > 0).cpu().numpy(), 1.0, np.nan)
+    return Moments((shifts + found[0]) * shape, found[1] * shape, found[2] * shape, found[3] * shape)
+
+
+def add_powers(
+    scores: Float[Tensor, "rows n"], shifts: Float64[np.ndarray, " rows"], sums: Float64[np.ndarray, "rows 4"]
+) -> None:
+    """Add a block's power sums about the shifts."""
+    if scores.device.type == "cpu":
+        array = scores.numpy()
+        in_threads(lambda first, last: power_sums(array, shifts, first, last, sums), len(array))
+        return
+    x = scores.double() - torch.from_numpy(shifts).to(scores.device).unsqueeze(-1)
+    square = x * x
+    powers = torch.stack([x.sum(-1), square.sum(-1), (square * x).sum(-1), (square * square).sum(-1)], dim=-1)
+    sums += powers.cpu().numpy()
+
+
+def central(raw: Float64[np.ndarray, "rows 4"]) -> Float64[np.ndarray, "4 rows"]:
+    """Mean, variance, skew and excess kurtosis from the means of the first four powers; NaN where nothing varies."""
+    m, s2, s3, s4 = raw.T
+    variance = s2 - m**2
+    third = s3 - 3 * m * s2 + 2 * m**3
+    fourth = s4 - 4 * m * s3 + 6 * m**2 * s2 - 3 * m**4
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.where(variance > 0, variance, np.nan)
+        return np.stack([m, variance, third / spread**1.5, fourth / spread**2 - 3])
+
+
+def variance_null(unembedding: Unembedding, seed: int = 0) -> float:
+    """The 99.9% quantile of the variances of random directions' cosines: about 1/d_model, or more where W_U has main
+    directions.
+    """
+    drawn = torch.from_numpy(
+        np.random.default_rng([seed, 1]).standard_normal((NULL_DRAWS, unembedding.tokens.shape[1]))
+    )
+    if unembedding.basis == "folded" and unembedding.centred:
+        drawn -= drawn.mean(dim=-1, keepdim=True)
+    return float(np.quantile(unembedding.moments(drawn.to(unembedding.tokens)).variance, NULL_QUANTILE))
+
+
+@dataclass(frozen=True, eq=False)
+class NullSpace:
+    """The directions that move logits least: W_U's last singular vectors; without (1, …, 1) where LayerNorm removes it.
+
+    Attributes:
+        basis: orthonormal columns.
+        largest: the largest of their singular values. median: the median one of W_U, to compare.
+    """
+
+    basis: Float64[Tensor, "d_model k"]
+    largest: float
+    median: float
+
+    def share(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
+        """ρ = ‖V₀ᵀv‖/‖v‖ of each vector (centred under LayerNorm), 0 to 1; NaN where it is zero."""
+        wide = vectors.double()
+        lengths = wide.norm(dim=-1)
+        inside = (wide @ self.basis).norm(dim=-1)
+        return torch.where(lengths > 0, inside / lengths, torch.nan).cpu().numpy()
+
+
+def null_dimension(d_model: int) -> int:
+    """How many singular vectors count as near-null: d_model/64, which is Stolfo et al.'s 12 for GPT-2 small."""
+    return max(1, round(d_model / 64))
+
+
+def null_space(unembedding: Unembedding, dimension: int) -> NullSpace:
+    """The last ``dimension`` singular vectors of a folded W_U, from the eigenvectors of its Gram matrix in float64.
+
+    Under LayerNorm a folded W_U is centred, so (1, …, 1) is an exact null direction of it; but no centred value has a
+    part along it, and counting it would only use up a dimension. Under RMSNorm it is neither, and all directions count.
+
+    Raises InputError if there are not that many directions.
+
+    Source: Stolfo et al. 2024 (2406.16254), §3.2.
+    """
+    gram = unembedding.gram
+    width = len(gram)
+    kept = width - int(unembedding.centred)
+    if check_count("null_dimension", dimension) > kept:
+        raise InputError(f"null_dimension must be at most {kept}, not {dimension}")
+    if unembedding.centred:
+        ones = torch.full((width, 1), width**-0.5, dtype=gram.dtype, device=gram.device)
+        gram = gram + 2 * gram.trace() * (ones @ ones.T)  # (1, …, 1) becomes the largest
+    values, vectors = torch.linalg.eigh(gram)
+    singular = values[:kept].clamp_min(0).sqrt()
+    return NullSpace(vectors[:, :dimension], float(singular[dimension - 1]), float(singular.median()))
+
+
+def log_unigram(counts: Int64[np.ndarray, " vocab"]) -> Float64[np.ndarray, " vocab"]:
+    """The direction of the log-unigram distribution in logit space: log(count + 1), centred, of length 1.
+
+    Raises InputError where all tokens are equally frequent.
+
+    Source: Stolfo et al. 2024 (2406.16254), §4, with one added to every count as their program does.
+    """
+    direction = np.log1p(counts.astype(np.float64))
+    direction -= direction.mean()
+    length = float(np.linalg.norm(direction))
+    if not length > 0:
+        raise InputError("all tokens of the corpus are equally frequent, so there is no direction of frequency")
+    return direction / length
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyDirection:
+    """How far values move all logits along (or against) the log-unigram distribution.
+
+    Attributes:
+        pulled: W_Uᵀ u, u the log-unigram direction.
+        gram: of W_U.
+        null: the 99.9% quantile of \\|cosine\\| of random directions: where frequency is W_U's main direction, even
+            they are aligned with it.
+    """
+
+    pulled: Float64[Tensor, " d_model"]
+    gram: Float64[Tensor, "d_model d_model"]
+    null: float
+
+    def cosines(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
+        """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit."""
+        return along(vectors, self.pulled, self.gram)
+
+
+def frequency_direction(
+    unembedding: Unembedding, counts: Int64[np.ndarray, " vocab"], seed: int = 0
+) -> FrequencyDirection:
+    """The log-unigram direction as values see it, with its null; raises InputError as :func:`log_unigram` does."""
+    tokens = unembedding.tokens
+    known = np.zeros(len(tokens), np.int64)  # a vocabulary may be padded beyond its tokenizer's
+    known[: min(len(counts), len(tokens))] = counts[: len(tokens)]
+    direction = torch.from_numpy(log_unigram(known)).to(tokens.device)
+    pulled = torch.zeros(tokens.shape[1], dtype=torch.float64, device=tokens.device)
+    for start in range(0, len(tokens), GRAM):
+        pulled += direction[start : start + GRAM] @ tokens[start : start + GRAM].double()
+    drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((NULL_DRAWS, tokens.shape[1])))
+    random = np.abs(along(drawn.to(tokens.device), pulled, unembedding.gram))
+    return FrequencyDirection(pulled, unembedding.gram, float(np.nanquantile(random, NULL_QUANTILE)))
+
+
+def along(
+    vectors: Float[Tensor, "rows d_model"],
+    pulled: Float64[Tensor, " d_model"],
+    gram: Float64[Tensor, "d_model d_model"],
+) -> Float64[np.ndarray, " rows"]:
+    """cos(U v, u) without U v: the product is v · Uᵀu, the length √(vᵀ UᵀU v)."""
+    wide = vectors.double()
+    lengths = ((wide @ gram) * wide).sum(dim=-1).clamp_min(0).sqrt()
+    cosine = ((wide @ pulled) / lengths).clamp(-1.0, 1.0)
+    return torch.where(lengths > 0, cosine, torch.nan).cpu().numpy()

@@ -1,0 +1,5 @@
+"""Pages of HTML that need nothing but a browser: a prompt, neurons of a store, an edit, activation functions."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,4 @@
+from .activation_functions import activations as activations
+from .edits import edit as edit
+from .neuron_pages import neurons as neurons
+from .prompts import report as report

@@ -1,0 +1,211 @@
+"""What an edit does to a model and to what it says, on one page that needs nothing but a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count
+from ..core.files import check_destination, write_whole
+from ..core.token_text import visible
+from ..editing.differing import EditDiff
+from ..editing.edit import Edit
+from ..evaluation.effects import Effects, moved_neighbours, prompts_of
+from ..facts.questions import target_ids
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..show.notebook import Axis, Bar, bar, signed
+from ..tracing.traces import Trace, kind_in_words
+from ..tracing.tracing import trace_fact
+from .prompts import Chip, Memory, with_tokens
+from .rendering import render
+
+FACTS = 20  # whose prompts are listed
+TOKENS = 6
+LABEL = 16  # characters of a token beside a map
+NEW = 24  # tokens of a continuation
+TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours", "other": ""}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A memory before and after, with the tokens that its value promotes."""
+
+    memory: Memory
+    before: float
+    after: float
+    logit_before: float
+    logit_after: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.memory.layer}.{self.memory.neuron}"
+
+
+@public
+@in_turn
+def edit(
+    edit: Edit,
+    model: Model,
+    trace: Trace | bool | None = None,
+    *,
+    out: str | Path = "edit.html",
+    top: int = 20,
+    seed: int = 0,
+) -> Path:
+    """Write the report of an edit as one HTML file without scripts, links to elsewhere or fonts of its own.
+
+    Args:
+        edit: of facts, made for the model.
+        model: with the edit or without it, which stays as it is.
+        trace: a causal trace of its first fact; default it is traced now, where the model knows it; False for none.
+        out: the file to write, in a folder that exists; replaced only once the new one is complete.
+        top: how many memories to list.
+        seed: of the trace, and of the texts for drift.
+
+    Returns: The path written.
+
+    Raises:
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written. InputError: an edit without
+            facts. ModelError: an edit of another model.
+    """
+    path = check_destination(out)
+    check_count("top", top)
+    if not edit.facts:
+        raise InputError(f"{edit.title} names no facts, which a report is about")
+    effects = Effects(edit, model)
+    traced, reason = traced_or_reason(effects, trace, seed)
+    write_whole(path, edit_html(effects, traced, reason, top, seed))
+    return path
+
+
+def traced_or_reason(effects: Effects, trace: Trace | bool | None, seed: int) -> tuple[Trace | None, str]:
+    """The trace of the edit's first fact in the unedited model, or why there is none."""
+    if isinstance(trace, Trace):
+        return trace, ""
+    if trace is False:
+        return None, ""
+    try:
+        with effects.unedited():
+            return trace_fact(effects.model, effects.edit.facts[0], seed=seed), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int) -> str:
+    """The page of an edit."""
+    edit, model = effects.edit, effects.model
+    pairs = list(zip(edit.facts, edit.targets, strict=True))
+    fact, target = pairs[0]
+    prompts = effects.on([one for pair in pairs[:FACTS] for one in prompts_of(*pair)])
+    texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
+    found = edit.diff(model, fact, top)
+    doubts = [*moved_neighbours(prompts), *edit.warnings]
+    return render(
+        "edit.html",
+        fact=fact,
+        target=target,
+        method=edit.method,
+        more=len(edit.facts) - 1,
+        hidden=max(0, len(edit.facts) - FACTS),
+        first=prompts.iloc[0].to_dict(),
+        doubts=doubts[:FACTS],
+        more_doubts=max(0, len(doubts) - FACTS),
+        groups=groups(prompts),
+        continued=effects.continued(texts, NEW),
+        changes=effects.changes(),
+        numbers=numbers(edit),
+        drift=effects.drift(seed),
+        trace=trace,
+        maps=[map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
+        reason=reason,
+        diff=found,
+        memories=memories(effects, found, target_ids(model, target)[0]),
+        writes=writes(found),
+        settings=settings(edit),
+        provenance={**edit.provenance.as_dict(), "edit": edit.digest},
+    )
+
+
+def groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of prompts by fact and kind."""
+    found = []
+    for (_, true, target, kind), rows in prompts.groupby(["fact", "true", "target", "kind"], sort=False):
+        found.append({"true": true, "target": target, "title": TITLES[str(kind)], "rows": rows.to_dict("records")})
+    return found
+
+
+def numbers(edit: Edit) -> list[tuple[str, Any]]:
+    """What the editor measured of the first fact, names in words."""
+    names = {
+        "steps": "steps",
+        "loss": "loss at the end",
+        "delta": "‖δ‖ / ‖v₀‖",
+        "key_u": "k·u",
+        "neurons": "neurons",
+    }
+    row = edit.numbers.iloc[0].to_dict() if len(edit.numbers) else {}
+    return [(words, row[name]) for name, words in names.items() if name in row and row[name] == row[name]]
+
+
+def map_of(trace: Trace, kind: str) -> dict[str, Any]:
+    """The indirect effects of a kind: title, the largest one, and for each token its label and cells by layer."""
+    effects = trace.indirect(kind)
+    limit = float(np.abs(effects).max()) or 1.0
+    rows = []
+    for position, token in enumerate(trace.tokens):
+        bos = position == 0 and trace.provenance.prepend_bos
+        label = "BOS" if bos else visible(token, LABEL) + "*" * (position in trace.subject)
+        cells = [
+            {"strength": abs(effect) / limit, "adds": effect >= 0, "title": f"layer {layer}: {signed(effect, 3)}"}
+            for layer, effect in enumerate(effects[:, position].tolist())
+        ]
+        rows.append((label, cells))
+    return {"title": kind_in_words(kind, trace.window), "limit": limit, "rows": rows}
+
+
+def memories(effects: Effects, found: EditDiff, named: int) -> list[Moved]:
+    """The memories whose contribution changed most, with the tokens that their values promote before the edit."""
+    frame = found.neurons
+    axis = Axis.over(frame["change"].tolist())
+    plain = [
+        Memory(int(row.layer), int(row.neuron), row.coefficient_after, row.change, 0.0, bar(axis, row.change))
+        for row in frame.itertuples()
+    ]
+    with effects.unedited():
+        named_memories = with_tokens(effects.model, plain, TOKENS, (named,))
+    return [
+        Moved(memory, row.coefficient_before, row.coefficient_after, row.logit_before, row.logit_after)
+        for memory, row in zip(named_memories, frame.itertuples(), strict=True)
+    ]
+
+
+def writes(found: EditDiff) -> list[tuple[Chip, int, int, float, float, Bar]]:
+    """Where in the prompt the edit writes: token, position, layer, norm, share, bar."""
+    frame = found.writes
+    axis = Axis.over(frame["norm"].tolist())
+    return [
+        (Chip(row.token), int(row.position), int(row.layer), row.norm, row.share, bar(axis, row.norm))
+        for row in frame.itertuples()
+    ]
+
+
+def settings(edit: Edit) -> list[tuple[str, str]]:
+    """The editor's settings in words; lists, such as contexts, one under the other."""
+    return [(name, worded(value)) for name, value in edit.settings.items()]
+
+
+def worded(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {worded(inner)}" for name, inner in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " | ".join(map(worded, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,163 @@
+"""A neuron's card: what the terminal, the page and the notebook show of it, as plain rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ..neurons.concepts import Meaning, Meanings
+from ..scanning.contexts import Bin
+from ..scanning.store import KEYS, MEANINGS, Group, Neuron
+from ..show.notebook import Axis, Bar, bar
+from .prompts import Chip
+
+DRAWN = 40  # bars of a drawing
+HEIGHT = 100.0
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean coefficient at a token or a range of positions."""
+
+    chip: Chip
+    mean: float
+    count: int
+    bar: Bar
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sign case of a gated neuron. ``mean``: of its coefficient there; NaN, without a bar, if it never occurs."""
+
+    name: str
+    share: float
+    mean: float
+    bar: Bar | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """``meanings``: by sign, those listed of each; none where no polysemanticity is kept beside the store. ``keys``,
+    ``cases``: of a gated neuron, the tokens that its gate and its linear part read, by their name, and its sign
+    cases."""
+
+    neuron: Neuron
+    meanings: tuple[tuple[Meanings, tuple[Meaning, ...]], ...]
+    groups: tuple[Group, ...]
+    promoted: tuple[Chip, ...]
+    suppressed: tuple[Chip, ...]
+    frequent: tuple[Mean, ...]
+    positions: tuple[Mean, ...]
+    histogram: Drawing | None
+    bins: tuple[Bin, ...]
+    keys: tuple[tuple[str, tuple[Chip, ...]], ...] = ()
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.neuron.name
+
+    @property
+    def verdict(self) -> str:
+        """On its positive coefficients; empty where none is kept."""
+        return next((found.verdict for found, _ in self.meanings if not found.negative), "")
+
+    @property
+    def anchor(self) -> str:
+        return f"n{self.name}"
+
+
+def card(neuron: Neuron, listed: int | None = None) -> Card:
+    """A neuron's card with at most ``listed`` examples of top, bottom and random (default 10) and a case (5)."""
+    return Card(
+        neuron=neuron,
+        meanings=tuple((found, found.first(MEANINGS)) for found in neuron.meanings),
+        groups=neuron.groups(listed),
+        promoted=chips(neuron, "promoted"),
+        suppressed=chips(neuron, "suppressed"),
+        frequent=means([Chip(str(token)) for token in neuron.frequent["token"]], neuron.frequent),
+        positions=means([Chip(str(name)) for name in neuron.by_position["positions"]], neuron.by_position),
+        histogram=drawing(neuron),
+        bins=neuron.bins(),
+        keys=tuple((name, chips(neuron, sign, side)) for (side, sign), name in KEYS.items()) if neuron.gated else (),
+        cases=cases(neuron),
+    )
+
+
+def cases(neuron: Neuron) -> tuple[Case, ...]:
+    """The sign cases of a gated neuron, in their fixed order."""
+    axis = Axis.over([case["mean"] for case in neuron.cases])
+    return tuple(
+        Case(case["case"], case["share"], case["mean"], bar(axis, case["mean"]) if case["share"] > 0 else None)
+        for case in neuron.cases
+    )
+
+
+def chips(neuron: Neuron, sign: str, side: str = "value") -> tuple[Chip, ...]:
+    """The tokens that its value promotes or suppresses, or that raise or lower a key, best first."""
+    return tuple(Chip(text, sign, f"score {score:+.3f}") for text, score in neuron.scores(sign, side))
+
+
+def means(names: Sequence[Chip], rows: pd.DataFrame) -> tuple[Mean, ...]:
+    axis = Axis.over([float(mean) for mean in rows["mean"]])
+    return tuple(
+        Mean(chip, float(mean), int(count), bar(axis, float(mean)))
+        for chip, mean, count in zip(names, rows["mean"], rows["count"], strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """One bar of the drawing, in 0…1000 × 0…:data:`HEIGHT`."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    fires: bool
+    title: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A histogram as geometry. ``zero``: where 0 is, in 0…1000; ``lines``: heights of whole powers of ten."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[float, ...]
+    low: float
+    high: float
+    zero: float | None
+    text: str
+
+
+def drawing(neuron: Neuron) -> Drawing | None:
+    """The coefficient's histogram: heights are densities on a logarithmic scale. None where nothing was counted."""
+    found = neuron.bins(DRAWN)
+    if not found:
+        return None
+    low, high = found[0].low, found[-1].high
+    span = (high - low) or 1.0
+    total = sum(b.count for b in found)
+    densities = [b.density for b in found if b.density > 0] or [1.0]
+    floor, top = math.log10(min(densities)) - 0.4, math.log10(max(densities))
+    scale = HEIGHT / max(top - floor, 1e-9)
+
+    def column(b: Bin) -> Column:
+        height = round((math.log10(b.density) - floor) * scale, 2) if b.density else 0.0
+        x, end = (round(1000 * (edge - low) / span, 2) for edge in (b.low, b.high))
+        title = f"{b.low:.4g} to {b.high:.4g}: {b.count:,} tokens, {b.count / total:.2%}"
+        return Column(x, round(end - x, 2), round(HEIGHT - height, 2), height, b.low >= 0, title)
+
+    tens = range(math.ceil(floor), math.floor(top) + 1)
+    fires = sum(b.count for b in found if b.low >= 0)
+    return Drawing(
+        columns=tuple(column(b) for b in found),
+        lines=tuple(round(HEIGHT - (ten - floor) * scale, 2) for ten in tens),
+        low=low,
+        high=high,
+        zero=round(1000 * -low / span, 2) if low <= 0 <= high else None,
+        text=f"Histogram of the coefficient from {low:.3g} to {high:.3g}; {fires / total:.1%} of tokens at 0 or above",
+    )

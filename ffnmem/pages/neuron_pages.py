@@ -1,0 +1,186 @@
+"""Neurons of a store as a page, as Markdown, or as a table of examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count
+from ..core.files import check_destination, replacing, write_whole
+from ..core.neuron_names import NeuronNames
+from ..models.turns import in_turn
+from ..scanning.store import Neuron, Store, kinds_shown
+from ..show.markdown import escaped, markdown
+from ..show.notebook import provenance_line
+from .neuron_cards import Card, card
+from .rendering import render
+
+FORMATS = (".html", ".md", ".csv", ".parquet")
+TABLES = (".csv", ".parquet")
+MOST = 500
+"""Neurons of one page or Markdown file: a card takes about 30 kB, and browsers are slow above 20 MB."""
+
+SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("layer", "neuron"), pa.int64()),
+        "kind": pa.string(),
+        "rank": pa.int64(),
+        "coefficient": pa.float64(),
+        **dict.fromkeys(("sequence", "position"), pa.int64()),
+        **dict.fromkeys(("token", "context", "extreme"), pa.string()),
+        **dict.fromkeys(("band_low", "band_high"), pa.float64()),
+    }
+)
+"""Of the table that :meth:`Store.examples` gives."""
+
+GATED = (*(pa.field(name, pa.float64()) for name in ("gate", "linear")), pa.field("case", pa.string()))
+"""What it has besides of gated neurons."""
+
+Place = tuple[int, int]
+Item = TypeVar("Item")
+Report = Callable[[int, int], None]
+
+
+@public
+@in_turn
+def neurons(
+    store: Store,
+    neurons: pd.DataFrame | NeuronNames,
+    out: str | Path = "neurons.html",
+    *,
+    kind: str | Sequence[str] | None = None,
+    k: int | None = None,
+    context: int = 12,
+    progress: Report | None = None,
+) -> Path:
+    """Write what a store knows of some neurons into one file.
+
+    Args:
+        store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.
+        neurons: ``"3.17"`` or (layer, neuron) of each, or a table with these columns, as :meth:`Store.stats` gives.
+        out: the file, in a folder that exists; replaced only once the new one is complete. Its suffix decides:
+            ``.html`` (cards on one page without scripts or links to elsewhere) and ``.md`` take at most 500 neurons;
+            ``.csv`` and ``.parquet`` hold the rows of :meth:`Store.examples` of any number.
+        kind: which examples; default "top" (of gated neurons the four sign cases) and "quantile" on cards, and all
+            kinds in tables.
+        k: examples a kind, and a band; default 10 (3 a band, 5 a case) on cards, and all that the store keeps in
+            tables.
+        context: tokens of context on each side.
+        progress: called as (done, all) after each neuron.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileError: a damaged store, or a file that cannot be written. InputError: an unknown suffix or kind, no neurons,
+        or too many. OutOfRangeError: a neuron that the store does not have.
+    """
+    suffix = check_suffix(out)
+    path = check_destination(out)
+    places = check_places(store, neurons, suffix)
+    kinds = check_kinds(store, kind, store.kinds if suffix in TABLES else kinds_shown(store))
+    width = check_count("context", context, least=0)
+    if suffix in TABLES:
+        frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
+        schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
+        write_table(path, suffix, counted(frames, len(places), progress), store.provenance, schema)
+        return path
+    neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
+    found = list(counted(neurons_read, len(places), progress))
+    html = suffix == ".html"
+    write_whole(path, page_html(store, [card(one, k) for one in found]) if html else neurons_markdown(store, found, k))
+    return path
+
+
+def check_suffix(out: str | Path) -> str:
+    """The suffix that chooses the format; raises InputError."""
+    suffix = Path(out).suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"{out}: a report's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return suffix
+
+
+def check_places(store: Store, neurons: pd.DataFrame | NeuronNames, suffix: str) -> list[Place]:
+    """Each neuron once, as indices; raises InputError or OutOfRangeError."""
+    if isinstance(neurons, pd.DataFrame):
+        missing = {"layer", "neuron"} - set(neurons.columns)
+        if missing:
+            raise InputError(f"a table of neurons needs the columns layer and neuron; {sorted(missing)[0]} is missing")
+        neurons = neurons[["layer", "neuron"]].itertuples(index=False, name=None)
+    found = list(neurons)
+    places = list(dict.fromkeys(map(store.index, found)))
+    if not places:
+        raise InputError("a report needs at least one neuron: none was given")
+    if suffix not in TABLES and len(places) > MOST:
+        raise InputError(
+            f"{len(places):,} neurons are too many for one {suffix} file, which takes {MOST}: "
+            "choose fewer, or write .csv or .parquet"
+        )
+    return places
+
+
+def check_kinds(store: Store, kind: str | Sequence[str] | None, default: Sequence[str]) -> Sequence[str]:
+    """Kinds of examples that the store has, each once; raises InputError."""
+    kinds = list(default) if kind is None else [kind] if isinstance(kind, str) else list(dict.fromkeys(kind))
+    if not kinds:
+        raise InputError(f"kind is empty: choose of {', '.join(store.kinds)}")
+    return store.check_kinds(kinds)
+
+
+def counted(items: Iterable[Item], total: int, progress: Report | None) -> Iterator[Item]:
+    """The items one by one, each reported once it is there."""
+    for done, item in enumerate(items, start=1):
+        if progress is not None:
+            progress(done, total)
+        yield item
+
+
+def page_html(store: Store, cards: Sequence[Card]) -> str:
+    """The page of some neurons."""
+    title = f"Neuron {cards[0].name}" if len(cards) == 1 else f"{len(cards):,} neurons"
+    return render(
+        "neurons.html",
+        title=f"{title} of {store.model}",
+        cards_shown=cards,
+        verdicts=any(card.meanings for card in cards),
+        gated=store.gated,
+        corpus=store.manifest["corpus"],
+        tokens=store.n_tokens,
+        provenance={**store.provenance, "basis": store.manifest["basis"]},
+    )
+
+
+def neurons_markdown(store: Store, neurons: Sequence[Neuron], listed: int | None = None) -> str:
+    """The sheets of some neurons as Markdown, for notes, issues and pull requests."""
+    name = f"Neuron {neurons[0].name}" if len(neurons) == 1 else f"{len(neurons):,} neurons"
+    parts = [
+        f"# {name} of {escaped(store.model)}\n\nFrom a scan of {escaped(store.manifest['corpus']['source'])}:"
+        f" {store.n_tokens:,} tokens. **Bold** marks the token at which the neuron fires.\n",
+        *(markdown(one.sheet(listed, origin=False)) for one in neurons),
+        f"*{escaped(provenance_line(store.provenance))}*\n",
+    ]
+    return "\n".join(parts)
+
+
+def write_table(
+    path: Path, suffix: str, frames: Iterable[pd.DataFrame], provenance: Mapping[str, Any], columns: pa.Schema = SCHEMA
+) -> None:
+    """Examples of many neurons, written as they come, so that they need the memory of one. Parquet has the provenance
+    in its metadata, under "ffnmem"."""
+    with replacing(path) as temporary:
+        if suffix == ".csv":
+            with temporary.open("x", encoding="utf-8", newline="") as file:
+                for index, frame in enumerate(frames):
+                    frame.to_csv(file, index=False, header=index == 0, lineterminator="\n")
+            return
+        schema = columns.with_metadata({"ffnmem": json.dumps({"provenance": dict(provenance)})})
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for frame in frames:
+                writer.write_table(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))

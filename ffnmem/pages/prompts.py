@@ -1,0 +1,416 @@
+"""``report``: which memories wrote one answer, on one page that needs nothing but a browser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count
+from ..core.files import check_destination, write_whole
+from ..core.token_text import visible
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..prompts.attribution import Attribution, attribute
+from ..prompts.captures import Capture, Prompt, capture
+from ..prompts.paths import PathAttribution, attribute_paths
+from ..show.notebook import Axis, Bar, bar, signed
+from ..vocabulary.projections import project
+from .rendering import render
+
+# The answer in one sentence: what the templates need to say it.
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A target's logit (against a foil), and how much of it memories wrote.
+
+    ``in_percent`` is False where a share of the logit would mislead: a logit at or below zero, or one that is small
+    beside what was written towards it.
+    """
+
+    target: str
+    foil: str | None
+    logit: float
+    ffn: float
+    top: float
+    n_top: int
+    n_neurons: int
+    in_percent: bool
+    probability: float | None = None
+    foil_probability: float | None = None
+
+
+def answer(
+    attribution: Attribution, top: int, probability: float | None = None, foil_probability: float | None = None
+) -> Answer:
+    """The sentence's numbers for an attribution of one position; probabilities of target and foil if known."""
+    attribution.single()
+    logit = attribution.logit
+    parts = attribution.components
+    ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
+    largest = attribution.top(top)["logit"]
+    written = float(largest.sum())
+    return Answer(
+        target=attribution.target,
+        foil=attribution.foil,
+        logit=logit,
+        ffn=ffn,
+        top=written,
+        n_top=len(largest),
+        n_neurons=math.prod(attribution.neuron_logits.shape[1:]),
+        in_percent=logit > 0 and max(abs(ffn), abs(written)) <= 2 * logit,
+        probability=probability,
+        foil_probability=foil_probability,
+    )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What memories of all positions add to a logit, and the earlier position whose memories add most."""
+
+    memories: float
+    rest: float
+    logit: float
+    error: float
+    place: int | None
+    there: float
+    in_percent: bool
+
+
+def carried(paths: PathAttribution) -> Carried:
+    """The numbers of the sentence on memories at all positions."""
+    by_position = paths.map.sum(0).tolist()
+    memories, earlier = sum(by_position), by_position[:-1]
+    place = max(range(len(earlier)), key=earlier.__getitem__, default=None)
+    there = 0.0 if place is None else earlier[place]
+    return Carried(
+        memories=memories,
+        rest=float(paths.components["logit"].sum()) - memories,
+        logit=paths.logit,
+        error=paths.error,
+        place=place,
+        there=there,
+        in_percent=paths.logit > 0 and max(abs(memories), abs(there)) <= 2 * paths.logit,
+    )
+
+
+# The layer × position map as geometry: bands of columns, each its own drawing.
+#
+# On a screen the bands stand side by side and scroll as one; in print they wrap, so that a long prompt stays legible.
+
+WIDE_UP_TO = 18  # columns with room for numbers and upright labels
+PAGE = 976  # pixels for the columns on a laptop
+LABEL = 11  # characters of an upright label
+BAND = 19  # narrow columns that fit the width of a printed page
+PAPER = 660  # pixels of that width
+
+
+@dataclass(frozen=True)
+class Cell:
+    y: int
+    strength: float
+    adds: bool
+    text: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Column:
+    x: int
+    position: int
+    label: str
+    title: str
+    read: bool
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Map:
+    """``bands`` of columns; sizes in pixels; ``limit``: the largest \\|logit\\|, where colours are strongest."""
+
+    bands: tuple[tuple[Column, ...], ...]
+    layers: tuple[tuple[int, int], ...]
+    column: int
+    row: int
+    label: int
+    wide: bool
+    limit: float
+    position: int
+
+    @property
+    def height(self) -> int:
+        return self.row * len(self.layers) + self.label
+
+    @property
+    def width(self) -> int:
+        return 76 + self.column * sum(len(band) for band in self.bands)
+
+    @property
+    def print_zoom(self) -> float:
+        return round(min(1.0, PAPER / (60 + self.column * len(self.bands[0]))), 3)
+
+
+def heatmap(values: Sequence[Sequence[float]], tokens: Sequence[str], position: int) -> Map:
+    """The map of ``values[layer][pos]`` in logits; ``position`` is where the answer is read off."""
+    n_layers, n = len(values), len(tokens)
+    wide = n <= WIDE_UP_TO
+    column = max(min(PAGE // n, 96), 52) if wide else 32
+    row = 30 if n_layers <= 16 else 20 if n_layers <= 32 else 15
+    limit = max(abs(value) for layer in values for value in layer) or 1.0
+
+    def cell(layer: int, pos: int) -> Cell:
+        value = values[layer][pos]
+        strength = abs(value) / limit
+        text = signed(value, 2) if wide and row > 15 else ("+" if value > 0 else "−") if strength >= 0.15 else ""
+        title = f"layer {layer}, position {pos} {tokens[pos]!r}: {signed(value, 3)}"
+        return Cell((n_layers - 1 - layer) * row, round(strength, 3), value >= 0, text, title)
+
+    def build(pos: int, x: int) -> Column:
+        return Column(
+            x=x,
+            position=pos,
+            label=visible(tokens[pos], (column - 4) // 7 if wide else LABEL),
+            title=f"position {pos}: {tokens[pos]!r}",
+            read=pos == position,
+            cells=tuple(cell(layer, pos) for layer in range(n_layers)),
+        )
+
+    size = n if wide else BAND
+    return Map(
+        bands=tuple(
+            tuple(build(pos, (pos - start) * column) for pos in range(start, min(start + size, n)))
+            for start in range(0, n, size)
+        ),
+        layers=tuple((layer, (n_layers - 1 - layer) * row) for layer in reversed(range(n_layers))),
+        column=column,
+        row=row,
+        label=40 if wide else 18 + max(8 * len(visible(token, LABEL)) for token in tokens),
+        wide=wide,
+        limit=limit,
+        position=position,
+    )
+
+
+# What the page and the notebook displays show of results, as plain rows with their bars' geometry.
+
+BASIS = "folded"  # in which values are read as tokens; the page records it
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One token as shown. ``kind``: "bos", "special", "promoted", "suppressed" or ""; ``named``: target or foil."""
+
+    token: str
+    kind: str = ""
+    title: str = ""
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Memory:
+    layer: int
+    neuron: int
+    coefficient: float
+    logit: float
+    share: float
+    bar: Bar
+    promoted: tuple[Chip, ...] = ()
+    suppressed: tuple[Chip, ...] = ()
+
+
+@dataclass(frozen=True)
+class Firing:
+    """One neuron at one position, and what that adds to the answer along all paths."""
+
+    layer: int
+    neuron: int
+    position: int
+    chip: Chip
+    coefficient: float
+    logit: float
+    share: float
+    bar: Bar
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    component: str
+    layer: int | None
+    logit: float
+    total: float
+    bar: Bar
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Every component, and what they come to."""
+
+    rows: tuple[LedgerRow, ...]
+    sum: float
+    logit: float
+    error: float
+    sum_bar: Bar
+    logit_bar: Bar
+
+
+def memories(attribution: Attribution, top: int) -> list[Memory]:
+    """The top neurons of an attribution of one position, without their tokens."""
+    attribution.single()
+    frame = attribution.top(top)
+    axis = Axis.over(frame["logit"].tolist())
+    return [
+        Memory(int(row.layer), int(row.neuron), row.coefficient, row.logit, row.share, bar(axis, row.logit))
+        for row in frame.itertuples()
+    ]
+
+
+def firings(paths: PathAttribution, prompt: Sequence[Chip], top: int) -> list[Firing]:
+    """The firings that add most; ``prompt`` holds the chips of its positions."""
+    frame = paths.top(top)
+    axis = Axis.over(frame["logit"].tolist())
+    return [
+        Firing(
+            int(row.layer),
+            int(row.neuron),
+            int(row.position),
+            prompt[int(row.position)],
+            row.coefficient,
+            row.logit,
+            row.share,
+            bar(axis, row.logit),
+        )
+        for row in frame.itertuples()
+    ]
+
+
+def with_tokens(model: Model, found: Sequence[Memory], tokens: int, named: Collection[int]) -> list[Memory]:
+    """The same with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ids are marked."""
+    chips: dict[tuple[int, int], dict[str, list[Chip]]] = {}
+    for layer in sorted({memory.layer for memory in found}):
+        neurons = [memory.neuron for memory in found if memory.layer == layer]
+        for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS).itertuples():
+            kinds = chips.setdefault((layer, row.neuron), {"promoted": [], "suppressed": []})
+            kinds[row.sign].append(Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named))
+    return [
+        replace(memory, promoted=tuple(kinds["promoted"]), suppressed=tuple(kinds["suppressed"]))
+        for memory in found
+        for kinds in [chips[memory.layer, memory.neuron]]
+    ]
+
+
+def ledger(attribution: Attribution) -> Ledger:
+    """The components of an attribution of one position as a waterfall."""
+    attribution.single()
+    parts = attribution.components
+    totals = parts["logit"].cumsum()
+    axis = Axis.over([*totals, attribution.logit])
+    rows = [
+        LedgerRow(
+            row.component,
+            None if pd.isna(row.layer) else int(row.layer),
+            row.logit,
+            total,
+            bar(axis, row.logit, total - row.logit),
+        )
+        for row, total in zip(parts.itertuples(), totals, strict=True)
+    ]
+    whole = float(attribution.sums[0])
+    return Ledger(
+        tuple(rows), whole, attribution.logit, attribution.error, bar(axis, whole), bar(axis, attribution.logit)
+    )
+
+
+def prompt_chips(capture: Capture, prompt: int = 0, limit: int | None = None) -> list[Chip]:
+    """A prompt's tokens, the first ``limit`` at most; special tokens say so, and BOS is called that at the start."""
+    model, special = capture.model, capture.model.special_token_ids
+    ids = [int(i) for i in capture.tokens[capture.row(prompt), : capture.length(prompt)][:limit]]
+    chips = []
+    for position, (token_id, token) in enumerate(zip(ids, model.token_strings(ids), strict=True)):
+        where = f"position {position}, token {token_id}"
+        if position == 0 and token_id == model.bos_token_id:
+            chips.append(Chip("BOS", "bos", f"beginning of sequence, {token}; {where}"))
+        else:
+            chips.append(Chip(token, "special" if token_id in special else "", where))
+    return chips
+
+
+FIRINGS = 10  # rows of the table of single firings
+
+
+@public
+@in_turn
+def report(
+    model: Model,
+    prompt: Prompt,
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    out: str | Path = "report.html",
+    top: int = 20,
+    tokens: int = 8,
+    position: int = -1,
+    first_token: bool = False,
+    prepend_bos: bool | None = None,
+) -> Path:
+    """Write the report of one prompt as one HTML file without scripts, links to elsewhere or fonts of its own.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        prompt: one text, or its token ids.
+        target: the token to explain, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
+        foil: a second token: explain the difference of the two logits.
+        out: the file to write, in a folder that exists; replaced only once the new one is complete.
+        top: how many memories to list.
+        tokens: how many promoted and suppressed tokens to show for each.
+        position: where the answer is read off; negatives count from the prompt's end.
+        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+        prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written.
+        InputError, OutOfRangeError: as :func:`ffnmem.capture` and :func:`ffnmem.attribute`; several prompts.
+    """
+    path = check_destination(out)
+    check_count("top", top)
+    check_count("tokens", tokens)
+    captured = capture(model, prompt, prepend_bos=prepend_bos)
+    if captured.tokens.shape[0] != 1:
+        raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
+    attribution = attribute(captured, target, foil, position, first_token=first_token)
+    paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
+    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens))
+    return path
+
+
+def report_html(captured: Capture, attribution: Attribution, paths: PathAttribution, *, top: int, tokens: int) -> str:
+    """The page of an attribution of one position of a capture of one prompt, directly and along all paths."""
+    position, target_id, foil_id = attribution.position, attribution.target_ids[0], attribution.foil_id
+    roles = {target_id: "target"} if foil_id is None else {foil_id: "foil", target_id: "target"}
+    probabilities = captured.logits_at(0, position).detach().double().softmax(-1)
+    prompt = prompt_chips(captured)
+    return render(
+        "report.html",
+        prompt=prompt,
+        answer=answer(
+            attribution,
+            top,
+            float(probabilities[target_id]),
+            None if foil_id is None else float(probabilities[foil_id]),
+        ),
+        predictions=captured.ranked(position, roles),
+        map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: position + 1]], position),
+        carried=carried(paths),
+        firings=firings(paths, prompt, min(top, FIRINGS)),
+        memories=with_tokens(captured.model, memories(attribution, top), tokens, roles),
+        ledger=ledger(attribution),
+        position=position,
+        provenance=attribution.provenance.with_settings(basis=BASIS).as_dict(),
+    )

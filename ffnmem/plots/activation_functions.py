@@ -1,0 +1,91 @@
+"""A matplotlib picture of activation functions and their gradients, told apart in colour and in grey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_number
+from ..ffn.activations import BETA, Activation, curves, look
+from .attribution import ink, titled
+
+STEPS = 1200
+LOWEST_VALUE, LOWEST_SLOPE, HIGHEST_SLOPE = -0.5, -0.25, 1.5
+"""Ends of the vertical axes. ReLU², its gradient and the negative half of the identity leave the frame."""
+
+
+@public
+def activations(
+    names: Iterable[str] | None = None,
+    beta: float = BETA,
+    axes: Iterable[Axes] | None = None,
+    limit: float = 4.0,
+) -> tuple[Axes, Axes]:
+    """Activation functions, and beside them their gradients.
+
+    Args:
+        names: which, see :func:`ffnmem.ffn.activations.curves`; default all.
+        beta: β of the Swish.
+        axes: where to draw, two Axes: the first for the values, the second for the gradients; default a new figure.
+        limit: x goes from ``-limit`` to ``limit``.
+
+    Returns:
+        The two Axes. Every curve has a colour and a pattern of dashes of its own; a curve too steep for the frame
+        leaves it.
+
+    Raises:
+        InputError: an unknown name, a β below 0, a limit that is not above 0 and finite, or not two Axes.
+    """
+    shown = curves(names, beta)
+    if not 0 < check_number("limit", limit) < np.inf:
+        raise InputError(f"limit must be above 0 and finite, not {limit:g}")
+    left, right = pair_for(axes)
+    x = np.linspace(-limit, limit, STEPS + 1)
+    for one in shown:
+        draw(left, x, one.value(torch.from_numpy(x)).numpy(), one)
+        draw(right, x, slopes(one, x), one)
+    left.set_ylim(LOWEST_VALUE, limit)
+    right.set_ylim(LOWEST_SLOPE, HIGHEST_SLOPE)
+    for ax, ylabel, title in (
+        (left, "activation f(x)", "Activation functions"),
+        (right, "gradient f′(x)", "Their gradients"),
+    ):
+        ax.axhline(0, color=ink(), linewidth=0.6, zorder=0.5)
+        ax.axvline(0, color=ink(), linewidth=0.6, zorder=0.5)
+        ax.set_xlim(-limit, limit)
+        ax.set_xlabel("pre-activation x")
+        ax.set_ylabel(ylabel)
+        titled(ax, title)
+    left.legend(frameon=False, loc="upper left", handlelength=4.2, fontsize="small", labelspacing=0.35)
+    return left, right
+
+
+def draw(ax: Axes, x: np.ndarray, y: np.ndarray, one: Activation) -> None:
+    dashes = look(one).dashes
+    colour = ink() if one.name == "relu" else look(one).light  # ReLU's is the ink's, whatever the figure's style
+    style = (0, dashes) if dashes else "solid"
+    ax.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=one.title, dash_capstyle="butt")
+
+
+def slopes(one: Activation, x: np.ndarray) -> np.ndarray:
+    """f′ at x; a jump, such as ReLU's at 0, becomes a gap rather than a slope that is not there."""
+    y = one.gradient(torch.from_numpy(x)).numpy().copy()
+    if one.name == "relu":
+        y[np.flatnonzero(np.diff(y)) + 1] = np.nan
+    return y
+
+
+def pair_for(axes: Iterable[Axes] | None) -> tuple[Axes, Axes]:
+    """The two Axes given, or those of a new figure side by side."""
+    if axes is None:
+        import matplotlib.pyplot as plt  # only here: whoever brings Axes may run without pyplot's global figures
+
+        axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")[1]
+    two = tuple(axes)
+    if len(two) != 2:
+        raise InputError(f"axes must be two, of the values and of the gradients, not {len(two)}")
+    return two

@@ -1,0 +1,195 @@
+"""matplotlib pictures of edits' scores: by editor, by layer beside a causal trace, by number of edits.
+
+As in :mod:`ffnmem.plots.attribution`: each takes ``ax=None``, draws on it or on a new figure, and returns the Axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, quoted
+from ..evaluation.scores import NAMES, Scores
+from ..evaluation.series import Decay, Sweep
+from ..tracing.traces import Traces
+from .attribution import axes_for, ink, titled
+
+COLOURS: Mapping[str, str] = MappingProxyType(
+    {"S": "#000000", "ES": "#0072B2", "PS": "#009E73", "NS": "#E69F00", "NS_plus": "#D55E00"}
+)
+OTHERS = ("#56B4E9", "#CC79A7", "#8A9099", "#F0E442")
+MAIN = ("ES", "PS", "NS", "NS_plus", "S")
+TRACE = ("state", "ffn")
+GROUP = "last subject"
+
+
+@public
+def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """Scores of editors with 95% intervals: a row an editor, a dot a metric.
+
+    Args:
+        scores: from :func:`ffnmem.evaluate`.
+        metrics: of its summary; default ES, PS, NS, NS+ and S as far as they were measured.
+        ax: where to draw; default a new figure.
+
+    Returns: The Axes.
+
+    Raises: InputError: a metric that was not measured.
+    """
+    names = chosen(scores.summary, metrics)
+    editors = scores.editors
+    ax = axes_for(ax, (7, 1.4 + 0.24 * len(editors) * (1 + len(names))))
+    step = 0.8 / len(names)
+    for place, name in enumerate(names):
+        rows = scores.summary[scores.summary["metric"] == name].set_index("editor").loc[list(editors)]
+        y = np.arange(len(editors)) - 0.4 + step * (place + 0.5)
+        spans = np.abs(np.nan_to_num(rows[["low", "high"]].to_numpy().T - rows["mean"].to_numpy()))
+        ax.errorbar(rows["mean"], y, xerr=spans, fmt="o", markersize=5, capsize=2, color=colour(name, names))
+        ax.plot([], [], "o", color=colour(name, names), label=NAMES.get(name, name))
+    ax.set_yticks(range(len(editors)), list(editors), parse_math=False)
+    ax.invert_yaxis()
+    ax.set_xlabel("mean over facts, 95% interval")
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return titled(ax, f"Edits of {len(scores):,} facts of {scores.provenance.model}")
+
+
+@public
+def sweep(
+    sweep: Sweep,
+    trace: Traces | pd.DataFrame | None = None,
+    ax: Axes | None = None,
+    metrics: Sequence[str] | None = None,
+) -> Axes:
+    """Scores by edited layer, and beside them where a causal trace finds the facts.
+
+    Args:
+        sweep: from :func:`ffnmem.evaluation.layer_sweep`.
+        trace: :class:`ffnmem.tracing.traces.Traces` or their ``groups``: the mean indirect effect at the subject's
+            last token of states and FFNs is drawn on an axis of its own, on the right.
+        ax: where to draw; default a new figure.
+        metrics: of the sweep's frame; default ES, PS, NS, NS+ and S as far as they were measured.
+
+    Returns: The Axes of the scores.
+
+    Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token.
+    """
+    names = chosen(sweep.frame, metrics)
+    ax = axes_for(ax, (7.5, 4.2))
+    curves(ax, sweep.frame, "layer", names)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("layer")
+    if trace is not None:
+        draw_trace(ax, trace)
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.12 if trace is not None else 1.0, 1.0))
+    facts = len(next(iter(sweep.scores.values())))
+    ax = titled(ax, f"{sweep.editor} by layer, {facts:,} facts of {sweep.provenance.model}")
+    ax.spines["right"].set_visible(trace is not None)
+    return ax
+
+
+def draw_trace(ax: Axes, trace: Traces | pd.DataFrame) -> None:
+    """Indirect effects on an axis on the right."""
+    groups = trace.groups if isinstance(trace, Traces) else trace
+    missing = {"kind", "group", "layer", "mean", "low", "high"} - set(groups.columns)
+    if missing:
+        raise InputError(f"the trace has no columns {sorted(missing)}: give Traces, or their groups")
+    rows = groups[(groups["group"] == GROUP) & groups["kind"].isin(TRACE)]
+    if rows.empty:
+        raise InputError(f"the trace has no effects of {' or '.join(TRACE)} in the group {quoted(GROUP)}")
+    right = ax.twinx()
+    for style, (kind, effects) in zip((":", "--"), rows.groupby("kind", sort=False), strict=False):
+        right.plot(effects["layer"], effects["mean"], linestyle=style, color=ink(), alpha=0.7, linewidth=1.3)
+        right.fill_between(effects["layer"], effects["low"], effects["high"], color=ink(), alpha=0.08, linewidth=0)
+        label = f"trace: {'FFN' if kind == 'ffn' else kind}"
+        ax.plot([], [], linestyle=style, color=ink(), alpha=0.7, linewidth=1.3, label=label)
+    right.set_ylabel("indirect effect at the subject's last token")
+    right.set_ylim(bottom=min(0.0, float(rows["low"].min())))
+    right.spines["top"].set_visible(False)
+
+
+@public
+def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = None) -> Axes:
+    """Scores of all edits so far by how many were made, one after another.
+
+    Args:
+        decay: from :func:`ffnmem.evaluation.sequential`.
+        ax: where to draw; default a new figure.
+        metrics: of its frame; default ES, PS, NS, NS+ and S as far as they were measured.
+
+    Returns: The Axes.
+
+    Raises: InputError: a metric that was not measured.
+    """
+    names = chosen(decay.frame, metrics)
+    ax = axes_for(ax, (7, 4))
+    curves(ax, decay.frame, "edits", names)
+    ax.set_xscale("log")
+    points = sorted(decay.frame["edits"].unique())
+    ax.set_xticks(points, [str(point) for point in points])
+    ax.minorticks_off()
+    ax.set_xlabel("edits made and kept")
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return titled(ax, f"{decay.editor}, one edit after another in {decay.provenance.model}")
+
+
+def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edit quality") -> Axes:
+    """How far an edit's direction is from where it ends, by the tokens of the second moment; and what edits score.
+
+    Args:
+        frame: from :func:`ffnmem.editing.convergence`.
+        ax: where to draw; default a new figure.
+        quality: what its column of that name holds, e.g. "S"; drawn against a second axis, if it is there.
+
+    Returns: The Axes of the distance.
+    """
+    ax = axes_for(ax, (7, 4))
+    ax.plot(frame["tokens"], frame["distance_mean"], "o-", color=COLOURS["S"], label="mean")
+    ax.plot(frame["tokens"], frame["distance_max"], ":", color=COLOURS["S"], label="largest")
+    ax.set_xscale("log")
+    ax.set_ylim(0, max(1.5, float(frame["distance_max"].max()) * 1.05))
+    ax.set_xlabel("tokens of the second moment")
+    ax.set_ylabel("‖u − u in the end‖")
+    ax.legend(frameon=False, loc="center left")
+    if "quality" in frame:
+        beside = ax.twinx()
+        beside.plot(frame["tokens"], frame["quality"], "s-", color=COLOURS["ES"])
+        beside.set_ylim(0, 105)
+        beside.set_ylabel(quality, color=COLOURS["ES"])
+        beside.spines["right"].set_visible(True)
+    provenance = frame.attrs.get("provenance", {})
+    where = f"layer {provenance.get('layer', '?')} of {provenance.get('model', 'the model')}"
+    return titled(ax, f"How much text an edit needs: {where}")
+
+
+def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:
+    """A line a metric, its interval as a band."""
+    for name in names:
+        rows = frame[frame["metric"] == name].sort_values(x)
+        shade = colour(name, names)
+        ax.plot(rows[x], rows["mean"], marker="o", markersize=4, color=shade, label=NAMES.get(name, name))
+        ax.fill_between(rows[x].astype(float), rows["low"], rows["high"], color=shade, alpha=0.12, linewidth=0)
+    ax.set_ylabel("mean over facts, 95% interval")
+
+
+def chosen(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:
+    """The metrics to draw; raises InputError for one that was not measured."""
+    known = list(dict.fromkeys(summary.dropna(subset="mean")["metric"]))
+    if metrics is None:
+        metrics = [name for name in MAIN if name in known] or known[:4]
+    names = [check_choice("metric", name, known) for name in metrics]
+    if not names:
+        raise InputError("there is no metric to draw: nothing was measured")
+    return names
+
+
+def colour(name: str, names: Sequence[str]) -> str:
+    others = [other for other in names if other not in COLOURS]
+    if name == "S":
+        return ink()
+    return COLOURS[name] if name in COLOURS else OTHERS[others.index(name) % len(OTHERS)]

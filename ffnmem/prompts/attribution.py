@@ -1,0 +1,642 @@
+"""``decompose`` and ``attribute``: an FFN's output, and a token's logit, as exact sums over memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..core import schemas
+from ..core.arguments import public
+from ..core.checked_files import Form, HeadedTensors, write_tensors
+from ..core.errors import FileError, InputError, check_count, quoted
+from ..core.files import user_path
+from ..core.provenance import Provenance
+from ..core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Fitting,
+    Origin,
+    Prompt,
+    Sheet,
+    Span,
+    Table,
+    decimals,
+    line,
+    of_chance,
+    of_negatives,
+    place,
+    rows,
+    token,
+    tokens,
+)
+from ..core.sheets import tokens as strip_of
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, model_logits, pulled_through
+from ..models.turns import in_turn
+from ..show.result import Result
+from .captures import Capture, token_after
+
+# `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
+
+PREDICTIONS = 5
+ARRAYS = ("neuron_logits", "coefficients", "logits")
+FORM = Form(
+    "attribution",
+    1,
+    schemas.fields(
+        {
+            "components": schemas.items(schemas.row(schemas.text(), schemas.maybe(schemas.whole(0))), least=1),
+            "tokens": schemas.items(schemas.text(), least=1),
+            "positions": schemas.items(schemas.whole(0), least=1),
+            "target_ids": schemas.items(schemas.whole(0), least=1),
+            "target_tokens": schemas.items(schemas.text(), least=1),
+            "foil": schemas.maybe(schemas.text()),
+            "foil_id": schemas.maybe(schemas.whole(0)),
+            "provenance": schemas.PROVENANCE,
+        }
+    ),
+    "attribution: Attribution.save writes one",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentLogits:
+    """What one component adds to the logit at each attributed position."""
+
+    component: str
+    layer: int | None
+    logits: Float[Tensor, " n"]
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution(Result):
+    """Direct logit attribution at one position, or at many. Made by :func:`ffnmem.attribute`.
+
+    Attributes:
+        neuron_logits: ``[n, layer, d_mlp]``, what each neuron adds to the logit at each attributed position.
+        coefficients: ``[n, layer, d_mlp]``, its coefficient there.
+        component_logits: every component in the order of the residual stream.
+        logits: ``[n]``, the model's own logit of the target (minus the foil's); before a soft cap, where it has one.
+        tokens: the prompt's tokens; positions: where the attribution is made; target_ids, target_tokens: of what.
+        foil, foil_id: the foil's token and its id, or None.
+    """
+
+    neuron_logits: Float[Tensor, "n layer d_mlp"]
+    coefficients: Float[Tensor, "n layer d_mlp"]
+    component_logits: tuple[ComponentLogits, ...]
+    logits: Float[Tensor, " n"]
+    tokens: tuple[str, ...]
+    positions: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    target_tokens: tuple[str, ...]
+    foil: str | None
+    foil_id: int | None
+    provenance: Provenance
+
+    @property
+    def target(self) -> str:
+        """The target's token, when there is one position."""
+        return self.target_tokens[self.single()]
+
+    @property
+    def position(self) -> int:
+        return self.positions[self.single()]
+
+    @property
+    def logit(self) -> float:
+        """The model's logit of the target (minus the foil's) at the one position; see ``logits`` for many."""
+        return float(self.logits[self.single()])
+
+    @cached_property
+    def sums(self) -> Float[Tensor, " n"]:
+        """The sum of all components at each position, in float64."""
+        total = self.component_logits[0].logits.double().clone()
+        for part in self.component_logits[1:]:
+            total += part.logits.double()
+        return total
+
+    @property
+    def error(self) -> float:
+        """The largest \\|sum of components − logit\\| over the positions."""
+        return float((self.sums - self.logits.double()).abs().max())
+
+    def single(self) -> int:
+        if len(self.positions) != 1:
+            raise InputError(f"this attribution holds {len(self.positions)} positions: read .logits, or attribute one")
+        return 0
+
+    @cached_property
+    def neurons(self) -> pd.DataFrame:
+        """One row a neuron, largest \\|logit\\| first: layer, neuron, coefficient, logit, share (of the whole logit).
+
+        With several positions, a first column ``position``, and the rows of each position together.
+        """
+        return self.top(None)
+
+    def top(self, k: int | None = 20) -> pd.DataFrame:
+        """The ``k`` neurons with the largest \\|logit\\| at each position (all for None), as ``neurons``."""
+        n, _, d_mlp = self.neuron_logits.shape
+        logits = self.neuron_logits.reshape(n, -1).double().cpu().numpy()
+        coefficients = self.coefficients.reshape(n, -1).double().cpu().numpy()
+        k = logits.shape[1] if k is None else min(check_count("top", k), logits.shape[1])
+        # Ties go to the earlier layer, then the lower neuron.
+        order = np.argsort(-np.abs(logits), axis=1, kind="stable")[:, :k]
+        taken = np.take_along_axis(logits, order, axis=1)
+        whole = self.logits.double().cpu().numpy()
+        whole = np.where(whole == 0, np.nan, whole)  # nothing is a share of a logit of exactly zero
+        columns: dict[str, Any] = {
+            "layer": (order // d_mlp).ravel(),
+            "neuron": (order % d_mlp).ravel(),
+            "coefficient": np.take_along_axis(coefficients, order, axis=1).ravel(),
+            "logit": taken.ravel(),
+            "share": (taken / whole[:, None]).ravel(),
+        }
+        if n > 1:
+            columns = {"position": np.repeat(np.array(self.positions), k), **columns}
+        return self.with_attrs(pd.DataFrame(columns))
+
+    @cached_property
+    def components(self) -> pd.DataFrame:
+        """One row a component, in the order of the residual stream: component, layer, logit. They sum to the logit.
+
+        ``layer`` is missing (<NA>) where there is none. With several positions, a first column ``position``.
+        """
+        rows = [
+            (position, part.component, part.layer, float(part.logits[i]))
+            for i, position in enumerate(self.positions)
+            for part in self.component_logits
+        ]
+        frame = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
+        return self.with_attrs(frame if len(self.positions) > 1 else frame.drop(columns="position"))
+
+    def with_attrs(self, frame: pd.DataFrame) -> pd.DataFrame:
+        frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.as_dict()}
+        return frame
+
+    def to_dict(self, top: int | None = 20) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "prompt_tokens": list(self.tokens),
+            "positions": list(self.positions),
+            "targets": list(self.target_tokens),
+            "foil": self.foil,
+            "logits": self.logits.tolist(),
+            "error": self.error,
+            "neurons": plain_records(self.top(top)),
+            "components": plain_records(self.components),
+            "provenance": self.provenance.as_dict(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """``neurons``."""
+        return self.neurons
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one safetensors file with a header and checksums, whole or not at all; returns the path.
+
+        Raises FileError: it cannot be written.
+        """
+        parts = torch.stack([part.logits for part in self.component_logits])
+        header = {
+            "components": [[part.component, part.layer] for part in self.component_logits],
+            **{name: list(getattr(self, name)) for name in ("tokens", "positions", "target_ids", "target_tokens")},
+            "foil": self.foil,
+            "foil_id": self.foil_id,
+            "provenance": self.provenance.record(),
+        }
+        tensors = {"neuron_logits": self.neuron_logits, "coefficients": self.coefficients, "logits": self.logits}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in {**tensors, "components": parts}.items()}
+        return write_tensors(path, FORM, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Attribution:
+        """The attribution in a file that :meth:`save` wrote, to the last bit.
+
+        Raises FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
+        """
+        file = HeadedTensors(user_path(path), FORM)
+        header, found = file.header, {name: torch.from_numpy(file.array(name)) for name in file.shapes}
+        if set(found) != {*ARRAYS, "components"} or len(found["components"]) != len(header["components"]):
+            raise FileError(f"{path} is damaged: its arrays are not those of an attribution")
+        return cls(
+            neuron_logits=found["neuron_logits"],
+            coefficients=found["coefficients"],
+            component_logits=tuple(
+                ComponentLogits(name, layer, logits)
+                for (name, layer), logits in zip(header["components"], found["components"], strict=True)
+            ),
+            logits=found["logits"],
+            tokens=tuple(header["tokens"]),
+            positions=tuple(header["positions"]),
+            target_ids=tuple(header["target_ids"]),
+            target_tokens=tuple(header["target_tokens"]),
+            foil=header["foil"],
+            foil_id=header["foil_id"],
+            provenance=Provenance.of(header["provenance"]),
+        )
+
+    def summary(self) -> str:
+        what = f"{quoted(self.target_tokens[0])}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
+        against = "" if self.foil is None else f" against {self.foil!r}"
+        logit = f", logit {self.logit:.3f}" if len(self.positions) == 1 else ""
+        return f"of {what}{against}{logit}, error {self.error:.1e}"
+
+    def sheet(
+        self,
+        top: int = 10,
+        *,
+        layers: Sequence[int] = (),
+        capture: Capture | None = None,
+        promoted: Mapping[tuple[int, int], Sequence[str]] | None = None,
+    ) -> Sheet:
+        """The answer, the neurons that wrote most towards it, and the components with what they come to.
+
+        Args:
+            top: how many neurons. layers: of these layers only.
+            capture: what was attributed: adds the model's own top tokens.
+            promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
+        """
+        if len(self.positions) > 1:
+            return Sheet.of(self.position_table(), Origin(self.provenance.as_dict()))
+        neurons = self.strongest(top, layers)
+        return Sheet.of(
+            Facts(self.heading(neurons, layers, capture)),
+            self.neuron_table(neurons, promoted),
+            self.ledger(),
+            Origin({**self.provenance.as_dict(), **({} if promoted is None else {"basis": "folded"})}),
+        )
+
+    def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
+        """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
+        if not layers:
+            return self.top(top)
+        frame = self.neurons
+        return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
+
+    def heading(self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None) -> dict[str, Content]:
+        """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
+        rows: dict[str, Content] = {
+            "prompt": Prompt(
+                self.tokens,
+                self.position,
+                self.provenance.prepend_bos is True or (capture is not None and capture.starts_with_bos),
+            ),
+            "after": place(self.tokens, self.position),
+        }
+        if capture is None:
+            rows |= {"target": token(self.target, "strong")}
+            rows |= {} if self.foil is None else {"foil": token(self.foil, "strong")}
+        else:
+            roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
+            ranked = capture.ranked(self.position, roles, PREDICTIONS)
+            rows["next"] = Fitting(
+                tuple(
+                    (token(p.token, "strong" if p.role else ""), Span(f" {of_chance(p.probability)}", "soft"))
+                    for p in ranked[:PREDICTIONS]
+                    if p.rank <= PREDICTIONS
+                )
+            )
+            rows |= {
+                p.role: line(
+                    token(p.token, "strong"),
+                    f"   rank {p.rank:,}, logit {p.logit:.3f}, {of_chance(p.probability)}",
+                )
+                for p in sorted(ranked, key=lambda p: p.role, reverse=True)
+                if p.role
+            }
+        if self.foil is not None:
+            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's"
+        elif capture is None:
+            rows["logit"] = f"{self.logit:.3f}"
+        rows["memories"] = self.written(neurons, layers)
+        return rows
+
+    def written(self, neurons: pd.DataFrame, layers: Sequence[int]) -> str:
+        """How much of the logit all FFN neurons wrote, and how much those listed."""
+        parts = self.components
+        ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
+        where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
+        listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
+        cap = dict(self.provenance.settings).get("soft_cap")
+        before = "" if cap is None else f" (before the soft cap of {cap:g})"
+        count = self.neuron_logits[0].numel()
+        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{before}, {listed}"
+
+    def neuron_table(
+        self, neurons: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
+    ) -> Table:
+        """Neurons, and the tokens that their values promote."""
+        columns = [
+            Column("neuron", "neuron"),
+            Column("coefficient", "number"),
+            Column("logit", "number", sign=True, colour=True, bars=True),
+            Column("share", "percent"),
+        ]
+        shown = rows(*columns, *([] if promoted is None else [Column("value promotes", wraps=True)]))
+        named = [self.target, *([] if self.foil is None else [self.foil])]
+        for row in neurons.itertuples():
+            at = (int(row.layer), int(row.neuron))
+            beside = [] if promoted is None else [tokens(promoted[at], named)]
+            shown.add(at, row.coefficient, row.logit, row.share, *beside)
+        return shown.table(caption=of_negatives(neurons["coefficient"]))
+
+    def ledger(self) -> Table:
+        """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
+        parts = self.components
+        in_layers = parts.groupby("component", sort=False)["layer"].agg(lambda layer: bool(layer.notna().all()))
+        kinds = [str(name) for name, everywhere in in_layers.items() if everywhere]
+        places = decimals([*parts["logit"], self.logit], 5)
+        shown = rows(
+            "component",
+            *(Column(kind, "number", places=places, sign=True) for kind in kinds),
+            Column("together", "number", places=places, sign=True, bars="steps"),
+            Column("sum so far", "number", places=places),
+        )
+        names = [
+            component if pd.isna(layer) else f"layer {layer}"
+            for component, layer in zip(parts["component"], parts["layer"], strict=True)
+        ]
+        total = 0.0
+        for name, group in parts.groupby(names, sort=False):
+            cells = dict(zip(group["component"], group["logit"], strict=True))
+            together = float(group["logit"].sum())
+            total += together
+            shown.add(str(name), *(cells.get(kind) for kind in kinds), together, total)
+        blanks = [None] * (len(kinds) + 1)
+        shown.add("sum", *blanks, float(self.sums[0]), style="strong", section=True)
+        shown.add("model's logit", *blanks, self.logit, style="strong")
+        shown.add("error", *blanks, line(f"{self.error:.1e}"), style="soft")
+        return shown.table()
+
+    def position_table(self) -> Table:
+        """Each position with its target, the target's logit and the neuron that wrote most of it."""
+        shown = rows(
+            Column("position", "count"),
+            Column("token", "token"),
+            Column("target", "token"),
+            Column("logit", "number", sign=True, colour=True),
+            Column("largest neuron", "neuron"),
+        )
+        largest = self.top(1).itertuples()
+        found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
+        for position, target, logit, row in found:
+            shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
+        return shown.table(caption=f"{len(self.positions)} positions, the largest error {self.error:.1e}")
+
+
+def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries ready for strict JSON: what is missing becomes None."""
+    return [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+class Next(Enum):
+    """The type of :data:`NEXT`."""
+
+    NEXT = "next"
+
+    def __repr__(self) -> str:
+        return "NEXT"
+
+
+NEXT = Next.NEXT
+"""As a target: at every position, the token that truly follows in the text."""
+
+Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
+
+
+@public
+@in_turn
+def decompose(
+    capture: Capture,
+    layer: SupportsIndex,
+    position: SupportsIndex = -1,
+    *,
+    prompt: SupportsIndex = 0,
+    top: int | None = None,
+) -> pd.DataFrame:
+    """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
+
+    Args:
+        capture: from :func:`ffnmem.capture`.
+        layer: a captured layer.
+        position: index in the prompt; negatives count from its end.
+        prompt: which prompt of a batch.
+        top: keep only this many neurons, by weight; the bias row always stays.
+
+    Returns:
+        One row a neuron, by falling weight, and a last row ``neuron = -1`` for the output bias: ``layer``, ``neuron``,
+        ``coefficient`` mᵢ, ``value_norm`` ‖vᵢ‖, ``weight`` |mᵢ|·‖vᵢ‖, ``share`` mᵢvᵢ·y/‖y‖². The shares of all rows
+        sum to 1 (without ``top``). ``attrs`` holds the ``error`` ‖Σmᵢvᵢ + b − y‖/‖y‖, the position and the provenance.
+
+    Raises:
+        OutOfRangeError: no such layer, position or prompt. InputError: the layer was not captured.
+
+    Source: Geva et al. 2022 (2203.14680), eq. 3; weight is their §3.2 for dominant sub-updates.
+    """
+    index = capture.model.layer(layer)
+    if index not in capture.coefficients:
+        raise InputError(f"layer {index} was not captured: this capture holds layers {list(capture.layers)}")
+    capture.check_current()
+    row, pos = capture.row(prompt), capture.position(position, prompt)
+    ffn = capture.model.ffn[index]
+    values, y = at_least_float32(ffn.values.detach()), at_least_float32(capture.ffn_out[index][row, pos])
+    m = at_least_float32(capture.coefficients[index][row, pos])
+    bias = torch.zeros_like(y) if ffn.value_bias is None else at_least_float32(ffn.value_bias.detach())
+    square = (y @ y).clamp_min(torch.finfo(y.dtype).tiny)
+    norms = values.norm(dim=-1)
+    weight = m.abs() * norms
+    share = m * (values @ y) / square
+    order = weight.argsort(descending=True, stable=True)
+    order = order if top is None else order[: check_count("top", top)]
+    error = (m @ values + bias - y).norm() / square.sqrt()
+    rows = {
+        "layer": [index] * (len(order) + 1),
+        "neuron": [*order.tolist(), -1],
+        "coefficient": [*m[order].tolist(), 1.0],
+        "value_norm": [*norms[order].tolist(), float(bias.norm())],
+        "weight": [*weight[order].tolist(), float(bias.norm())],
+        "share": [*share[order].tolist(), float(bias @ y / square)],
+    }
+    frame = pd.DataFrame(rows)
+    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.as_dict()}
+    return frame
+
+
+@public
+@in_turn
+def attribute(
+    capture: Capture,
+    target: Target = None,
+    foil: str | SupportsIndex | None = None,
+    position: SupportsIndex | None = None,
+    *,
+    prompt: SupportsIndex = 0,
+    first_token: bool = False,
+) -> Attribution:
+    """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
+
+    The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream. With
+    the norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is its
+    write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ. Where a norm stands behind the FFN
+    (Gemma 2), the write goes through it with its scale as it is. A soft cap on logits is not linear: what is explained
+    is the logit before it.
+
+    Args:
+        capture: of all layers.
+        target: the token, as text or as an id; default: the model's own top token. A text that begins with a space is
+            taken as written; any other as it is or after a space, whichever the model finds likelier after the prompt
+            (:func:`ffnmem.prompts.captures.spelled`), with a warning where a space is added.
+            :data:`NEXT` or a sequence of ids gives a different target at every position.
+        foil: a second token, read in the same way (with several positions, at the last): attribute the difference,
+            logit(target) − logit(foil).
+        position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
+        prompt: which prompt of a batch.
+        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+
+    Returns:
+        An :class:`Attribution` with ``.neurons``, ``.components``, ``.logit`` and ``.error`` = \\|sum − logit\\|.
+
+    Raises:
+        InputError: a target that is not one token, or of which neither reading is likelier; a capture of some layers
+            only. OutOfRangeError: no such position.
+
+    Source: direct logit attribution as in Elhage et al. 2021; per memory, Geva et al. 2022 (2203.14680), §3.
+    """
+    if capture.residual is None:
+        raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
+    capture.check_current()
+    row = capture.row(prompt)
+    positions, targets = choose_targets(capture, target, position, prompt, first_token)
+    foil_id = None if foil is None else token_after(capture, foil, row, positions[-1], first_token, "foil")
+    norm, cap = FinalNorm(capture.model), capture.model.layout.soft_cap
+    final_in = at_least_float32(capture.residual.final_in[row, positions])
+    u, constant = norm.directions(targets, foil_id)
+    scale = norm.scale(final_in).unsqueeze(-1)
+    components, neurons = component_logits(capture, row, positions, u / scale)
+    components.append(ComponentLogits("final bias", None, constant.double()))
+    return Attribution(
+        neuron_logits=neurons,
+        coefficients=torch.stack(
+            [at_least_float32(capture.coefficients[layer][row, positions]) for layer in capture.layers], dim=1
+        ),
+        component_logits=tuple(components),
+        logits=model_logits(capture.model, capture.residual.final_out[row, positions], targets, foil_id),
+        tokens=tuple(capture.token_strings(prompt)),
+        positions=tuple(positions),
+        target_ids=tuple(targets.tolist()),
+        target_tokens=tuple(capture.model.token_strings(targets)),
+        foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
+        foil_id=foil_id,
+        provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
+    )
+
+
+BIAS = -1
+"""The neuron of the output bias's row."""
+
+
+def decomposition_sheet(
+    capture: Capture, whole: pd.DataFrame, listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]
+) -> Sheet:
+    """What :func:`decompose` found: the place, and the listed neurons, the others as one row, the bias and their sum.
+
+    Args:
+        whole: of all neurons. listed: those to show. promoted: the tokens that the value of each promotes.
+    """
+    layer, position, tokens = capture.layers[0], whole.attrs["position"], capture.token_strings()
+    norm = float(capture.ffn_out[layer][0, position].norm())
+    facts: dict[str, Content] = {
+        "prompt": Prompt(tuple(tokens), position, capture.starts_with_bos),
+        "at": place(tokens, position),
+        "output": f"layer {layer} writes a vector of norm {norm:.4g}; error of the sum {whole.attrs['error']:.1e}",
+    }
+    shown = rows(
+        Column("neuron", "neuron"),
+        Column("coefficient", "number"),
+        Column("value norm", "number", places=decimals(listed["value_norm"])),
+        Column("weight", "number"),
+        Column("share", "percent"),
+        Column("value promotes", wraps=True),
+    )
+    for row in listed.itertuples():
+        at = (int(row.layer), int(row.neuron))
+        shown.add(at, row.coefficient, row.value_norm, row.weight, row.share, strip_of(promoted[at]))
+    bias, total = whole[whole["neuron"] == BIAS].iloc[0], float(whole["share"].sum())
+    others = len(whole) - 1 - len(listed)
+    if others:
+        rest = total - float(listed["share"].sum()) - float(bias["share"])
+        shown.add(line(f"{others:,} more"), None, None, None, rest, section=True)
+    shown.add(line("bias"), None, float(bias["value_norm"]), None, float(bias["share"]), section=not others)
+    shown.add(line("all"), None, None, None, total, style="strong")
+    return Sheet.of(
+        Facts(facts),
+        shown.table(caption=of_negatives(listed["coefficient"])),
+        Origin({**whole.attrs["provenance"], "basis": "folded"}),
+    )
+
+
+def component_logits(
+    capture: Capture, row: int, positions: list[int], direction: Float[Tensor, "n d_model"]
+) -> tuple[list[ComponentLogits], Float[Tensor, "n layer d_mlp"]]:
+    """What every component, and every neuron, writes along each position's direction. The sums are taken in float64."""
+    residual = capture.residual
+    assert residual is not None
+
+    def along(write: Tensor) -> Float[Tensor, " n"]:
+        return (at_least_float32(write[row, positions]).double() * direction.double()).sum(-1)
+
+    model = capture.model
+    parts = [ComponentLogits("embedding", None, along(residual.embedding))]
+    if residual.position is not None:
+        parts.append(ComponentLogits("position", None, along(residual.position)))
+    neurons = []
+    for layer in range(model.n_layers):
+        ffn = model.ffn[layer]
+        m = at_least_float32(capture.coefficients[layer][row, positions])
+        along_ffn = pulled_through(model, layer, direction, capture.ffn_out[layer][row, positions])
+        logits = m * (along_ffn @ at_least_float32(ffn.values.detach()).T)
+        neurons.append(logits)
+        parts.append(ComponentLogits("attention", layer, along(residual.attention[layer])))
+        parts.append(ComponentLogits("ffn", layer, logits.double().sum(-1)))
+        if ffn.value_bias is not None:
+            parts.append(ComponentLogits("ffn bias", layer, along_ffn.double() @ ffn.value_bias.detach().double()))
+    return parts, torch.stack(neurons, dim=1)
+
+
+def choose_targets(
+    capture: Capture, target: Target, position: SupportsIndex | None, prompt: SupportsIndex, first_token: bool
+) -> tuple[list[int], Int[Tensor, " n"]]:
+    """The positions to attribute at, and the target's id at each."""
+    model, row, length = capture.model, capture.row(prompt), capture.length(prompt)
+    device = capture.tokens.device
+    if target is NEXT:
+        if length < 2:
+            raise InputError("NEXT needs a prompt of at least two tokens")
+        chosen = list(range(length - 1)) if position is None else [capture.position(position, prompt)]
+        if chosen[-1] == length - 1:
+            raise InputError("NEXT has no target at the last position: nothing follows there")
+        return chosen, capture.tokens[row, [p + 1 for p in chosen]]
+    if isinstance(target, Tensor) and target.ndim == 0:
+        target = int(target)
+    if isinstance(target, str) or not isinstance(target, Iterable | Next):
+        pos = capture.position(-1 if position is None else position, prompt)
+        if target is None:
+            return [pos], capture.logits_at(row, pos).argmax().reshape(1)
+        return [pos], torch.tensor([token_after(capture, target, row, pos, first_token)], device=device)
+    assert isinstance(target, Iterable)
+    ids = [model.token_id(i) for i in target]
+    if position is not None or len(ids) != length:
+        raise InputError(f"a target for every position needs {length} token ids and no position, not {len(ids)}")
+    return list(range(length)), torch.tensor(ids, device=device)

@@ -1,0 +1,640 @@
+"""``capture``: one forward pass, everything that its FFNs read, computed and wrote, and targets as users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from types import MappingProxyType
+from typing import Any, SupportsIndex
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ..core.arguments import public
+from ..core.errors import (
+    HookError,
+    InputError,
+    OutOfRangeError,
+    check_count,
+    check_index,
+    check_text,
+    listed,
+    quoted,
+    warn,
+)
+from ..core.provenance import Provenance
+from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
+from ..core.token_text import printable
+from ..facts.questions import target_ids
+from ..models.activation_cache import hook_name, layer_of, part_of, read_cache
+from ..models.hooks import OnTensor, listening
+from ..models.layout import inner
+from ..models.model import Model
+from ..models.turns import Turns, in_turn
+from ..show.result import Result
+
+# Targets as users write them: which token a text without its leading space means after a prompt.
+
+ENDING = 40  # of a prompt
+LAST = 4  # words
+
+
+def spelled(
+    model: Model,
+    text: str,
+    logits: Callable[[], Float[Tensor, " vocab"]],
+    *,
+    before: str = "",
+    one: bool = True,
+    what: str = "target",
+) -> str:
+    """How a target is meant: as it is written, or after a space.
+
+    The one rule for all that take targets: what begins with a space, or follows one, is taken as written. Of the two
+    readings of any other text, with a space in front and without, the one that the model finds likelier after the
+    prompt, by its first token; if only one of them is a single token where one is needed, that one. A space that was
+    added is warned of.
+
+    Args:
+        model: whose tokenizer and vocabulary count.
+        text: the target.
+        logits: gives those after the prompt; asked only where there is a choice.
+        before: what stands before the target.
+        one: whether a single token is needed.
+        what: it is called in messages.
+
+    Raises: InputError: no reading is a single token where one is needed, or none is likelier.
+    """
+    if not text or text[0].isspace() or before[-1:].isspace():
+        return text
+    readings = {reading: model.ids_of(reading) for reading in (text, f" {text}")}
+    fitting = [reading for reading, ids in readings.items() if fits(model, reading, ids, one)]
+    if not fitting:
+        raise InputError(nothing_fits(model, readings, what))
+    if len(fitting) == 1:
+        (chosen,) = fitting
+        why = f"which is a single token of {model.name}"
+    elif readings[text][0] == readings[f" {text}"][0]:
+        return text  # they begin alike: with this tokenizer, or where only first tokens count, there is no choice
+    else:
+        found = logits()
+        (plain, id), (spaced, other) = ((reading, ids[0]) for reading, ids in readings.items())
+        if not bool((found[id] > found[other]) | (found[other] > found[id])):  # level, or not a number
+            raise InputError(
+                f"{what} {quoted(text)} may be meant with a space before it or without, and {model.name} finds both "
+                f"equally likely here: write {quoted(spaced)}, or for {quoted(plain)} give its token's id, {id}"
+            )
+        chosen = plain if bool(found[id] > found[other]) else spaced
+        why = f"which {model.name} finds likelier here"
+        if one:
+            why += f" (the one without is token {id}, by its id)"
+    if chosen != text:
+        warn(f"{what} {quoted(text)} is read with a space before it, as {quoted(chosen)}, {why}")
+    return chosen
+
+
+def token_after(
+    capture: Capture, token: str | SupportsIndex, row: int, position: int, first: bool = False, what: str = "target"
+) -> int:
+    """The id of a target after a position of a captured prompt, by the rule of :func:`spelled`.
+
+    Raises: InputError: not one token (and not ``first``), or no reading of it is likelier. OutOfRangeError: no such id.
+    """
+    model = capture.model
+    if isinstance(token, str):
+        before = model.token_strings(capture.tokens[row, [position]])[0]
+        token = spelled(model, token, lambda: capture.logits_at(row, position), before=before, one=not first, what=what)
+    return model.token_id(token, first)
+
+
+def word_ids(
+    model: Model, text: str, logits: Callable[[], Float[Tensor, " vocab"]], before: str, what: str = "target"
+) -> tuple[int, ...]:
+    """The tokens of a target that may have several, by the rule of :func:`spelled`; spaces at its ends count as one.
+
+    Raises: InputError: an empty target, a token that the model does not have, or no reading that is likelier.
+    """
+    meant = spelled(model, check_text(what, text).rstrip(), logits, before=before, one=False, what=what)
+    if not meant.strip() or meant[0].isspace():
+        return target_ids(model, meant)
+    ids = model.ids_of(meant)
+    if not fits(model, meant, ids, one=False):
+        raise InputError(nothing_fits(model, {meant: ids}, what))
+    return tuple(ids)
+
+
+def fits(model: Model, text: str, ids: list[int], one: bool) -> bool:
+    """Whether a reading is known to the model, and a single token where one is needed."""
+    known = bool(ids) and (model.tokenizer.unk_token_id not in ids or text == model.tokenizer.unk_token)
+    return known and (not one or len(ids) == 1)
+
+
+def nothing_fits(model: Model, readings: dict[str, list[int]], what: str) -> str:
+    """What is wrong with a target of which neither reading can be used."""
+    if any(model.tokenizer.unk_token_id in ids for ids in readings.values()):
+        return f"{what} {quoted(next(iter(readings)))} is no token of {model.name}"
+    shown = " nor ".join(
+        f"{quoted(text)} ({len(ids)} tokens: {model.token_line(ids)})" for text, ids in readings.items()
+    )
+    return (
+        f"neither {what} {shown} is one token of {model.name}: give one token, or ask for its first one "
+        "(first_token=True, --first-token)"
+    )
+
+
+def warn_of_trailing_space(model: Model, *prompts: str) -> None:
+    """Warn, once for all of them, of prompts whose last space is a token of its own, where it would else be part of
+    the word that follows."""
+    found = [prompt for prompt in prompts if ends_in_a_token(model, prompt)]
+    if not found:
+        return
+    text = found[0].rstrip(" ")
+    end = text if len(text) <= ENDING else f"…{text[-ENDING:]}"
+    more = f" (and {len(found) - 1:,} more prompts)" if len(found) > 1 else ""
+    warn(
+        f"the prompt ends in a space, which is a token of its own to {model.name}, while most words bring theirs: "
+        f"what is said next is not what follows {end!r}{more}; leave the space out"
+    )
+
+
+def ends_in_a_token(model: Model, prompt: str) -> bool:
+    """Whether a prompt's last space would go with the word that follows, were there one.
+
+    It is tried out: the prompt is continued by its own last words, and by "the".
+    """
+    words = prompt.split()
+    if not prompt.endswith(" ") or not words:
+        return False
+    alone = model.ids_of(prompt)
+    return any(model.ids_of(f"{prompt}{word}")[: len(alone)] != alone for word in (*words[-LAST:], "the"))
+
+
+# `capture`: one forward pass, and everything that its FFNs read, computed and wrote.
+
+Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
+Layers = SupportsIndex | str | Iterable[SupportsIndex | str] | None
+LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """What the other components added to the residual stream, and both sides of the final norm.
+
+    The embedding is what enters the first layer without position embeddings: scaled or normed where a model does that.
+    """
+
+    embedding: Float[Tensor, "batch pos d_model"]
+    position: Float[Tensor, "batch pos d_model"] | None
+    attention: Mapping[int, Float[Tensor, "batch pos d_model"]]
+    final_in: Float[Tensor, "batch pos d_model"]
+    final_out: Float[Tensor, "batch pos d_model"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A token that may follow. ``role``: "target", "foil" or nothing."""
+
+    rank: int
+    role: str
+    token: str
+    logit: float
+    probability: float
+
+
+PROMPTS = 10
+TOKENS = 64  # of each prompt
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Capture(Result):
+    """The FFNs of a model on some prompts. Made by :func:`capture`; tensors of pads are zero.
+
+    Attributes:
+        tokens: ``[batch, pos]`` token ids, shorter prompts padded on the right.
+        mask: ``[batch, pos]``, False at pads.
+        layers: the layers captured.
+        pre: per layer, the pre-activations kᵢ·x + bᵢ, ``[batch, pos, d_mlp]``; of gated FFNs gᵢ·x.
+        linear: per layer, the linear parts kᵢ·x of gated FFNs, ``[batch, pos, d_mlp]``; empty for classic ones.
+        coefficients: per layer, the coefficients mᵢ = act(pre), of gated FFNs act(pre)·linear, ``[batch, pos, d_mlp]``.
+        ffn_in: per layer, the normed input x of the FFN, ``[batch, pos, d_model]``.
+        ffn_out: per layer, its output Σ mᵢvᵢ + b, ``[batch, pos, d_model]``, before a norm behind the FFN (Gemma 2).
+        residual: what attribution needs besides; None unless every layer was captured.
+        logits: ``[batch, pos, vocab]`` if asked for.
+    """
+
+    model: Model
+    tokens: Int[Tensor, "batch pos"]
+    mask: Bool[Tensor, "batch pos"]
+    layers: tuple[int, ...]
+    pre: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
+    linear: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
+    coefficients: Mapping[int, Float[Tensor, "batch pos d_mlp"]]
+    ffn_in: Mapping[int, Float[Tensor, "batch pos d_model"]]
+    ffn_out: Mapping[int, Float[Tensor, "batch pos d_model"]]
+    residual: Residual | None
+    logits: Float[Tensor, "batch pos vocab"] | None
+    provenance: Provenance
+
+    @property
+    def turns(self) -> Turns:
+        """Of its model."""
+        return self.model.turns
+
+    @property
+    def content(self) -> Bool[Tensor, "batch pos"]:
+        """True where statistics may look: no pads, no special tokens, no beginning-of-sequence token."""
+        special = torch.tensor(sorted(self.model.special_token_ids), device=self.tokens.device)
+        return self.mask & ~torch.isin(self.tokens, special)
+
+    @property
+    def starts_with_bos(self) -> bool:
+        """Whether every prompt begins with the beginning-of-sequence token."""
+        return self.model.bos_token_id is not None and bool((self.tokens[:, 0] == self.model.bos_token_id).all())
+
+    def check_current(self) -> None:
+        """Raise InputError if the model's weights are no longer those of this capture: its sums would not hold."""
+        if self.model.fingerprint != self.provenance.fingerprint:
+            raise InputError(f"{self.model.name}'s weights have changed since this capture: capture the prompt again")
+
+    def check_repeatable(self) -> None:
+        """:meth:`check_current`, and InputError if the model would run otherwise now: another intervention, or none."""
+        self.check_current()
+        then, now = dict(self.provenance.settings).get("interventions", ""), "; ".join(self.model.interventions)
+        if then != now:
+            raise InputError(
+                f"the capture was made under {f'an intervention ({then})' if then else 'no intervention'}, and now "
+                f"there is {now or 'none'}: capture the prompt again"
+            )
+
+    def length(self, prompt: SupportsIndex = 0) -> int:
+        """Tokens of a prompt, pads not counted."""
+        return int(self.mask[self.row(prompt)].sum())
+
+    def row(self, prompt: SupportsIndex) -> int:
+        return check_index("prompt", prompt, self.tokens.shape[0], "this capture")
+
+    def position(self, position: SupportsIndex, prompt: SupportsIndex = 0) -> int:
+        """A position of a prompt as an index; negatives count from the prompt's own end. Raises OutOfRangeError."""
+        return check_index("position", position, self.length(prompt), "this prompt")
+
+    def token_strings(self, prompt: SupportsIndex = 0) -> list[str]:
+        return self.model.token_strings(self.tokens[self.row(prompt), : self.length(prompt)])
+
+    def predictions(self, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex = 0) -> pd.DataFrame:
+        """The model's most probable next tokens at a position: rank, token, token_id, logit, probability."""
+        row, pos = self.row(prompt), self.position(position, prompt)
+        logits = self.logits_at(row, pos).double()
+        top = logits.topk(min(check_count("k", k), logits.numel()))
+        ids = top.indices.tolist()
+        return pd.DataFrame(
+            {
+                "rank": range(1, len(ids) + 1),
+                "token": self.model.token_strings(ids),
+                "token_id": ids,
+                "logit": top.values.tolist(),
+                "probability": logits.softmax(-1)[top.indices].tolist(),
+            }
+        )
+
+    def ranked(self, position: int, roles: Mapping[int, str], k: int = 10, prompt: int = 0) -> list[Prediction]:
+        """The model's top ``k`` tokens after a position, and those with a role if they are not among them, at their own
+        rank. ``roles``: what a token id is called ("target", "foil")."""
+        logits = self.logits_at(self.row(prompt), self.position(position, prompt)).detach().double()
+        probabilities = logits.softmax(-1)
+        ids = [int(i) for i in self.predictions(position, k)["token_id"]]
+        shown = len(ids)
+        ids += [i for i in roles if i not in ids]
+        found = [
+            Prediction(
+                # Below the top, what equal logits come before does not matter.
+                rank=place if place <= shown else int((logits > logits[i]).sum()) + 1,
+                role=roles.get(i, ""),
+                token=token,
+                logit=float(logits[i]),
+                probability=float(probabilities[i]),
+            )
+            for place, (i, token) in enumerate(zip(ids, self.model.token_strings(ids), strict=True), start=1)
+        ]
+        return sorted(found, key=lambda prediction: prediction.rank)
+
+    def logits_at(self, row: int, position: int) -> Float[Tensor, " vocab"]:
+        """The logits at one position, unembedded only there unless all were captured."""
+        if self.logits is not None:
+            return self.logits[row, position]
+        if self.residual is None:
+            raise InputError("predictions need every layer captured, or capture(…, logits=True)")
+        return self.model.logits_of(self.residual.final_out[row, position])
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A tensor by TransformerLens' name of its place: ``capture["blocks.3.mlp.hook_post"]``.
+
+        Raises InputError for a name that is none, OutOfRangeError for a layer that was not captured.
+        """
+        part, layer = part_of(name, self.model.n_layers)
+        held = self.by_place()
+        if (part, layer) not in held:
+            missing = f"layer {layer} was not captured" if part in LAYER_PARTS else "capture every layer for it"
+            raise OutOfRangeError(f"this capture has no {name}: {missing}")
+        return held[part, layer]
+
+    def by_place(self) -> dict[tuple[str, int], Tensor]:
+        """All that it holds, by part and layer (−1: of the whole model)."""
+        found = {(part, layer): tensor for part in LAYER_PARTS for layer, tensor in getattr(self, part).items()}
+        residual, layout = self.residual, self.model.layout
+        if residual is None:
+            return found
+        stream = residual.embedding if residual.position is None else residual.embedding + residual.position
+        for layer, block in enumerate(layout.blocks):
+            attention = residual.attention[layer]
+            found["attention", layer], found["resid_pre", layer] = attention, stream
+            with torch.no_grad():
+                stream = stream + attention + layout.through(block.post, self.ffn_out[layer])
+            found["resid_post", layer] = residual.final_in if layer == len(layout.blocks) - 1 else stream
+        found["embedding", -1] = residual.embedding
+        if residual.position is not None:
+            found["position", -1] = residual.position
+        found["final_in", -1], found["final_out", -1] = residual.final_in, residual.final_out
+        return found
+
+    def to_cache(self) -> Any:
+        """All that it holds as TransformerLens' ``ActivationCache`` around ``model.bridge``, under its names.
+
+        Attention's queries, keys, values and patterns, which a capture does not keep, are not in it. The residual
+        streams between the layers are summed from what was written.
+        """
+        from transformer_lens import ActivationCache
+
+        places = {hook_name(part, layer): tensor for (part, layer), tensor in self.by_place().items()}
+        for layer in range(self.model.n_layers) if self.residual is not None else ():
+            block = self.model.layout.blocks[layer]
+            with torch.no_grad():
+                places[f"blocks.{layer}.hook_mlp_out"] = self.model.layout.through(block.post, self.ffn_out[layer])
+        return ActivationCache(places, self.model.bridge)
+
+    def summary(self) -> str:
+        batch, pos = self.tokens.shape
+        prompts = f"{batch} prompt{'s' * (batch > 1)}"
+        return f"{prompts}, {pos} tokens, layers {list(self.layers)} of {printable(self.model.name)}"
+
+    def sheet(self) -> Sheet:
+        """The prompts' tokens (the first ones of many or long prompts), layers, shapes and provenance."""
+        batch, pos = self.tokens.shape
+        layers, first = self.layers, self.layers[0]
+        running = len(layers) > 2 and layers[-1] - layers[0] == len(layers) - 1
+        named = f"{layers[0]} to {layers[-1]}" if running else ", ".join(map(str, layers))
+        facts: dict[str, Content] = {}
+        for prompt in range(min(batch, PROMPTS)):
+            more = self.length(prompt) - TOKENS
+            shown: list[Line] = [(one,) for one in self.prompt_spans(prompt)]
+            shown += [line(f"… and {more:,} more tokens")] if more > 0 else []
+            facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
+        if batch > PROMPTS:
+            facts["…"] = f"and {batch - PROMPTS:,} more prompts"
+        shapes = {
+            "tokens": [batch, pos],
+            "pre, coefficients": list(self.coefficients[first].shape),
+            "ffn_in, ffn_out": list(self.ffn_out[first].shape),
+            **({} if self.logits is None else {"logits": list(self.logits.shape)}),
+        }
+        facts["shapes"] = " · ".join(
+            f"{name} {shape}{' per layer' if ',' in name else ''}" for name, shape in shapes.items()
+        )
+        title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
+        return Sheet.of(Facts(facts), Origin(self.provenance.as_dict()), title=title)
+
+    def prompt_spans(self, prompt: int = 0, limit: int = TOKENS) -> list[Span]:
+        """A prompt's first tokens; special ones stand back, and the beginning of sequence is called so."""
+        special = self.model.special_token_ids
+        ids = [int(i) for i in self.tokens[self.row(prompt), : self.length(prompt)][:limit]]
+        return [
+            Span("BOS", "special", note=text)
+            if place == 0 and token_id == self.model.bos_token_id
+            else token(text, "special" if token_id in special else "")
+            for place, (token_id, text) in enumerate(zip(ids, self.model.token_strings(ids), strict=True))
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token that is no pad: prompt, position, token, token_id."""
+        found = [
+            (prompt, position, text, int(self.tokens[prompt, position]))
+            for prompt in range(self.tokens.shape[0])
+            for position, text in enumerate(self.token_strings(prompt))
+        ]
+        return pd.DataFrame(found, columns=["prompt", "position", "token", "token_id"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was captured, as plain values; not the tensors."""
+        return {
+            "prompts": [self.token_strings(prompt) for prompt in range(self.tokens.shape[0])],
+            "layers": list(self.layers),
+            "residual": self.residual is not None,
+            "logits": self.logits is not None,
+            "provenance": self.provenance.as_dict(),
+        }
+
+
+@public
+@in_turn
+def capture(
+    model: Model,
+    prompt: Prompt,
+    *,
+    layers: Layers = None,
+    logits: bool = False,
+    prepend_bos: bool | None = None,
+    cache: Any = None,
+) -> Capture:
+    """Run the model once and keep what its FFNs read, computed and wrote.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        prompt: a text, a list of texts (padded on the right, pads masked everywhere), or token ids ``[pos]`` or
+            ``[batch, pos]``, which are taken as they are.
+        layers: which layers to keep (memory grows with them); default all, which attribution needs. A place may be
+            named as in TransformerLens, ``"blocks.3.mlp.hook_post"``, and means its layer.
+        logits: also keep the logits ``[batch, pos, vocab]``.
+        prepend_bos: put the beginning-of-sequence token in front of texts; default ``model.prepend_bos``.
+        cache: TransformerLens' ``ActivationCache`` of a pass over the same prompt, or a dict of its names: nothing is
+            run then, and what it holds is taken as it is.
+
+    A prompt that ends in a space which is a token of its own is warned of.
+
+    Raises:
+        InputError: an empty or over-long prompt; a cache that lacks some tensors, or is of another prompt or model.
+        OutOfRangeError: no such layer. HookError: a module did not run.
+
+    Source: Geva et al. 2021 (2012.14913), eq. 2, for the words; the values are the model's own.
+    """
+    bos = model.prepend_bos if prepend_bos is None else prepend_bos
+    tokens, mask, added_bos = encode(model, prompt, bos)
+    everything = layers is None
+    chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
+    if cache is None:
+        found = record(model, tokens, mask, chosen, everything, logits)
+    else:
+        found = read_cache(model, cache, tokens, mask, chosen, everything=everything, logits=logits)
+    return Capture(
+        model=model,
+        tokens=tokens,
+        mask=mask,
+        layers=chosen,
+        pre=by_layer(found, "pre", chosen),
+        linear=by_layer(found, "linear", chosen if model.gated else ()),
+        coefficients=by_layer(found, "coefficients", chosen),
+        ffn_in=by_layer(found, "ffn_in", chosen),
+        ffn_out=by_layer(found, "ffn_out", chosen),
+        residual=residual_of(found, model.n_layers) if everything else None,
+        logits=model.logits_of(found["final_out", -1]) if logits else None,
+        provenance=model.provenance(prepend_bos=added_bos),
+    )
+
+
+def record(
+    model: Model, tokens: Tensor, mask: Tensor, layers: Sequence[int], everything: bool, logits: bool
+) -> dict[tuple[str, int], Tensor]:
+    """The parts of a capture, by one pass of the model."""
+    recorder = Recorder(tokens.shape, mask)
+    recorder.watch_ffns(model, layers)
+    if everything:
+        recorder.watch_residual(model)
+    elif logits:
+        recorder.watch_output(model.layout.final_norm, "final_out")
+    with listening(recorder.inputs, recorder.outputs):
+        model.body(tokens, None if bool(mask.all()) else mask)
+    found = recorder.collected()
+    scale = model.layout.write_scale
+    if scale != 1.0:
+        found |= {key: written * scale for key, written in found.items() if key[0] == "attention"}
+    return found
+
+
+class Recorder:
+    """Collects tensors from modules by name and layer, as ``[batch, pos, …]`` with pads zeroed."""
+
+    def __init__(self, shape: torch.Size, mask: Bool[Tensor, "batch pos"]) -> None:
+        self.shape = shape
+        self.pads = None if bool(mask.all()) else ~mask
+        self.found: dict[tuple[str, int], Tensor] = {}
+        self.expected: set[tuple[str, int]] = set()
+        self.inputs: list[tuple[nn.Module, OnTensor]] = []
+        self.outputs: list[tuple[nn.Module, OnTensor]] = []
+
+    def keeper(self, name: str, layer: int) -> OnTensor:
+        self.expected.add((name, layer))
+
+        def keep(tensor: Tensor) -> None:
+            # Some models flatten batch and position for their FFN (OPT); position embeddings come as a batch of one.
+            value = tensor.detach().reshape(-1, self.shape[1], tensor.shape[-1])
+            if value.shape[0] != self.shape[0]:
+                value = value.expand(self.shape[0], -1, -1)
+            self.found[name, layer] = value if self.pads is None else value.masked_fill(self.pads.unsqueeze(-1), 0)
+
+        return keep
+
+    def watch_input(self, module: nn.Module, name: str, layer: int = -1) -> None:
+        self.inputs.append((module, self.keeper(name, layer)))
+
+    def watch_output(self, module: nn.Module, name: str, layer: int = -1) -> None:
+        self.outputs.append((module, self.keeper(name, layer)))
+
+    def watch_ffns(self, model: Model, layers: Sequence[int]) -> None:
+        for layer in layers:
+            block = model.layout.blocks[layer]
+            # Inputs at the weights themselves: behind the bridge's own hooks, so that what those change is seen.
+            self.watch_input(inner(block.project_in), "ffn_in", layer)
+            if block.project_gate is None:
+                self.watch_output(block.project_in, "pre", layer)
+            else:
+                self.watch_output(block.project_gate, "pre", layer)
+                self.watch_output(block.project_in, "linear", layer)
+            self.watch_input(inner(block.project_out), "coefficients", layer)
+            self.watch_output(block.project_out, "ffn_out", layer)
+
+    def watch_residual(self, model: Model) -> None:
+        layout = model.layout
+        if layout.position_embedding is not None:
+            self.watch_output(layout.embedding, "embedding")
+            self.watch_output(layout.position_embedding, "position")
+        else:
+            self.watch_input(layout.blocks[0].whole, "embedding")
+        for layer, block in enumerate(layout.blocks):
+            self.watch_output(block.attention_out, "attention", layer)
+            if block.attention_post is not None:
+                self.watch_output(block.attention_post, "attention", layer)  # the later one stays
+        self.watch_input(layout.final_norm, "final_in")
+        self.watch_output(layout.final_norm, "final_out")
+
+    def collected(self) -> dict[tuple[str, int], Tensor]:
+        """What was found; raises HookError naming everything that stayed silent."""
+        silent = sorted(self.expected - set(self.found))
+        if silent:
+            names = [name if layer < 0 else f"{name} of layer {layer}" for name, layer in silent]
+            raise HookError(f"these hooks did not fire, so nothing is returned: {listed(names)}")
+        return self.found
+
+
+def by_layer(found: Mapping[tuple[str, int], Tensor], name: str, layers: Sequence[int]) -> Mapping[int, Tensor]:
+    return MappingProxyType({layer: found[name, layer] for layer in layers})
+
+
+def residual_of(found: Mapping[tuple[str, int], Tensor], n_layers: int) -> Residual:
+    return Residual(
+        embedding=found["embedding", -1],
+        position=found.get(("position", -1)),
+        attention=by_layer(found, "attention", range(n_layers)),
+        final_in=found["final_in", -1],
+        final_out=found["final_out", -1],
+    )
+
+
+def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
+    asked: list[Any] = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
+    if not asked:
+        raise InputError("layers is empty: name at least one layer, or leave it out for all")
+    indices = [layer_of(layer, model.n_layers) if isinstance(layer, str) else layer for layer in asked]
+    return tuple(sorted({model.layer(layer) for layer in indices}))
+
+
+def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, bool | None]:
+    """Tokens and mask ``[batch, pos]``, and whether a beginning-of-sequence token was added (None for given ids)."""
+    if isinstance(prompt, str):
+        rows, added = [model.tokenize(prompt, bos)], bos
+        warn_of_trailing_space(model, prompt)
+    elif isinstance(prompt, Tensor):
+        tokens = check_tokens(model, prompt)
+        return tokens, torch.ones_like(tokens, dtype=torch.bool), None
+    else:
+        if not isinstance(prompt, Iterable):
+            raise InputError(f"a prompt is a text, a list of texts, or token ids, not {type(prompt).__name__}")
+        items: list[Any] = list(prompt)
+        if not items:
+            raise InputError("the list of prompts is empty")
+        ids = [int(item) for item in items if not isinstance(item, bool) and isinstance(item, Integral)]
+        if len(ids) == len(items):
+            if not all(0 <= i < model.d_vocab for i in ids):
+                raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
+            return encode(model, torch.tensor(ids), bos)
+        if not all(isinstance(item, str) for item in items):
+            raise InputError("a prompt is a text, a list of texts, or token ids")
+        rows, added = [model.tokenize(str(item), bos) for item in items], bos
+        warn_of_trailing_space(model, *map(str, items))
+    width = max(len(row) for row in rows)
+    pad = model.bos_token_id or 0
+    tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)
+    lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    return tokens, torch.arange(width, device=model.device) < lengths.unsqueeze(-1), added
+
+
+def check_tokens(model: Model, tokens: Tensor) -> Tensor:
+    if tokens.ndim not in (1, 2) or tokens.numel() == 0 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        found = f"{tokens.dtype} {list(tokens.shape)}"
+        raise InputError(f"token ids must be whole numbers of shape [pos] or [batch, pos], not {found}")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= model.d_vocab:
+        raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
+    if tokens.shape[-1] > model.n_ctx:
+        raise InputError(f"the prompt has {tokens.shape[-1]} tokens; {model.name} reads at most {model.n_ctx}")
+    return tokens.reshape(-1, tokens.shape[-1]).long().to(model.device)

@@ -1,0 +1,198 @@
+"""``scan``: one pass over a corpus, to a store that answers for every neuron and vouches for its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..core.arguments import public
+from ..core.choices import ENGINES
+from ..core.errors import InputError, check_choice, check_count
+from ..core.files import write_whole
+from ..core.progress import Progress
+from ..corpus.batches import Sequences
+from ..corpus.excerpts import BATCH_TOKENS, check_shard
+from ..corpus.packed import Packed
+from ..corpus.passes import CHECKPOINT_SECONDS
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..vocabulary.projections import project
+from ..vocabulary.vectors import SIDES
+from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_shards, scan_with_workers, start
+from .manifest import write_manifest
+from .passes import Scanner
+from .settings import make_settings
+from .state import ScanState
+from .state_file import Identity, ScanProgress, StateFile, save_state
+from .store import Store, open_store
+from .tables import CORPUS, STATE, TOKENIZER, VALUES, write_tables
+
+# The last steps of a scan: what the values write, the tables, and the manifest that vouches for all of it.
+#
+# The two keys of gated neurons are kept in tokens beside their values; a classic one's key is a question to the model.
+
+PROMOTED = 10  # tokens a side kept of each value
+
+
+def finish(job: Scanner, packed: Packed, folder: Path, progress: Progress | None) -> None:
+    """Write the tables and, last, the manifest."""
+    told = None if progress is None else partial(progress, "project")
+    sides = SIDES if job.model.gated else ("value",)
+    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=told)
+    backend = fast_tokenizer(job.model)
+    # What calls on it change in passing is left out, so that the same scan writes the same bytes.
+    content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
+    write_whole(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, sort_keys=True))
+    remove_shards(folder)  # left where they were merged, and the scan was killed
+    write_store(folder, job.state, job.identity, job.sequences, store_facts(job, packed))
+
+
+def fast_tokenizer(model: Model) -> Any:
+    """What a store keeps of the tokenizer; raises InputError if it is one that cannot be written down."""
+    backend = getattr(model.tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise InputError(f"{model.name} has a tokenizer in Python only, which a store cannot keep: use its fast one")
+    return backend
+
+
+def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
+    """What the manifest says besides what the state knows."""
+    settings = job.state.settings
+    return {
+        "provenance": job.model.provenance(
+            prepend_bos=settings.prepend_bos, corpus=packed.hash, scan_dtype=settings.dtype, seed=settings.seed
+        ).as_dict(),
+        "corpus": {
+            "source": packed.source,
+            "hash": packed.hash,
+            "documents": packed.n_documents,
+            "digest": packed.digest,
+        },
+        "special_token_ids": list(settings.special),
+        "bos": job.sequences.bos,
+        "rescored_in": "float32" if settings.rescored else None,
+        "basis": "folded",
+    }
+
+
+def write_store(
+    folder: Path, state: ScanState, identity: Identity, sequences: Sequences, facts: dict[str, Any]
+) -> None:
+    """The state as finished, the tables and the manifest."""
+    save_state(folder / STATE, state, identity, ScanProgress(complete=True))
+    write_tables(folder, state, sequences)
+    content = {
+        **facts,
+        "model": identity.model,
+        "fingerprint": identity.fingerprint,
+        "tokenizer_hash": identity.tokenizer_hash,
+        "settings": state.settings.as_dict(),
+        "layers": len(state.layers),
+        "d_mlp": [len(layer.high) for layer in state.layers],
+        "tokens": state.tokens,
+        "sequences": state.n_sequences,
+        "units": {"done": len(state.done), "total": identity.n_units},
+        **({"gated": True} if state.gated else {}),
+        "state_header": StateFile(folder / STATE).digest,
+    }
+    write_manifest(folder, content)
+
+
+# `scan`: one pass over a corpus, and a store that answers for every neuron.
+
+FREQUENT = 128  # tokens whose mean coefficients are kept
+
+
+@public
+@in_turn
+def scan(
+    model: Model,
+    source: Any,
+    out: str | Path,
+    *,
+    k: int = 20,
+    context: int | None = None,
+    prepend_bos: bool | None = None,
+    dtype: str = "float32",
+    seed: int = 0,
+    sample: int = 128,
+    draws: int = 64,
+    frequent: int = FREQUENT,
+    batch_tokens: int = BATCH_TOKENS,
+    shard: tuple[int, int] = (0, 1),
+    workers: int = 1,
+    engine: str = "local",
+    text: str = "text",
+    documents: str | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    progress: Progress | None = None,
+) -> Store:
+    """Read a corpus once and keep, for every neuron, what fires it, how often and how strongly, and what it writes.
+
+    Memory does not grow with the corpus. The scan can be killed at any moment: the same call goes on where the last
+    checkpoint was and gives the same bytes. A finished store is opened at once.
+
+    Args:
+        model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
+        source: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        out: the store's folder: new, empty, or with this scan; made if missing.
+        k: sequences kept at the top and at the bottom of each neuron, and in each sign case of a gated one.
+        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        prepend_bos: put BOS before each sequence (never counted); default: the model's own convention.
+        dtype: ``"float32"``, or ``"bfloat16"`` for the pass, after which twice as many candidates as kept are run
+            again in float32 and ranked by that, so that every example shown is exact.
+        seed: of the random sample.
+        sample: random sequences kept for quantile bands. draws: random positions kept.
+        frequent: most frequent tokens whose mean coefficients are kept.
+        batch_tokens: of one forward pass, pads included; changes float rounding only.
+        shard: (i, n): only every n-th unit of the corpus from the i-th, to be joined by :func:`merge`.
+        workers: processes that share the pass (in a script, below ``if __name__ == "__main__"``, as Python's
+            multiprocessing asks); each loads the model by its name. A worker that dies is started again
+            where it was. The result is the same.
+        engine: ``"local"`` processes of this machine, or ``"ray"``: actors of a Ray cluster whose machines see ``out``
+            (``pip install 'ffnmem[ray]'``).
+        text, documents: how to read the source, see :func:`ffnmem.corpus.open_corpus`.
+        checkpoint_seconds: between checkpoints.
+        progress: called as (phase, done, total) with the phases "pack", "scan", "rescore", "project".
+
+    Raises:
+        InputError: settings that cannot be. FileError: a folder that holds another scan or something else, a damaged
+            file or corpus.
+        MissingExtraError: no Ray. WorkerError: a worker that died time and again.
+
+    Source: Bills et al. 2023 for top, quantile and random examples; Chan et al. 1983 for merged moments (here exact).
+    """
+    shard = check_shard(shard)
+    check_count("workers", workers)
+    check_count("frequent", frequent, least=0)
+    check_choice("engine", engine, ENGINES)
+    settings = make_settings(
+        model,
+        context=context,
+        prepend_bos=prepend_bos,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+        seed=seed,
+        k=k,
+        sample=sample,
+        draws=draws,
+        frequent=(),
+    )
+    fast_tokenizer(model)  # refused now rather than after hours
+    with prepared(out) as folder:
+        packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, progress=progress)
+        settings = replace(settings, frequent=most_frequent(packed, model, frequent))
+        job = start(model, packed, settings, folder, shard)
+        if job is not None:
+            job.report, job.every = progress, checkpoint_seconds
+            if workers == 1 and engine == "local":
+                check_shards(folder, 0)
+                job.scan()
+            else:
+                scan_with_workers(job, folder, workers, engine)
+            job.rescore()
+            finish(job, packed, folder, progress)
+    return open_store(folder, model=model)

@@ -1,1 +1,0 @@
-"""What memories stand for: the geometry of keys and values, roles, polysemanticity."""

@@ -1,0 +1,4 @@
+from .running import run as run
+from .study import Figure as Figure
+from .study import Study as Study
+from .study import Table as Table

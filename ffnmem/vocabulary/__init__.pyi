@@ -1,0 +1,4 @@
+from .nulls import projection_null as projection_null
+from .projections import project as project
+from .projections import search_projection as search_projection
+from .promoting import promoters as promoters

@@ -1,0 +1,540 @@
+"""``project``: what memories write, and what excites them, in tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from jaxtyping import Float, Int
+
+from ..core.arguments import public
+from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
+from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
+from ..core.files import check_destination, replacing, user_path
+from ..core.neuron_names import NeuronName, NeuronNames, is_pair, pair_of, place_of
+from ..core.schemas import anything, fields, table
+from ..core.schemas import text as any_text
+from ..core.sheets import Column, Origin, Sheet, Table, Words, decimals, rows
+from ..models.model import Model
+from ..models.turns import in_turn
+from .scoring import BLOCK, Scorer
+from .vectors import BASES, SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
+
+# Projections as tables: the columns, the Parquet file, and reading it back.
+
+SCHEMA_VERSION = 1
+METADATA = b"ffnmem.projection"
+FORM = Form(
+    "",
+    SCHEMA_VERSION,
+    fields({"provenance": table(any_text(), anything)}),
+    "projection: project(model, out=…) or ffnmem project --all --out writes one",
+)
+WORD = pa.dictionary(pa.int8(), pa.string())
+SCHEMA = pa.schema(
+    {
+        "layer": pa.int32(),
+        "neuron": pa.int32(),
+        "side": WORD,
+        "sign": WORD,
+        "rank": pa.int32(),
+        "token": pa.dictionary(pa.int32(), pa.string()),
+        "token_id": pa.int32(),
+        "score": pa.float32(),  # float64 for a float64 model
+        "basis": WORD,
+    }
+)
+COLUMNS = tuple(SCHEMA.names)
+SCORES = (pa.float32(), pa.float64())
+PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
+
+
+class Tables:
+    """Makes Arrow tables of blocks of neurons, and knows the tokens' texts once they were needed."""
+
+    def __init__(self, model: Model, sides: list[str], basis: str) -> None:
+        self.model, self.sides, self.basis = model, sides, basis
+        self.codes = np.full(model.d_vocab, -1, np.int32)  # of each id's text, once it was needed
+        self.texts: list[str] = []
+        self.places: dict[str, int] = {}  # of each text; several ids may share one
+
+    def table(
+        self,
+        layer: int,
+        neurons: list[int],
+        ids: Int[np.ndarray, "rows sides 2 k"],
+        scores: Float[np.ndarray, "rows sides 2 k"],
+    ) -> pa.Table:
+        """One row a token: by neuron, side, sign and rank."""
+        rows, sides, ends, k = ids.shape
+        count = rows * sides * ends * k
+        columns = [
+            pa.array(np.full(count, layer, np.int32)),
+            pa.array(np.repeat(np.array(neurons, np.int32), sides * ends * k)),
+            words(np.tile(np.repeat(np.arange(sides, dtype=np.int8), ends * k), rows), self.sides),
+            words(np.tile(np.repeat(np.arange(ends, dtype=np.int8), k), rows * sides), list(SIGNS)),
+            pa.array(np.tile(np.arange(1, k + 1, dtype=np.int32), rows * sides * ends)),
+            self.coded(ids.reshape(-1)),
+            pa.array(ids.reshape(-1).astype(np.int32)),
+            pa.array(scores.reshape(-1)),
+            words(np.zeros(count, np.int8), [self.basis]),
+        ]
+        return pa.Table.from_arrays(columns, names=list(COLUMNS))
+
+    def coded(self, ids: Int[np.ndarray, " n"]) -> pa.DictionaryArray:
+        """The ids' texts, each text once."""
+        wanted = np.unique(ids)
+        unknown = wanted[self.codes[wanted] < 0]
+        for index, text in zip(unknown.tolist(), self.model.token_strings(unknown.tolist()), strict=True):
+            self.codes[index] = self.places.setdefault(text, len(self.texts))
+            if self.codes[index] == len(self.texts):
+                self.texts.append(text)
+        used, places = np.unique(self.codes[ids], return_inverse=True)
+        return words(places.astype(np.int32), [self.texts[code] for code in used.tolist()])
+
+
+def words(codes: Int[np.ndarray, " n"], texts: list[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))
+
+
+def plain_frame(table: pa.Table, provenance: dict[str, Any]) -> pd.DataFrame:
+    """A table with pandas' usual types: whole numbers in 64 bits, text as text."""
+    types = [PLAIN.get(field.name, pa.string()) for field in table.schema]
+    frame = table.cast(pa.schema(zip(table.column_names, types, strict=True))).to_pandas()
+    frame.attrs = {"provenance": provenance}
+    return frame
+
+
+def frugal_frame(tables: list[pa.Table], provenance: dict[str, Any]) -> pd.DataFrame:
+    """Tables as one frame that takes some 30 bytes a row: text is categorical, whole numbers have 32 bits."""
+    frame = pa.concat_tables(tables).unify_dictionaries().to_pandas()
+    frame.attrs = {"provenance": provenance}
+    return frame
+
+
+def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: dict[str, Any], **settings: Any) -> Path:
+    """Stream tables into a Parquet file, one row group each; the file appears when it is complete.
+
+    Raises FileError.
+    """
+    path = check_destination(out)
+    about = json.dumps({"schema": SCHEMA_VERSION, **settings, "provenance": provenance})
+    with replacing(path) as temporary:
+        first = next(tables)
+        schema = first.schema.with_metadata(sealable({METADATA: about.encode()}))
+        coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
+        options = {"compression": "zstd", "write_page_checksum": True, "store_schema": True, "use_dictionary": coded}
+        with pq.ParquetWriter(temporary, schema, **options) as writer:
+            writer.write_table(first, row_group_size=len(first))
+            for table in tables:
+                writer.write_table(table, row_group_size=len(table))
+        seal(temporary)
+    return path
+
+
+@contextmanager
+def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
+    """An open projection and what it says about itself; raises FileError for any other file, and for a broken one.
+
+    What is read from it stands in a block of :func:`.checked_files.reading`.
+    """
+    missing = f"there is no file {path}: write one with project(model, out=…) or ffnmem project --all --out"
+    place = user_path(path)
+    with open_parquet(place, missing) as file:
+        yield file, description(place, file)
+
+
+def description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
+    """The file's own account: schema, k, sides, provenance."""
+    metadata = file.schema_arrow.metadata or {}
+    if METADATA not in metadata or file.schema_arrow.names != list(COLUMNS):
+        raise FileError(f"{path} is no projection: project(model, out=…) or ffnmem project --all --out writes one")
+    wrong = [field.name for field in file.schema_arrow if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
+    if wrong or file.schema_arrow.field("score").type not in SCORES:
+        raise FileError(f"{path} is no projection: the types of its columns are others ({', '.join(wrong) or 'score'})")
+    about = parsed(path, metadata[METADATA])
+    FORM.check_version(path, about)
+    FORM.check_fields(path, about)
+    return dict(about)
+
+
+def read_projection(
+    path: str | Path, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
+) -> pd.DataFrame:
+    """Rows of a projection that ``project(model, out=…)`` wrote: all, a layer's, or one neuron's (in milliseconds).
+
+    Args:
+        path: the file. layer, neuron: which, or a neuron's name such as ``"3.17"`` alone; neuron None
+            for all of the layer, layer None for that neuron of all.
+
+    Returns:
+        The columns of :func:`project`; no rows where the file does not hold that neuron.
+
+    Raises:
+        FileError: no such file, or none that is a whole projection.
+    """
+    if isinstance(layer, str | Sequence):
+        layer, neuron = place_of(layer, neuron)
+    wanted = {
+        name: check_whole(name, value) for name, value in (("layer", layer), ("neuron", neuron)) if value is not None
+    }
+    with stored(path) as (file, about):
+        places = [COLUMNS.index(name) for name in wanted]
+        with reading(Path(path)):
+            groups = [
+                group
+                for group in range(file.num_row_groups)
+                if all(
+                    statistics.min <= value <= statistics.max
+                    for place, value in zip(places, wanted.values(), strict=True)
+                    for statistics in [file.metadata.row_group(group).column(place).statistics]
+                )
+            ]
+            table = file.read_row_groups(groups)
+        for name, value in wanted.items():
+            table = table.filter(pa.array(table[name].to_numpy() == value))
+        return plain_frame(table, about["provenance"])
+
+
+# `project`: what memories write, and what excites them, in tokens: one, a layer's, or all of a model's.
+
+GROUP = 256  # neurons in a row group of a file: the smaller, the less is read for one and the longer the file's index
+Progress = Callable[[int, int], None]
+"""Called with the neurons done and the neurons to do."""
+
+
+PROMOTED = 12  # tokens: more than a line of 120 columns holds
+
+
+@overload
+def project(
+    model: Model,
+    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
+    neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    *,
+    k: int = 10,
+    basis: str = "folded",
+    side: str | Sequence[str] | None = None,
+    out: None = None,
+    candidates: str = "auto",
+    progress: Progress | None = None,
+) -> pd.DataFrame: ...
+
+
+@overload
+def project(
+    model: Model,
+    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
+    neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    *,
+    k: int = 10,
+    basis: str = "folded",
+    side: str | Sequence[str] | None = None,
+    out: str | Path,
+    candidates: str = "auto",
+    progress: Progress | None = None,
+) -> Path: ...
+
+
+@public
+@in_turn
+def project(
+    model: Model,
+    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
+    neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    *,
+    k: int = 10,
+    basis: str = "folded",
+    side: str | Sequence[str] | None = None,
+    out: str | Path | None = None,
+    candidates: str = "auto",
+    progress: Progress | None = None,
+) -> pd.DataFrame | Path:
+    """What neurons write (values) and what excites them (keys), in tokens.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        layer: one layer; None for all. Or neurons by name: ``"3.17"``, or a list of names, in whose order rows come.
+        neuron: one or several neurons of that layer; None for all.
+        k: tokens a side and sign.
+        basis: ``"folded"`` (default) scores values by ``((v − mean v) ⊙ γ_f)·W_U``, the final norm's gain folded in,
+            and keys by the gain of the norm before the FFN and W_E; ``"raw"`` by ``v·W_U`` and ``k·W_E``. They rank
+            tokens differently, so the basis is a column. An RMSNorm takes no mean away, and a norm behind the FFN
+            (Gemma 2) has its gain folded in as well.
+        side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; None for all that the model has.
+        out: stream the rows into this Parquet file instead; memory then does not grow with the number of neurons.
+        candidates: how the tokens in question are found, ``"auto"``, ``"bfloat16"`` or ``"float32"``: the faster on
+            this machine, or that one. It never changes the result.
+        progress: called after every block with the neurons done and the neurons to do.
+
+    Returns:
+        Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis;
+        ties by token id. A score is the dot product taken in float64 in one fixed order and rounded once to float32
+        (kept in float64 for a float64 model): the same whatever the block and the path. A key's score tells how a
+        token's embedding moves the pre-activation; it says nothing about context, which grows with depth.
+        Of a whole model, text columns are categorical and numbers have 32 bits. With ``out``, the file's path.
+
+    Raises:
+        OutOfRangeError: no such layer or neuron. InputError: unknown basis, side or candidates, or neurons without a
+        layer. FileError: a file that cannot be written.
+
+    Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys.
+    """
+    check_choice("basis", basis, BASES)
+    sides = check_sides(side, model)
+    wanted = choose_neurons(model, layer, neuron)
+    k = min(check_count("k", k), model.d_vocab)
+    if out is not None:
+        check_destination(out)
+    tables = project_blocks(model, wanted, sides, basis, k, candidates, progress)
+    provenance = model.provenance(basis=basis).as_dict()
+    if out is not None:
+        return write_projection(out, tables, provenance, k=k, sides=sides)
+    if layer is None:
+        return frugal_frame(list(tables), provenance)
+    return plain_frame(pa.concat_tables(list(tables)).unify_dictionaries(), provenance)
+
+
+def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
+    """The ``k`` tokens that the value of each neuron of a table promotes most, best first, by (layer, neuron)."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for layer, each_rows in neurons.groupby("layer"):
+        frame = project(model, int(layer), each_rows["neuron"].tolist(), k=k, side="value")
+        for row in frame[frame["sign"] == "promoted"].itertuples():
+            found.setdefault((row.layer, row.neuron), []).append(row.token)
+    return found
+
+
+def choose_neurons(
+    model: Model,
+    layer: SupportsIndex | NeuronName | NeuronNames | None,
+    neuron: SupportsIndex | Iterable[SupportsIndex] | None,
+) -> list[tuple[int, list[int]]]:
+    """Layers and neurons of each, in the order asked; a layer comes twice where names of others stand between its own.
+
+    Raises: InputError: what names no neuron, or nothing does. OutOfRangeError: no such layer or neuron.
+    """
+    if layer is None:
+        if neuron is not None:
+            raise InputError(
+                f"neuron {quoted(neuron)} without a layer: name its layer, or leave both out for all neurons"
+            )
+        return [(index, everything(model, index)) for index in range(model.n_layers)]
+    if isinstance(layer, Iterable) and not isinstance(layer, SupportsIndex):  # as arrays of one number are, too
+        if neuron is not None:
+            raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
+        named: list[Any] = [layer] if isinstance(layer, str) or is_pair(layer) else list(layer)
+        places = dict.fromkeys((model.layer(pair_of(name)[0]), model.neuron(name)) for name in named)
+        found = [(at, [n for _, n in group]) for at, group in groupby(places, key=itemgetter(0))]
+    else:
+        index = model.layer(layer)
+        if neuron is None:
+            return [(index, everything(model, index))]
+        neurons = [model.neuron(index, n) for n in (neuron if isinstance(neuron, Iterable) else [neuron])]
+        found = [(index, neurons)] if neurons else []
+    if not found:
+        raise InputError("no neuron given")
+    return found
+
+
+def project_blocks(
+    model: Model,
+    wanted: Sequence[tuple[int, list[int]]],
+    sides: list[str],
+    basis: str,
+    k: int,
+    candidates: str,
+    progress: Progress | None,
+) -> Iterator[pa.Table]:
+    """The rows of one block of neurons after the other; only one block's scores exist at a time."""
+    total, done = sum(len(neurons) for _, neurons in wanted), 0
+    scorers: dict[int, Scorer] = {}  # by where the embeddings are: tied ones are prepared once
+    by_side = {}
+    for side in sides:
+        tokens = side_tokens(model, side)
+        if tokens.data_ptr() not in scorers:
+            scorers[tokens.data_ptr()] = Scorer(tokens, k, candidates, total)
+        by_side[side] = scorers[tokens.data_ptr()]
+    tables = Tables(model, sides, basis)
+    for layer, neurons in wanted:
+        for start in range(0, len(neurons), BLOCK):
+            block = neurons[start : start + BLOCK]
+            found = [by_side[side].block(side_vectors(model, layer, block, side, basis)) for side in sides]
+            ids, scores = (np.stack(part, axis=1) for part in zip(*found, strict=True))
+            for first in range(0, len(block), GROUP):
+                group = slice(first, first + GROUP)
+                yield tables.table(layer, block[group], ids[group], scores[group])
+            done += len(block)
+            if progress is not None:
+                progress(done, total)
+
+
+# `search_projection`: the neurons whose lists hold a word.
+
+ORDER = ["rank", "_strength", "layer", "neuron", "side", "sign"]
+
+
+@public
+def search_projection(
+    source: str | Path | pd.DataFrame,
+    text: str,
+    *,
+    side: str | None = None,
+    sign: str | None = None,
+    exact: bool = False,
+    limit: int | None = None,
+) -> pd.DataFrame:
+    """Rows of a projection whose token contains a text, or is it.
+
+    Args:
+        source: a Parquet file that ``project(model, out=…)`` wrote, or a table of :func:`project`.
+        text: looked for anywhere in the token, upper and lower case alike.
+        side: only ``"value"``, ``"key"`` or ``"gate"``. sign: only ``"promoted"`` or ``"suppressed"``.
+        exact: the token must be ``text``, with its leading space and its case.
+        limit: at most this many rows.
+
+    Returns:
+        The columns of :func:`project`, best rank first; of equal ranks, the largest \\|score\\|.
+
+    Raises:
+        FileError: no such file, or none that is a projection. InputError: an empty text, an unknown side or sign, or a
+        table without the columns.
+    """
+    if not text:
+        raise InputError("the text to search for is empty")
+    only = {}
+    for name, value, choices in (("side", side, SIDES), ("sign", sign, SIGNS)):
+        if value is not None:
+            only[name] = check_choice(name, value, choices)
+    if limit is not None:
+        check_count("limit", limit)
+    if isinstance(source, pd.DataFrame):
+        table, provenance = frame_table(source), source.attrs.get("provenance", {})
+        return best_first([hits(table, text, exact, only)], provenance, limit)
+    with stored(source) as (file, about):
+        found = [hits(rows, text, exact, only) for rows in row_groups(Path(source), file)]
+    return best_first(found, about["provenance"], limit)
+
+
+def row_groups(path: Path, file: pq.ParquetFile) -> Iterator[pa.Table]:
+    """The rows of a projection, some at a time; raises FileError where they are damaged."""
+    for group in range(file.num_row_groups):
+        with reading(path):
+            rows = file.read_row_group(group)
+        yield rows
+
+
+def frame_table(frame: pd.DataFrame) -> pa.Table:
+    """A table of :func:`project` as Arrow has it."""
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise InputError(f"this table is no projection: it has no column {listed(missing)}")
+    return pa.Table.from_pandas(frame[list(COLUMNS)], preserve_index=False).replace_schema_metadata()
+
+
+def hits(table: pa.Table, text: str, exact: bool, only: dict[str, str]) -> pa.Table:
+    """The rows that match; text columns become plain strings, so that hits of several blocks fit together."""
+    mask = chosen(table["token"], lambda tokens: matching(tokens, text, exact))
+    for name, value in only.items():
+        mask = pc.and_(mask, chosen(table[name], lambda words, value=value: pc.equal(words, value)))
+    found = table.filter(mask)
+    strings = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in found.schema]
+    return found.cast(pa.schema(strings))
+
+
+def chosen(column: pa.ChunkedArray, test: Any) -> pa.ChunkedArray:
+    """``test`` of every row; of dictionary-encoded text it is asked once a word."""
+    parts = [
+        pc.take(test(chunk.dictionary), chunk.indices) if isinstance(chunk, pa.DictionaryArray) else test(chunk)
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(parts, pa.bool_())
+
+
+def matching(tokens: pa.Array, text: str, exact: bool) -> pa.Array:
+    return pc.equal(tokens, text) if exact else pc.match_substring(tokens, text, ignore_case=True)
+
+
+def best_first(tables: list[pa.Table], provenance: dict[str, Any], limit: int | None) -> pd.DataFrame:
+    frame = plain_frame(pa.concat_tables(tables), provenance)
+    ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)
+    result = ordered.drop(columns="_strength").head(limit if limit is not None else len(ordered))
+    result.attrs = frame.attrs
+    return result
+
+
+# What projections, the neurons behind a token and found tokens look like.
+
+SIDE_MEANINGS = {
+    "value": "what it writes towards and against",
+    "key": "what excites and inhibits it",
+    "gate": "what opens and shuts its gate",
+}
+NEURONS = {
+    "value": "neurons that write towards and against",
+    "key": "neurons that are excited and inhibited by",
+    "gate": "neurons whose gates are opened and shut by",
+}
+LIMIT = 24  # columns of a token
+
+
+def projection_sheet(frame: pd.DataFrame) -> Sheet:
+    """Of :func:`ffnmem.project`: each side of each neuron, the two ends of its ranking beside each other."""
+    sides = (token_table(found) for _, found in frame.groupby(["layer", "neuron", "side"], sort=False))
+    return Sheet.of(*sides, Origin(frame.attrs["provenance"]))
+
+
+def token_table(found: pd.DataFrame) -> Table:
+    """One side of one neuron."""
+    first, places = found.iloc[0], decimals(found["score"])
+    token = Column("promoted", "token", limit=LIMIT, least=20)
+    score = Column("score", "number", places=places, sign=True)
+    shown = rows(Column("rank", "count"), token, score, Column("suppressed", "token", limit=LIMIT, least=20), score)
+    ends = [found[found["sign"] == sign] for sign in ("promoted", "suppressed")]
+    for high, low in zip(*(end.itertuples() for end in ends), strict=True):
+        shown.add(int(high.rank), high.token, high.score, low.token, low.score)
+    side = str(first["side"])
+    return shown.table(f"{first['layer']}.{first['neuron']} {side}: {SIDE_MEANINGS[side]}")
+
+
+def promoters_sheet(frame: pd.DataFrame) -> Sheet:
+    """Of :func:`ffnmem.vocabulary.promoters`: the neurons at both ends beside each other, one table a side."""
+    first, places = frame.iloc[0], decimals(frame["score"])
+    texts = [first["token"]] if "token" in frame.columns else first["tokens"]
+    named = ", ".join(repr(text) for text in texts)
+    score = Column("score", "number", places=places, sign=True)
+    tables = []
+    for side, found in frame.groupby("side", sort=False):
+        promoted, suppressed = (Column(name, "neuron", left=False) for name in ("promoted", "suppressed"))
+        shown = rows(Column("rank", "count"), promoted, score, suppressed, score)
+        ends = [found[found["sign"] == sign] for sign in ("promoted", "suppressed")]
+        for high, low in zip(*(end.itertuples() for end in ends), strict=True):
+            shown.add(int(high.rank), (high.layer, high.neuron), high.score, (low.layer, low.neuron), low.score)
+        tables.append(shown.table(f"{side}: {NEURONS[str(side)]} {named}"))
+    return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
+
+
+def hits_sheet(frame: pd.DataFrame) -> Sheet:
+    """Of :func:`ffnmem.vocabulary.search_projection`: the rows of a stored projection whose token was searched for."""
+    shown = rows(
+        Column("neuron", "neuron", left=False),
+        "side",
+        "sign",
+        Column("rank", "count"),
+        Column("token", "token", limit=LIMIT),
+        Column("score", "number", sign=True),
+    )
+    for row in frame.itertuples():
+        shown.add((row.layer, row.neuron), row.side, row.sign, int(row.rank), row.token, row.score)
+    found = Words.of("no token in this file matches") if frame.empty else shown.table()
+    return Sheet.of(found, Origin(frame.attrs["provenance"]))

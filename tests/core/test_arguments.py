@@ -1,0 +1,225 @@
+"""The check at the door: every public function has it, and says what was expected."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import ffnmem as fm
+from ffnmem.core.arguments import guarded, joined, plural, public, rules_of
+from ffnmem.core.errors import InputError, InputTypeError
+
+from ..helpers import refuses
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAMES = [name for name in fm.__all__ if inspect.isclass(getattr(fm, name)) or inspect.isfunction(getattr(fm, name))]
+
+
+def doors() -> list[tuple[str, Any]]:
+    """Every public function, and every method of a public class, as it is called."""
+    found = []
+    for name in NAMES:
+        thing = getattr(fm, name)
+        if inspect.isfunction(thing):
+            found.append((name, thing))
+        elif not issubclass(thing, Exception):
+            members = {key: getattr(member, "__func__", member) for key, member in vars(thing).items()}
+            found += [
+                (f"{name}.{key}", member)
+                for key, member in members.items()
+                if inspect.isfunction(member) and (key == "__init__" or not key.startswith("_"))
+            ]
+    return found
+
+
+DOORS = doors()
+
+
+@pytest.mark.parametrize(("name", "door"), DOORS, ids=[name for name, _ in DOORS])
+def test_every_public_function_has_the_check(name: str, door: Any) -> None:
+    """`'NoneType' object has no attribute 'model'` would be all that a user hears of a wrong argument.
+
+    Reading the rules also shows that there is none of its annotations that cannot be checked.
+    """
+    assert hasattr(door, "behind"), f"{name} is not @public"
+    assert set(rules_of(door.behind)) <= set(inspect.signature(door).parameters)
+
+
+@dataclass
+class Model:
+    name: str = "tiny"
+
+
+Many = SupportsIndex | Iterable[SupportsIndex] | None
+
+
+def taking(
+    model: Model,
+    prompt: str | Sequence[str] = "",
+    positions: Many = None,
+    *extra: int,
+    weight: float = 0,
+    flag: bool = False,
+    path: str | Path = "",
+    table: Mapping[str, Any] | None = None,
+    call: Callable[..., Any] | None = None,
+    vectors: Float[Tensor, "n d"] | None = None,
+    ax: Axes | None = None,
+    anything: Any = None,
+    seed: int = 0,
+) -> str:
+    """What is checked."""
+    return "taken"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"prompt": ["a", "b"], "positions": np.int64(3), "weight": 1},
+        {"prompt": ("a",), "positions": [0, np.int64(1)], "weight": np.float32(0.5), "flag": np.bool_(True)},
+        {"positions": torch.tensor([1, 2]), "vectors": torch.zeros(3), "anything": b"1", "path": Path("x")},
+        {"positions": iter([1, 2]), "table": {}, "call": len},
+        {"positions": np.array([1, 2]), "prompt": np.array(["a"]), "seed": (1 << 62) - 1},
+        {"positions": range(3), "path": "\ud800"},  # paths have a check of their own
+    ],
+)
+def test_what_fits_passes(given: dict[str, Any]) -> None:
+    """What has always worked, such as NumPy's numbers from a table, would be refused."""
+    assert guarded(taking)(Model(), **given) == "taken"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"model": None}, "taking: model must be a Model (from fm.load), not None"),
+        ({"model": 5}, "not 5"),
+        ({"prompt": b"abc"}, "prompt must be a text or a list of texts, not b'abc'"),
+        ({"prompt": ["a", 5]}, "not 5 among them"),
+        ({"positions": b"1"}, "positions must be a whole number, a list of whole numbers or None, not b'1'"),
+        ({"positions": "1"}, "not '1'"),
+        ({"positions": True}, "not True"),
+        ({"positions": 1.5}, "not 1.5"),
+        ({"weight": "1"}, "weight must be a number"),
+        ({"weight": True}, "weight must be a number"),
+        ({"flag": 1}, "flag must be True or False, not 1"),
+        ({"path": b"x"}, "path must be a text or a path"),
+        ({"table": []}, "table must be a dict or None"),
+        ({"call": 5}, "call must be a function or None"),
+        ({"vectors": [1.0]}, "vectors must be a Tensor or None"),
+        ({"ax": 5}, "ax must be an Axes or None"),
+        ({"seed": "a"}, "seed must be a whole number, not 'a'"),
+    ],
+)
+def test_what_does_not_fit_is_told_what_would(given: dict[str, Any], named: str) -> None:
+    """A text's letters or a byte's number would be taken for positions, or the error come from deep inside."""
+    with refuses(InputTypeError, TypeError, named):
+        guarded(taking)(**{"model": Model(), **given})
+
+
+def test_texts_are_whole_and_seeds_in_their_range() -> None:
+    """Half a character would end in a UnicodeEncodeError of the tokenizer's, 10**30 in an OverflowError of torch's."""
+    with refuses(InputError, ValueError, "prompt", "surrogate"):
+        guarded(taking)(Model(), ["a", "\ud800"])
+    with refuses(InputError, ValueError, "seed", "0 to 4611686018427387903"):
+        guarded(taking)(Model(), seed=10**30)
+
+
+def test_extra_arguments_and_names() -> None:
+    """What is behind a star would pass unseen, and a manual show the wrapper's signature."""
+    checked = guarded(taking)
+    assert checked(Model(), "", None, 1, 2) == "taken"
+    with refuses(InputTypeError, TypeError, "extra must be a whole number"):
+        checked(Model(), "", None, 1, "2")
+    assert checked.__doc__ == taking.__doc__
+    assert inspect.signature(checked) == inspect.signature(taking)
+    with pytest.raises(TypeError, match="missing 1 required"):
+        checked()
+
+
+@public
+class Thing:
+    """A class with every kind of method."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def method(self, by: int) -> int:
+        return self.size * by
+
+    @classmethod
+    def of(cls, size: int) -> Thing:
+        return cls(size)
+
+    @staticmethod
+    def read(text: str) -> Thing:
+        return Thing(int(text))
+
+    def _inner(self, by: int) -> int:
+        return by
+
+
+def test_methods_of_a_class() -> None:
+    """A method would stay without the check, or lose what it is."""
+    assert Thing.of(2).method(3) == Thing.read("6").size == Thing(6).size
+    calls: list[tuple[Callable[..., Any], str]] = [
+        (Thing, "Thing: size"),
+        (Thing.of, "Thing.of: size"),
+        (Thing.read, "Thing.read: text"),
+        (Thing(2).method, "Thing.method: by"),
+    ]
+    for call, named in calls:
+        with refuses(InputTypeError, TypeError, named):
+            call(None)
+    assert Thing(1)._inner(None) is None  # type: ignore[arg-type]
+
+
+def test_words() -> None:
+    """A message would have to be read twice."""
+    assert joined(("None", "a text", "a number")) == "a text, a number or None"
+    assert plural("a Fact (from fm.load_facts)") == "Facts (from fm.load_facts)"
+    assert plural("a list of texts") == "lists of texts"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["model"], b"abc"])
+def test_the_first_argument_of_functions_of_models_and_captures(wrong: Any, tiny: fm.Model) -> None:
+    """Whoever passes a Model where a Capture is due, or nothing at all, would read of an attribute of NoneType."""
+    for call in (fm.attribute, fm.attribute_paths, fm.interventions.knowledge_neurons):
+        with refuses(InputTypeError, TypeError, f"{call.__name__}: capture must be a Capture (from fm.capture)"):
+            call(wrong)
+    with refuses(InputTypeError, TypeError, "capture must be a Capture (from fm.capture)", "not Model("):
+        fm.attribute(tiny)  # type: ignore[arg-type]
+    for function in (fm.capture, fm.project, fm.vocabulary.promoters, fm.scan, fm.rome, fm.evaluate, fm.trace_fact):
+        given: Any = function
+        with refuses(InputTypeError, TypeError, "model must be a Model (from fm.load)"):
+            given(wrong, "prompt", " Paris")
+
+
+def test_bytes_and_wrong_seeds_are_refused(tiny: fm.Model) -> None:
+    """Bytes would be read as token ids, or as the positions that their numbers name; a text as a seed."""
+    capture: Any = fm.capture
+    promoters: Any = fm.vocabulary.promoters
+    intervene: Any = fm.intervene
+    load_facts: Any = fm.load_facts
+    with refuses(InputTypeError, TypeError, "capture: prompt must be", "b'abc'"):
+        capture(tiny, b"abc")
+    with refuses(InputTypeError, TypeError, "promoters: tokens must be", "b'x'"):
+        promoters(tiny, b"x")
+    with refuses(InputTypeError, TypeError, "positions must be", "b'1'"):
+        intervene(tiny, {(0, 0): 0.0}, positions=b"1")
+    for seed in ("a", 0.5, True):
+        with refuses(InputTypeError, TypeError, "seed must be a whole number"):
+            load_facts(seed=seed)
+    for seed in (-1, 10**30):
+        with refuses(InputError, ValueError, "seeds are 0 to"):
+            load_facts(seed=seed)

@@ -1,0 +1,278 @@
+"""The geometry of a whole model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.neurons import Geometry
+from ffnmem.neurons.layer_geometry import ALIGNED, quantile_name
+from ffnmem.neurons.overlap import cosines, folded_keys, io_cosines, memory_rows, memory_sides
+
+from ..architectures import DECODERS
+from ..helpers import allclose, printed, refuses
+from .gated import GATED, made
+
+
+@pytest.fixture(scope="module")
+def found(tiny: fm.Model) -> Geometry:
+    return fm.neurons.geometry(tiny, threshold=0.6)
+
+
+def test_layers_and_neurons_agree_with_naive_formulas(architecture: fm.Model) -> None:
+    """Columns of one side under the other's name, or of another layer."""
+    tiny, dimensions = architecture, 15 if architecture.centred else 16
+    found = fm.neurons.geometry(tiny, threshold=None)
+    assert found.dimensions == dimensions  # d_model 16, less the direction that LayerNorms remove
+    assert found.sides == memory_sides(tiny)
+    for layer in range(2):
+        row = found.layers.iloc[layer]
+        neurons = found.neurons[found.neurons["layer"] == layer]
+        assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
+        assert neurons["neuron"].tolist() == list(range(64))
+        assert allclose(neurons["io_cosine"], io_cosines(tiny, layer), 1e-6)
+        for side in found.sides:
+            rows = memory_rows(tiny, layer, side).double()
+            products = rows @ rows.T
+            lengths = rows.norm(dim=1)
+            capacity = products.diag() ** 2 / (products**2).sum(dim=1)
+            pairs = (products / lengths.outer(lengths)).numpy()[np.triu_indices(64, 1)]
+            assert allclose(neurons[f"{side}_norm"], lengths)
+            assert allclose(neurons[f"{side}_capacity"], capacity)
+            assert allclose(row[f"{side}_capacity_q50"], np.median(capacity))
+            assert allclose(row[f"{side}_capacity_sum"], capacity.sum())
+            assert allclose(row[f"{side}_cosine_mean"], pairs.mean())
+            assert allclose(row[f"{side}_cosine_rms"], np.sqrt((pairs**2).mean()))
+            assert allclose(abs(row[f"{side}_cosine_max"]), np.abs(pairs).max())
+            one, other = int(row[f"{side}_max_neuron"]), int(row[f"{side}_max_other"])
+            assert allclose(row[f"{side}_cosine_max"], cosines(rows[[one]], rows[[other]])[0])
+            assert allclose(row[f"{side}_isotropic_rms"], dimensions**-0.5, 1e-12)
+            assert row[f"{side}_capacity_sum"] <= dimensions + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["gpt2", *GATED])
+def test_random_weights_are_within_the_nulls(kind: str, tokenizer: Any) -> None:
+    """Weights drawn at random have no geometry; a null off by a factor would give them one."""
+    found = fm.neurons.geometry(made(kind, tokenizer), threshold=None)
+    for row in found.layers.to_dict("records"):
+        for name in found.alignments:
+            assert row[f"{name}_beyond"] == pytest.approx(0.05, abs=0.08)
+        for side in found.sides:
+            assert row[f"{side}_matched_rms"] == pytest.approx(row[f"{side}_cosine_rms"], rel=0.05)
+            assert row[f"{side}_matched_q99"] == pytest.approx(row[f"{side}_cosine_q99"], rel=0.15)
+        # Of 64 rows, drawn once each: seeds differ by 5%.
+        assert row["value_isotropic_capacity_q50"] == pytest.approx(row["value_capacity_q50"], rel=0.15)
+        assert row["value_isotropic_entropy_rank"] == pytest.approx(row["value_entropy_rank"], rel=0.03)
+
+
+def test_what_no_norm_lets_through_changes_nothing(make_tiny: Callable[..., fm.Model]) -> None:
+    """A constant added to values, or to keys once the gain is 1, which nothing reads."""
+    model = make_tiny()
+    before = fm.neurons.geometry(model, layers=0, threshold=None).layers
+    with torch.no_grad():
+        model.ffn[0].values.add_(2.0)
+    after = fm.neurons.geometry(model, layers=0, threshold=None).layers
+    pd.testing.assert_frame_equal(before, after, rtol=1e-4, atol=1e-5)
+
+
+def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
+    """Two neurons of two layers made alike, a dead one, one that weakens what it reads."""
+    model = make_tiny()
+    with torch.no_grad():
+        gains = [block.norm.original_component.weight for block in model.layout.blocks]
+        model.ffn[1].keys[3].copy_(model.ffn[0].keys[5] * gains[0] / gains[1])
+        model.ffn[1].values[3].copy_(model.ffn[0].values[5])
+        model.ffn[0].keys[9].zero_()
+        model.ffn[0].values[7].copy_(-folded_keys(model, 0)[7])
+    found = fm.neurons.geometry(model)
+    assert found.duplicates is not None
+    pairs = found.duplicates[["by", "layer", "neuron", "other_layer", "other_neuron"]].to_numpy().tolist()
+    assert pairs == [[by, 0, 5, 1, 3] for by in ("key", "value", "both")]
+    assert [found.duplicate_total(by) for by in ("key", "value", "both")] == [1, 1, 1]
+    assert found.layers["key_zero"].tolist() == [1, 0]
+    dead = found.neurons.loc[9]
+    assert (dead["key_norm"], dead["key_capacity"]) == (0.0, 0.0)
+    assert np.isnan(dead["key_interference"])
+    assert np.isnan(dead["io_cosine"])
+    assert np.isfinite(dead["value_interference"])
+    assert found.neurons.loc[7, "io_cosine"] == pytest.approx(-1.0, abs=1e-6)
+    assert found.layers.loc[0, "io_weakening"] >= 1 / 63
+    assert "1 duplicate pairs" in repr(found)
+
+
+def test_three_cosines_of_gated_neurons(gated: fm.Model) -> None:
+    """cos(w_in, w_out), cos(w_gate, w_out) and cos(w_gate, w_in), and their summaries by layer."""
+    found = fm.neurons.geometry(gated, threshold=None)
+    assert found.alignments == ("io", "gate_io", "gate_key")
+    for layer in range(2):
+        sides = {side: memory_rows(gated, layer, side).double() for side in memory_sides(gated)}
+        row, own = found.layers.iloc[layer], found.neurons[found.neurons["layer"] == layer]
+        for name, (one, other) in zip(
+            found.alignments, (("key", "value"), ("gate", "value"), ("gate", "key")), strict=True
+        ):
+            expected = torch.cosine_similarity(sides[one], sides[other])
+            assert allclose(own[f"{name}_cosine"], expected)
+            assert allclose(row[f"{name}_q50"], np.median(expected))
+            assert row[f"{name}_null_low"] < 0 < row[f"{name}_null_high"]
+            assert row[f"{name}_strengthening"] == float((expected > 0.5).double().mean())
+
+
+def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned: fm.Model) -> None:
+    """Which is the same neuron; only the sign of its gate's cosines is another."""
+    one, other = (fm.neurons.geometry(model, threshold=0.5) for model in (gated, turned))
+    flips = np.where(np.arange(128) % 2 == 0, -1.0, 1.0)
+    for name in one.neurons:
+        expected = one.neurons[name] * (flips if name in ("gate_io_cosine", "gate_key_cosine") else 1.0)
+        assert allclose(other.neurons[name], expected, 1e-5)
+    assert one.duplicate_total("gate") == other.duplicate_total("gate") > 0
+    assert one.duplicate_total("both") == other.duplicate_total("both")
+
+
+def test_planted_gated_neurons(gated_kind: str, tokenizer: Any) -> None:
+    """A neuron like another in all three sides, turned round at that; one that is so in key and value only."""
+    model = made(gated_kind, tokenizer)
+    with torch.no_grad():
+        for layer, (one, other), signs in ((0, (3, 8), (-1, -1, 1)), (1, (5, 6), (1, 1, None))):
+            ffn = model.ffn[layer]
+            for matrix, sign in zip((ffn.keys, ffn.values, ffn.gates), signs, strict=True):
+                if sign is not None:
+                    assert matrix is not None
+                    matrix[other].copy_(2.0 * sign * matrix[one])
+    found = fm.neurons.geometry(model, threshold=0.97)
+    assert found.duplicates is not None
+    pairs = found.duplicates[["by", "layer", "neuron", "other_layer", "other_neuron"]].to_numpy().tolist()
+    assert pairs == [["key", 1, 5, 1, 6], ["value", 1, 5, 1, 6], ["gate", 0, 3, 0, 8], ["both", 0, 3, 0, 8]]
+    assert found.kinds == ("key", "value", "gate", "both")
+
+
+def test_chosen_layers_are_as_among_all(tiny: fm.Model, found: Geometry) -> None:
+    """A null that depends on which other layers were asked for could not be repeated."""
+    alone = fm.neurons.geometry(tiny, layers=-1, threshold=None)
+    pd.testing.assert_frame_equal(alone.layers, found.layers.iloc[[1]].reset_index(drop=True))
+    assert (alone.duplicates, alone.duplicate_counts, alone.duplicate_total("key")) == (None, None, 0)
+    assert "duplicate" not in repr(alone)
+
+
+def test_seeds_move_only_what_is_drawn(tiny: fm.Model, found: Geometry) -> None:
+    other = fm.neurons.geometry(tiny, seed=1, threshold=None)
+    moved = {name for name in found.layers if not found.layers[name].equals(other.layers[name])}
+    drawn = ("key_matched_", "value_matched_", "key_isotropic_", "value_isotropic_", "io_null_", "io_beyond")
+    assert moved
+    assert all(name.startswith(drawn) for name in moved)
+    pd.testing.assert_frame_equal(found.neurons, other.neurons)
+
+
+def test_runs_on_every_architecture(architecture: fm.Model) -> None:
+    found = fm.neurons.geometry(architecture)
+    assert found.layers.notna().all().all()
+    assert [name for name in found.layers if name.startswith("gate_")] == [] or architecture.gated
+    assert found.provenance.fingerprint == architecture.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "sides", "dimensions"),
+    [("StableLM", 3, 15), ("Arcee", 2, 16), ("OLMo 2", 3, 16), ("Cohere", 3, 15)],
+)
+def test_gates_and_norms_are_two_things(name: str, sides: int, dimensions: int, tokenizer: Any) -> None:
+    """Gates with LayerNorm, RMSNorm without gates, no norm in front of the FFN at all: taken for what they are."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+    found = fm.neurons.geometry(model, threshold=None)
+    assert (len(found.sides), found.dimensions) == (sides, dimensions)
+    assert memory_rows(model, 0, found.sides[-1]).shape == (model.d_mlp, dimensions)
+    assert found.layers.notna().all().all()
+    roles = fm.roles(model)
+    assert ("gate_io_cosine" in roles) == (sides == 3)
+    assert roles["null_share"].between(0, 1).all()
+
+
+def test_provenance_progress_and_frames(tiny: fm.Model) -> None:
+    steps: list[tuple[str, int, int]] = []
+    found = fm.neurons.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
+    settings = found.provenance.as_dict()
+    assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
+    assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
+    frame = found.to_frame()
+    frame["layer"] = 99
+    assert found.layers["layer"].tolist() == [0, 1]
+
+
+def test_mistakes(tiny: fm.Model) -> None:
+    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
+        fm.neurons.geometry(tiny, layers=[0, 2])
+    for threshold in (0.0, 1.0, float("nan")):
+        with refuses(InputError, ValueError, "threshold", "between 0 and 1"):
+            fm.neurons.geometry(tiny, threshold=threshold)
+    with refuses(InputError, ValueError, "strengthening", "between -1 and 1", "2"):
+        fm.neurons.geometry(tiny, strengthening=2)
+    with refuses(InputError, ValueError, "limit", "at least 1"):
+        fm.neurons.geometry(tiny, limit=0)
+    with refuses(InputError, ValueError, "seed", "at least 0"):
+        fm.neurons.geometry(tiny, seed=-1)
+
+
+def test_names_of_quantiles() -> None:
+    assert [quantile_name(q) for q in (0.05, 0.5, 0.99, 0.999)] == ["q5", "q50", "q99", "q999"]
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", *GATED])
+def test_sheet(name: str, tokenizer: Any) -> None:
+    """Numbers of another side, layer or null; a column without its like; near-duplicates beyond those asked for."""
+    found = fm.neurons.geometry(made(name, tokenizer), threshold=0.5)
+    overlap, space, *cosine, duplicates = found.sheet(2).blocks[:-1]
+    sides = found.sides
+    for row, line in ((at // len(sides), line) for at, line in enumerate(overlap.rows)):
+        side, numbers = line[1][:-1], found.layers.iloc[row]
+        assert line[0] == (row if side == "key" else None)
+        names = ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")
+        assert line[2:6] == tuple(numbers[f"{side}_{column}"] for column in names)
+        assert line[6] == abs(numbers[f"{side}_matched_max"])
+        assert line[7] == f"{numbers[f'{side}_max_neuron']:.0f}, {numbers[f'{side}_max_other']:.0f}"
+    assert [line[1] for line in overlap.rows] == [f"{side}s" for side in sides] * 2
+    assert space.rows[-1][2:] == tuple(
+        found.layers.iloc[1][f"{sides[-1]}_{column}"]
+        for column in (
+            "entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50", "features_per_dimension"
+        )
+    )  # fmt: skip
+    assert f"of {found.dimensions} dimensions" in space.caption
+    for table, alignment in zip(cosine, found.alignments, strict=True):
+        assert table.title.endswith(ALIGNED[alignment])
+        row = found.layers.iloc[1]
+        assert table.rows[1][:4] == (1, *(row[f"{alignment}_{part}"] for part in ("q50", "q5", "q95")))
+        assert table.rows[1][5:] == tuple(
+            row[f"{alignment}_{part}"] for part in ("beyond", "strengthening", "weakening")
+        )
+    assert found.duplicates is not None
+    assert len(duplicates.rows) == (found.duplicates["rank"] <= 2).sum() < len(found.duplicates)
+    assert all(f"{found.duplicate_total(by):,} by {by}" in duplicates.title for by in found.kinds)
+    best = found.duplicates.iloc[0]
+    assert duplicates.rows[0][2:] == (
+        (best["layer"], best["neuron"]),
+        (best["other_layer"], best["other_neuron"]),
+        *(best[f"{side}_cosine"] for side in sides),
+    )
+    assert set(found.to_dict()) - set(found.to_dict(neurons=False)) == {"neurons"}
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_sheet_without_duplicates(found: Geometry) -> None:
+    """An empty table leaves open whether they were sought."""
+    alone = replace(found, duplicates=None, duplicate_counts=None, threshold=None)
+    assert "near-duplicates" not in "".join(printed(alone.sheet()))
+    assert found.duplicates is not None
+    none = " ".join(printed(replace(found, duplicates=found.duplicates.iloc[:0]).sheet()))
+    assert "no two neurons have keys, or values, with a cosine above 0.6" in none
+    bad = replace(found, provenance=replace(found.provenance, model="<script>alert(1)</script>"))
+    assert "<script" not in bad._repr_html_()

@@ -1,0 +1,154 @@
+"""Overlap in pairs and its nulls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ffnmem.neurons.overlap import (
+    BINS,
+    NO_OVERLAP,
+    QUANTILES,
+    binned_quantiles,
+    isotropic_overlap,
+    largest_root,
+    matched_units,
+    moments,
+    overlap,
+    row_interference,
+    unit_rows,
+)
+
+from ..helpers import allclose
+
+
+def drawn(n: int, d: int, seed: int = 0, stretch: Tensor | float = 1.0, shift: float = 0.0) -> Tensor:
+    """Unit rows of Gaussian vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    return unit_rows(torch.randn(n, d, generator=generator, dtype=torch.float64) * stretch + shift)
+
+
+@given(n=st.integers(2, 40), d=st.integers(2, 12), block=st.integers(1, 50), seed=st.integers(0, 99))
+def test_equals_the_naive_formulas(n: int, d: int, block: int, seed: int) -> None:
+    """Whatever the block: no pair is missed, none counts twice, no row meets itself."""
+    units = drawn(n, d, seed)
+    all_pairs = np.triu_indices(n, 1)
+    expected = (units @ units.T).numpy()[all_pairs]
+    found = overlap(units, block=block)
+    assert allclose([found.mean, found.rms], [expected.mean(), np.sqrt((expected**2).mean())], 1e-12)
+    largest = np.abs(expected).argmax()
+    assert allclose(abs(found.maximum), np.abs(expected[largest]))
+    assert allclose(found.maximum, float(units[found.pair[0]] @ units[found.pair[1]]))
+    assert found.pair[0] < found.pair[1]
+    steps = np.quantile(np.abs(expected), QUANTILES, method="inverted_cdf")
+    assert allclose(found.quantiles, steps, 1.01 / BINS)
+
+
+def test_orthonormal_rows_do_not_overlap() -> None:
+    units = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
+    found = overlap(units)
+    assert allclose([found.mean, found.rms, found.maximum], [0.0, 0.0, 0.0])
+    assert max(found.quantiles) <= 1 / BINS
+    assert allclose(row_interference(units, moments(units).second), torch.zeros(8), 1e-7)
+
+
+def test_equal_and_opposite_rows_are_found() -> None:
+    units = torch.eye(6, dtype=torch.float64)[[0, 1, 2, 1, 4, 5]]
+    found = overlap(units)
+    assert (found.maximum, found.pair) == (1.0, (1, 3))
+    units[3] *= -1
+    found = overlap(units, block=2)
+    assert (found.maximum, found.pair) == (-1.0, (1, 3))
+
+
+def test_fewer_than_two_rows_have_no_pair() -> None:
+    assert overlap(drawn(1, 4)) == NO_OVERLAP
+    assert isotropic_overlap(4, 0) == NO_OVERLAP
+    assert isotropic_overlap(1, 3) == NO_OVERLAP
+
+
+def test_row_interference_is_the_rms_with_others() -> None:
+    units = drawn(30, 7)
+    cosines = units @ units.T
+    cosines.fill_diagonal_(0.0)
+    expected = ((cosines**2).sum(dim=1) / 29).sqrt()
+    found = row_interference(units, moments(units).second)
+    assert allclose(found, expected, 1e-10)
+    assert allclose(found.square().mean().sqrt(), overlap(units).rms, 1e-10)
+
+
+def test_rotation_changes_nothing() -> None:
+    units = drawn(40, 9)
+    rotation = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64))[0]
+    one, other = overlap(units), overlap(units @ rotation)
+    assert allclose([one.mean, one.rms, one.maximum], [other.mean, other.rms, other.maximum], 1e-12)
+    assert allclose(one.quantiles, other.quantiles, 1.01 / BINS)
+    assert one.pair == other.pair
+
+
+def test_quantiles_of_bins() -> None:
+    counts = np.array([0, 10, 0, 30], dtype=np.int64)
+    assert allclose(binned_quantiles(counts, (0.125, 0.25, 0.625, 1.0)), [0.375, 0.5, 0.875, 1.0])
+
+
+def test_isotropic_null_is_what_random_directions_do() -> None:
+    """The Beta law's parameters, and the maximum's."""
+    n, d = 1200, 30
+    found, expected = overlap(drawn(n, d).float()), isotropic_overlap(d, n * (n - 1) // 2)
+    assert expected.rms == d**-0.5
+    assert found.rms == pytest.approx(expected.rms, rel=0.01)
+    assert found.quantiles == pytest.approx(expected.quantiles, rel=0.01)
+    maxima = [abs(overlap(drawn(60, d, seed)).maximum) for seed in range(60)]
+    assert np.mean(np.array(maxima) > isotropic_overlap(d, 1770).maximum) == pytest.approx(0.5, abs=0.15)
+
+
+CASES = {
+    "isotropic": (1.0, 0.0),
+    "anisotropic": (torch.arange(1, 41, dtype=torch.float64) ** -1.0, 0.0),
+    "common direction": (1.0, 0.7),
+    "both": (torch.arange(1, 41, dtype=torch.float64) ** -0.5, 0.2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_matched_null_fits_gaussian_rows(case: str) -> None:
+    """On rows that are nothing but anisotropic, the null must say so: else anisotropy passes for overlap."""
+    units = drawn(400, 40, 1, *CASES[case])
+    found, null = overlap(units), overlap(matched_units(moments(units), [0]))
+    assert null.mean == pytest.approx(found.mean, abs=0.005)
+    assert null.rms == pytest.approx(found.rms, rel=0.02)
+    assert null.quantiles == pytest.approx(found.quantiles, rel=0.04, abs=0.004)
+
+
+def test_matched_null_sees_overlap_beyond_anisotropy() -> None:
+    """Pairs of equal rows leave the second moment as it is: rms cannot show them, the far quantile does."""
+    half = drawn(150, 40, 2, CASES["both"][0])
+    units = torch.cat([half, half])
+    found, null = overlap(units), overlap(matched_units(moments(units), [0]))
+    assert found.rms == pytest.approx(null.rms, rel=0.03)
+    assert found.quantiles[3] > 1.2 * null.quantiles[3]
+    assert found.maximum == pytest.approx(1.0)
+
+
+def test_matched_null_of_few_rows_and_of_equal_ones() -> None:
+    few = matched_units(moments(drawn(5, 40)), [0])
+    assert allclose(few.norm(dim=1), torch.ones(5), 1e-5)
+    same = drawn(1, 8).expand(6, 8)
+    assert overlap(matched_units(moments(same), [0])).rms == pytest.approx(1.0, abs=1e-4)
+
+
+def test_matched_null_repeats_by_seed() -> None:
+    found = moments(drawn(50, 8))
+    assert torch.equal(matched_units(found, [3, 1]), matched_units(found, [3, 1]))
+    assert not torch.equal(matched_units(found, [3, 1]), matched_units(found, [3, 2]))
+
+
+def test_largest_root() -> None:
+    assert largest_root(1.0, 0.0, -0.25) == 0.5
+    assert largest_root(1.0, 0.0, -4.0) == 1.0
+    assert largest_root(1.0, 0.0, 1.0) == 0.0
+    assert largest_root(0.0, 0.0, -1.0) == 0.0

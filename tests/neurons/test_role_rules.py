@@ -1,0 +1,163 @@
+"""The rules, on statistics made up so that the answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ffnmem.core.errors import InputError
+from ffnmem.neurons.role_assignment import NONE, ROLES, Thresholds, assign, flag
+
+from ..helpers import refuses
+
+PLAIN: dict[str, Any] = {
+    "layer": 1,
+    "value_norm": 1.0,
+    "cosine_mean": 0.0,
+    "cosine_variance": 0.001,
+    "cosine_skew": 0.1,
+    "cosine_kurtosis": 0.0,
+    "null_share": 0.1,
+    "io_cosine": 0.0,
+}
+TEXT: dict[str, Any] = {
+    "frequency_cosine": 0.0,
+    "firing_rate": 0.1,
+    "dead": False,
+    "position_information": 0.0,
+    "position_p": 1.0,
+    "firings": 5,
+    "detects": False,
+    "trigger_share": 0.0,
+}
+ENTROPY = {"null_share": 0.9, "value_norm": 2.0, "cosine_variance": 0.0002}
+CASES: dict[str, dict[str, Any]] = {
+    "dead": {"dead": True, "firing_rate": 0.0},
+    "position": {"position_information": 0.06},
+    "entropy": ENTROPY,
+    "token-frequency": {"frequency_cosine": -0.8},
+    "prediction": {"cosine_kurtosis": 11.0, "cosine_skew": 2.0},
+    "suppression": {"cosine_kurtosis": 11.0, "cosine_skew": -2.0},
+    "partition": {"cosine_variance": 0.006},
+    "token-detector": {"detects": True, "trigger_share": 0.97},
+    "strengthening": {"io_cosine": 0.51},
+    "weakening": {"io_cosine": -0.51},
+}
+MISSES: list[dict[str, Any]] = [
+    {"position_information": 0.05},
+    {**ENTROPY, "layer": 0},
+    {**ENTROPY, "null_share": 0.4},
+    {**ENTROPY, "value_norm": 1.1},
+    {**ENTROPY, "cosine_variance": 0.0009},
+    {"frequency_cosine": 0.6},  # below what random directions have
+    {"cosine_kurtosis": 10.0, "cosine_skew": 2.0},
+    {"cosine_variance": 0.005},
+    {"io_cosine": 0.5},
+    {"value_norm": np.nan, "cosine_kurtosis": np.nan, "cosine_skew": np.nan, "io_cosine": np.nan},
+]
+
+
+def table(*changes: dict[str, Any], text: bool = True) -> pd.DataFrame:
+    """Two layers of ten plain neurons each, and one neuron in layer 1 (or the layer named) for every change."""
+    plain = {**PLAIN, **(TEXT if text else {})}
+    rows = [{**plain, "layer": layer} for layer in (0, 1) for _ in range(10)]
+    kept = [{key: value for key, value in change.items() if key in plain} for change in changes]
+    frame = pd.DataFrame([*rows, *({**plain, **change} for change in kept)])
+    frame.insert(1, "neuron", np.arange(len(frame)))
+    frame.attrs["frequency_null"] = 0.7
+    return frame
+
+
+def thresholds(**changes: Any) -> Thresholds:
+    return Thresholds(**changes).resolved(1024)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_rule(name: str) -> None:
+    """The neuron gets its role, only that, with the statistic that decided; plain ones get none."""
+    found = assign(table(CASES[name]), thresholds(), 2)
+    last = found.iloc[-1]
+    role = next(role for role in ROLES if role.name == name)
+    assert (last["role"], last["statistic"]) == (name, role.statistic)
+    assert last["value"] == CASES[name][role.statistic]
+    assert [r.name for r in ROLES if last[r.column]] == [name]
+    assert (found["role"][:-1] == NONE).all()
+    assert found["value"][:-1].isna().all()
+    assert (found["statistic"][:-1] == "").all()
+
+
+@pytest.mark.parametrize("miss", MISSES, ids=str)
+def test_just_missed(miss: dict[str, Any]) -> None:
+    assert assign(table(miss), thresholds(), 2).iloc[-1]["role"] == NONE
+
+
+def test_precedence_keeps_every_flag() -> None:
+    """The first role in the order wins; the others stay as flags."""
+    for index, role in enumerate(ROLES):
+        if role.name in ("entropy", "suppression", "partition", "weakening"):
+            continue  # exclude each other with one of the rest
+        rest = [r.name for r in ROLES[index:] if r.name not in ("entropy", "suppression", "weakening")]
+        mixed = {key: value for name in reversed(rest) for key, value in CASES[name].items()}
+        last = assign(table(mixed), thresholds(), 2).iloc[-1]
+        assert last["role"] == role.name
+        assert [r.name for r in ROLES if last[r.column]] == rest
+
+
+def test_without_text() -> None:
+    """Roles that need text are absent, not false."""
+    found = assign(table(CASES["partition"], text=False), thresholds(), 2)
+    assert {role.column for role in ROLES if role.column in found} == {
+        role.column for role in ROLES if not role.needs_store
+    }
+    assert found.iloc[-1]["role"] == "partition"
+
+
+def test_thresholds_move_the_rules() -> None:
+    moved = thresholds(kurtosis=12.0, partition=0.01, io=0.6, position=0.1, frequency=0.9, null_share=0.95)
+    changed = ("prediction", "suppression", "partition", "strengthening", "weakening", "position")
+    for name in (*changed, "token-frequency", "entropy"):
+        assert not flag(table(CASES[name]), moved, 2)[name].any()
+    assert flag(table({**ENTROPY, "layer": 0}), thresholds(late=2), 2)["entropy"][-1]
+
+
+def test_chance_is_no_role() -> None:
+    """Thresholds are raised to what random directions have, never lowered to it."""
+    for name, null in (("partition", "partition_null"), ("token-frequency", "frequency_null")):
+        frame = table(CASES[name])
+        role = next(role for role in ROLES if role.name == name)
+        frame.attrs[null] = 1.01 * abs(CASES[name][role.statistic])
+        assert assign(frame, thresholds(), 2).iloc[-1]["role"] == NONE
+        frame.attrs[null] = 0.0
+        assert assign(frame, thresholds(), 2).iloc[-1]["role"] == name
+
+
+def test_resolved() -> None:
+    """The published number at the published width; what was given stays."""
+    assert Thresholds().resolved(768).null_dimension == 12
+    assert Thresholds(partition=0.004, null_dimension=7).resolved(768) == Thresholds(partition=0.004, null_dimension=7)
+
+
+@pytest.mark.parametrize(("name", "value"), [("late", 0), ("types", 0), ("coverage", 0.0), ("coverage", 1.5)])
+def test_senseless_thresholds(name: str, value: float) -> None:
+    with refuses(InputError, ValueError, name, str(value)):
+        Thresholds(**{name: value}).resolved(64)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["kurtosis", "partition", "norm", "io", "position", "frequency", "coverage"])
+def test_no_threshold_is_nan(name: str) -> None:
+    """Nothing is above NaN: a role would silently have no neurons."""
+    with refuses(InputError, ValueError, name, "nan"):
+        Thresholds(**{name: float("nan")}).resolved(64)  # type: ignore[arg-type]
+
+
+def test_a_gate_says_which_way_a_value_counts() -> None:
+    """A value of negative skew with a key turned against its gate raises those tokens: that is prediction."""
+    peaked = {**PLAIN, "cosine_kurtosis": 11.0}
+    rows = [{**peaked, "cosine_skew": skew, "gate_key_cosine": sign} for skew in (2.0, -2.0) for sign in (0.3, -0.3)]
+    rows.append({**peaked, "cosine_skew": 2.0, "gate_key_cosine": np.nan})
+    found = flag(pd.DataFrame(rows), Thresholds().resolved(768), 4)
+    assert found["prediction"].tolist() == [True, False, False, True, False]
+    assert found["suppression"].tolist() == [False, True, True, False, False]

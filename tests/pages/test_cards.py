@@ -1,0 +1,133 @@
+"""Cards on a page, and neurons as Markdown."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.choices import CASES
+from ffnmem.core.token_text import printable
+from ffnmem.pages.neuron_cards import card
+from ffnmem.pages.neuron_pages import neurons_markdown, page_html
+from ffnmem.scanning import Store, open_store
+from ffnmem.scanning.state import COLUMNS
+from ffnmem.scanning.store import MEANINGS, Neuron
+from ffnmem.show.markdown import escaped
+
+from ..scanning.gated import gated_store
+from .hostile import HOSTILE, UNSEEN, poisoned
+from .page import Page
+
+
+@pytest.fixture(scope="module")
+def neuron(tiny_store: Store) -> Neuron:
+    return tiny_store.neuron(1, 5)
+
+
+@pytest.fixture(scope="module")
+def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("meanings") / "tiny"))
+    fm.polysemanticity(store, tiny, draws=20, budget=None)
+    return store
+
+
+def test_tokens_and_means(neuron: Neuron) -> None:
+    found = card(neuron)
+    assert [chip.token for chip in found.promoted] == neuron.tokens("promoted")
+    assert [m.mean for m in found.frequent] == neuron.by_token["mean"].head(8).tolist()
+    assert [m.chip.token for m in found.positions] == neuron.by_position["positions"].tolist()
+    assert sum(b.count for b in found.bins) == neuron.stats["count"]
+    assert (found.cases, found.keys, found.verdict) == ((), (), "")
+
+
+def test_a_gated_card(tmp_path: Path) -> None:
+    """A case that never occurs has no mean."""
+    gated = gated_store("llama", tmp_path / "store").neuron(0, 3)
+    found = card(gated)
+    keys = {name: [chip.token for chip in chips] for name, chips in found.keys}
+    assert keys == {
+        "gate +": gated.tokens("promoted", "gate"),
+        "gate −": gated.tokens("suppressed", "gate"),
+        "key +": gated.tokens("promoted", "key"),
+        "key −": gated.tokens("suppressed", "key"),
+    }
+    stats = {**gated.stats, f"share_{COLUMNS[2]}": 0.0, f"mean_{COLUMNS[2]}": float("nan")}
+    one = replace(gated, stats=stats)
+    assert [case.bar is None for case in card(one).cases] == [False, False, True, False]
+    row = Page(page_html(one.store, [card(one)])).tables["fm-table fm-cases"][3]
+    assert [cell.text for cell in row[:3]] == [CASES[2], "0.0%", "–"]
+    assert f"| {escaped(CASES[2])} | 0\\.0% | – |" in neurons_markdown(one.store, [one])
+
+
+def test_meanings_are_on_every_card(surveyed: Store, tmp_path: Path) -> None:
+    """What was found of a store is on every card of it."""
+    found = fm.meanings(surveyed, 1, 5)
+    one = surveyed.neuron(1, 5)
+    ((shown, listed),) = card(one).meanings
+    assert shown.table.equals(found.table)
+    assert [meaning.share for meaning in listed] == found.table["share"].head(MEANINGS).tolist()
+    assert found.verdict.capitalize() in Page(one._repr_html_()).words
+    out = fm.pages.neurons(surveyed, [(1, 5), (0, 3)], tmp_path / "a.html")
+    page = Page(out.read_text("utf-8"))
+    index = page.tables["index"]
+    assert [cell.text for cell in index[0]][-2:] == ["verdict", "promotes"]
+    assert index[1][-2].text == found.verdict
+    assert "fm-table fm-examples fm-by-meaning" in page.tables
+    text = fm.pages.neurons(surveyed, [(1, 5)], tmp_path / "a.md").read_text("utf-8")
+    assert f"**{found.verdict.capitalize()}" in text
+    assert found.why in text
+
+
+# -- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def read_back(text: str) -> str:
+    """What Markdown shows of escaped text."""
+    return unescape(re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", text))
+
+
+def rows(text: str, title: str) -> list[list[str]]:
+    """The cells of the table under a title."""
+    part = text.split(f"**{title}**", 1)[1].split("\n\n")[1]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in part.splitlines()[2:]]
+
+
+def test_escaping_is_undone_by_reading() -> None:
+    assert read_back(escaped(HOSTILE)) == printable(HOSTILE)  # what would not show is written as an escape
+    assert "<" not in escaped(HOSTILE)
+
+
+def test_examples_are_the_neurons(tiny_store: Store) -> None:
+    one = tiny_store.neuron(1, 5, kind=("top", "quantile"))
+    text = neurons_markdown(tiny_store, [one])
+    top = one.examples[one.examples["kind"] == "top"]
+    found = rows(text, "Largest coefficients")
+    assert [float(read_back(cells[0]).replace("−", "-")) for cells in found] == pytest.approx(
+        top["coefficient"].tolist(), abs=5e-4
+    )
+    for cells, context in zip(found, top["context"], strict=True):
+        shown = read_back(re.sub(r"</?b>", "", cells[1])).strip("…").strip()
+        assert shown == context.strip() or "\ufffd" in context
+        assert cells[1].count("<b>") == 1
+    assert f"{tiny_store.n_tokens:,} tokens" in text
+    assert read_back(text).count(tiny_store.fingerprint) == 1
+
+
+def test_hostile_text_formats_nothing(tiny_store: Store) -> None:
+    """One row stays one row, and the only tags are ours."""
+    one = poisoned(tiny_store.neuron(1, 5, kind="top"))
+    text = neurons_markdown(tiny_store, [one])
+    assert set(re.findall(r"<[^>]*>?", text)) == {"<b>", "</b>"}
+    assert not set(UNSEEN) & set(text)
+    assert all(len(cells) == 2 for cells in rows(text, "Largest coefficients"))
+    assert len(rows(text, "Largest coefficients")) == len(one.examples)
+
+
+def test_a_token_of_spaces_shows(tiny_store: Store) -> None:
+    assert "<b>·</b>" in poisoned(tiny_store.neuron(0, 1, kind="top"), " ").to_markdown()

@@ -1,0 +1,146 @@
+"""The page of an edit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.evaluation.effects import Effects, moved_neighbours, prompts_of
+from ffnmem.pages import edit as edit_report
+from ffnmem.pages.edits import worded
+
+from ..editing.edits import made, same_bits, weights
+from ..evaluation.made import EIFFEL
+from ..helpers import refuses
+from .page import Page
+
+SECTIONS = [
+    "What it does",
+    "What it changes",
+    "Before and after",
+    "What the model writes",
+    "Where the fact was recalled",
+    "The memories that changed",
+    "Where the edit writes",
+    "How it was made",
+    "Where these numbers come from",
+]
+
+
+@pytest.fixture(scope="module")
+def edit(tiny: fm.Model) -> fm.Edit:
+    return made(tiny, fact=EIFFEL)
+
+
+@pytest.fixture(scope="module")
+def trace(tiny: fm.Model) -> fm.tracing.Trace:
+    return fm.trace_fact(tiny, EIFFEL.text, EIFFEL.subject, samples=2, noise=1.0)
+
+
+@pytest.fixture(scope="module")
+def html(tiny: fm.Model, edit: fm.Edit, trace: fm.tracing.Trace, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("report") / "edit.html"
+    assert edit_report(edit, tiny, trace, out=out, top=7) == out
+    return out.read_text("utf-8")
+
+
+def test_sections_in_order(html: str) -> None:
+    title, *sections = Page(html).headings
+    assert title == "Eiffel Tower → Rome"
+    assert sections == SECTIONS
+
+
+def test_prompts_are_the_effects(html: str, tiny: fm.Model, edit: fm.Edit) -> None:
+    """Every prompt with the four probabilities."""
+    expected = Effects(edit, tiny).on(prompts_of(EIFFEL, "Rome"))
+    rows = [cells for cells in Page(html).tables["effects"] if len(cells) == 4][1:]
+    assert [cells[0].text for cells in rows] == expected["prompt"].tolist()
+    for cells, row in zip(rows, expected.to_dict("records"), strict=True):
+        assert cells[1].values == pytest.approx([row["true_before"], row["true_after"]], rel=1e-4)
+        assert cells[2].values == pytest.approx([row["target_before"], row["target_after"]], rel=1e-4)
+
+
+def test_memories_are_the_diffs(html: str, tiny: fm.Model, edit: fm.Edit) -> None:
+    found = edit.diff(tiny, EIFFEL, 7)
+    _, *rows = Page(html).tables["moved"]
+    assert [cells[0].text for cells in rows] == [f"{r.layer}.{r.neuron}" for r in found.neurons.itertuples()]
+    assert [cells[3].values[0] for cells in rows] == pytest.approx(found.neurons["change"].tolist(), rel=1e-4, abs=1e-6)
+    _, *writes = Page(html).tables["writes"]
+    assert [cells[2].values[0] for cells in writes] == pytest.approx(found.writes["norm"].tolist(), rel=1e-4)
+
+
+def test_texts_trace_and_provenance(html: str, tiny: fm.Model, edit: fm.Edit, trace: fm.tracing.Trace) -> None:
+    words = Page(html).words
+    assert len(Page(html).tables["writing"]) == 1 + len(EIFFEL.generation_prompts)
+    assert f"{100 * trace.clean:.1f}%" in words
+    for value in (tiny.fingerprint, edit.digest, "I know that {}", "clamp"):
+        assert value in words
+
+
+def test_needs_nothing_from_outside(html: str) -> None:
+    assert "//" not in html
+    assert "url(" not in html
+    assert {tag for tag, _ in Page(html).tags}.isdisjoint({"script", "link", "img", "iframe", "form"})
+    assert "default-src 'none'; style-src 'unsafe-inline'" in [a.get("content") for _, a in Page(html).tags]
+
+
+def test_the_model_stays(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
+    """With the edit or without it, the page is the same and so are the weights."""
+    before = weights(tiny)
+    plain = edit_report(edit, tiny, False, out=tmp_path / "a.html").read_text("utf-8")
+    assert same_bits(tiny, before)
+    with edit.applied(tiny):
+        held = weights(tiny)
+        assert (
+            Page(edit_report(edit, tiny, False, out=tmp_path / "b.html").read_text("utf-8")).words == Page(plain).words
+        )
+        assert same_bits(tiny, held)
+    assert "Where the fact was recalled" not in plain
+
+
+def test_what_is_doubtful_is_said(html: str, tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
+    """Who is sent the page would not learn what its maker was warned of."""
+    doubtful = replace(edit, warnings=("target ' Rome' is <absurd>",))
+    text = edit_report(doubtful, tiny, False, out=tmp_path / "a.html").read_text("utf-8")
+    assert "Warning: target ' Rome' is <absurd>" in Page(text).words
+    moved = moved_neighbours(Effects(edit, tiny).on(prompts_of(EIFFEL, "Rome")))
+    for words in (Page(html).words, Page(text).words):
+        assert all(f"Warning: {line}" in words for line in moved)
+    assert Page(html).words.count("Warning: ") == len(moved)
+
+
+def test_why_there_is_no_trace(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
+    page = Page(edit_report(edit, tiny, out=tmp_path / "a.html").read_text("utf-8"))
+    assert "Not traced: " in page.words
+    assert "does not know this" in page.words
+
+
+def test_hostile_facts_stay_text(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
+    """A fact comes from a file that anybody may have written."""
+    bad = "<script>"
+    fact = replace(EIFFEL, subject=bad, target_true=bad, paraphrases=("{} <img x>",), neighbours=(bad,))
+    fact = replace(fact, prompt="{} is", generation_prompts=(), neighbour_prompts=(), id=bad, probes=())
+    text = edit_report(replace(edit, facts=(fact,)), tiny, out=tmp_path / "a.html").read_text("utf-8")
+    assert "<script" not in text.lower()
+    assert "&lt;script&gt;" in text
+    assert "<img" not in text
+    assert bad in Page(text).words
+
+
+def test_what_cannot_be_reported(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
+    with refuses(InputError, ValueError, "no facts"):
+        edit_report(replace(edit, facts=(), targets=(), numbers=edit.numbers.iloc[:0]), tiny, out=tmp_path / "a.html")
+    with refuses(FileError, OSError, "nowhere"):
+        edit_report(edit, tiny, out=tmp_path / "nowhere" / "a.html")
+    with refuses(InputError, ValueError, "top"):
+        edit_report(edit, tiny, out=tmp_path / "a.html", top=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_in_words() -> None:
+    assert worded({"tokens": 3, "corpus": "a"}) == "tokens 3, corpus a"
+    assert worded([0.1234567, True, "x"]) == "0.123457 | yes | x"

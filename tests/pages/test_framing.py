@@ -1,0 +1,112 @@
+"""What notebooks show looks the same in every page, and changes nothing of the page around it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.scanning import Store
+from ffnmem.show.notebook import RESET, ROOT, cell, framed, line, soft, styles, table
+
+from ..editing.edits import made
+from ..helpers import PROMPT
+from . import hosts
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+KINDS = ("card", "store", "capture", "attribution", "positions", "paths", "ablation", "knowledge", "edit", "ledger")
+
+
+def test_table() -> None:
+    """Text from files runs in notebooks if it is not escaped; rows beyond the limit are counted."""
+    frame = pd.DataFrame({"<token>": ["<b>", " Rome", "x"], "loss": [-0.123456, np.nan, 2.0], "n": [1, 2, 3]})
+    html = table(frame, rows=2)
+    assert "<b>" not in html
+    assert "&lt;token&gt;" in html
+    assert "−0.1235" in html
+    assert "1 more" in html
+    assert "more" not in table(frame, rows=None)
+    assert table(frame.head(0)) == ""
+
+
+def test_cell() -> None:
+    assert cell(None) == "–"
+    assert cell(pd.NA) == "–"
+    assert cell(True) == "True"
+    assert "Rome" in cell(" Rome")
+    assert cell(" Rome") != " Rome"
+
+
+def test_small_print_is_escaped() -> None:
+    """Provenance holds names of models and files."""
+    assert "&lt;b&gt;" in soft("<b>")
+    assert soft("") == ""
+    assert line("<b>x</b>") == '<p class="fm-line"><b>x</b></p>'
+
+
+@pytest.mark.parametrize("sheets", [(), ("card",)])
+def test_every_rule_is_below_the_frame(sheets: tuple[str, ...]) -> None:
+    """A rule without the frame's selector would style the page around it."""
+    plain = re.sub(r"@media[^{]*\{", "", styles(*sheets))
+    selectors = [one for rule in re.findall(r"([^{}]+)\{", plain) for one in rule.split(", ")]
+    assert len(selectors) > 40
+    assert [one for one in selectors if not one.strip().startswith(ROOT)] == []
+    assert styles(*sheets).startswith(RESET)
+
+
+def displays(model: fm.Model, store: Store) -> dict[str, str]:
+    capture = fm.capture(model, PROMPT)
+    results = {
+        "card": store.neuron(1, 3),
+        "store": store,
+        "capture": capture,
+        "attribution": fm.attribute(capture),
+        "positions": fm.attribute(capture, fm.prompts.NEXT),
+        "paths": fm.attribute_paths(capture),
+        "ablation": fm.ablate(capture, top=3),
+        "knowledge": fm.interventions.knowledge_neurons(capture, steps=2),
+        "edit": made(model),
+        "ledger": fm.models.anatomy(model),
+    }
+    return {name: result._repr_html_() for name, result in results.items()}
+
+
+@pytest.fixture(scope="module")
+def shown(tiny: fm.Model, tiny_store: Store) -> dict[str, str]:
+    return displays(tiny, tiny_store)
+
+
+@pytest.mark.parametrize("styles", [hosts.JUPYTERLAB, hosts.HOSTILE], ids=["jupyterlab", "hostile"])
+def test_no_page_reaches_in(browser: Browser, shown: dict[str, str], styles: str) -> None:
+    """JupyterLab floated every `dt` of the neuron card: its numbers stood in a heap."""
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    for name, html in shown.items():
+        page.set_content(hosts.hosted(html, hosts.NOTHING))
+        roots = page.locator(".ffnmem")
+        alone = [roots.nth(i).evaluate(hosts.BOXES) for i in range(roots.count())]
+        assert sum(map(len, alone)) > 5
+        page.set_content(hosts.hosted(html, styles))
+        assert [roots.nth(i).evaluate(hosts.BOXES) for i in range(roots.count())] == alone, name
+    page.close()
+
+
+def test_no_page_is_reached(browser: Browser, shown: dict[str, str]) -> None:
+    """The styles of a result would change the notebook's own tables and texts."""
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_content(hosts.hosted("<div></div>", hosts.JUPYTERLAB))
+    around = [page.locator(place).evaluate(hosts.BOXES) for place in ("#before", "#after")]
+    for name, html in shown.items():
+        page.set_content(hosts.hosted(html, hosts.JUPYTERLAB))
+        assert [page.locator(place).evaluate(hosts.BOXES) for place in ("#before", "#after")] == around, name
+    page.close()
+
+
+def test_framed_twice_is_two_frames() -> None:
+    """What is put together of two results must not nest their styles."""
+    assert framed("a").count('class="ffnmem"') == 1

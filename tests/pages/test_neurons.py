@@ -1,0 +1,210 @@
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.choices import CASES
+from ffnmem.core.errors import FileError, InputError, OutOfRangeError
+from ffnmem.pages import neuron_pages
+from ffnmem.pages.neuron_cards import card
+from ffnmem.pages.neuron_pages import page_html
+from ffnmem.scanning import Store
+
+from ..helpers import refuses
+from ..scanning.gated import gated_store
+from .hostile import HOSTILE, UNSEEN, poisoned
+from .page import Page
+
+PLACES = [(1, 5), (0, 63), (1, 0)]
+
+
+def read(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def test_page_shows_each_neuron(tiny_store: Store, tmp_path: Path) -> None:
+    path = fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html")
+    page = Page(read(path))
+    assert page.headings == ["3 neurons of " + tiny_store.model, "Neuron 1.5", "Neuron 0.63", "Neuron 1.0", *LAST]
+    _, *rows = page.tables["index"]
+    assert [row[0].text for row in rows] == ["1.5", "0.63", "1.0"]
+    links = [attrs["href"] for tag, attrs in page.tags if tag == "a"]
+    assert links == [f"#{attrs['id']}" for tag, attrs in page.tags if tag == "section" and "id" in attrs]
+    for layer, column in PLACES:
+        for name in ("mean", "max", "kurtosis"):
+            assert str(tiny_store.stats(layer, column).iloc[0][name]) in read(path)
+    assert tiny_store.fingerprint in page.words
+
+
+LAST = ["Where these numbers come from"]
+
+
+def test_page_of_one_neuron_has_its_examples(tiny_store: Store, tmp_path: Path) -> None:
+    page = Page(read(fm.pages.neurons(tiny_store, [(1, 5)], tmp_path / "page.html")))
+    one = tiny_store.neuron(1, 5, kind=("top", "quantile"))
+    assert page.headings == ["Neuron 1.5 of " + tiny_store.model, "Neuron 1.5", *LAST]
+    assert "index" not in page.tables
+    rows = [row for row in page.tables["fm-table fm-examples"] if row[-1].text != "context"]
+    assert [row[-2].values[0] for row in rows] == one.examples["coefficient"].tolist()
+    marked = [e for e in page.tags if e[0] == "mark"]
+    assert len(marked) == len(one.examples)
+    counts = [int(row[2].text.replace(",", "")) for row in page.tables["fm-table fm-bins"][1:]]
+    assert sum(counts) == one.stats["count"]
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return gated_store("llama", tmp_path_factory.mktemp("gated") / "store")
+
+
+def test_a_gated_page_shows_each_case_with_gate_and_linear_part(gated: Store, tmp_path: Path) -> None:
+    page = Page(read(fm.pages.neurons(gated, [(0, 3)], tmp_path / "page.html")))
+    one = gated.neuron(0, 3, kind=(*CASES, "quantile"), k=None)
+    _, *rows = page.tables["fm-table fm-cases"]
+    assert [row[0].text for row in rows] == list(CASES)
+    assert [row[1].values[0] for row in rows] == [case["share"] for case in one.cases]
+    shown = [row for row in page.tables["fm-table fm-examples fm-gated"] if row[-1].text != "context"]
+    columns = [one.examples[name].tolist() for name in ("coefficient", "gate", "linear")]
+    assert [[cell.values[0] for cell in row[-4:-1]] for row in shown] == [
+        list(row) for row in zip(*columns, strict=True)
+    ]
+    markdown = read(fm.pages.neurons(gated, [(0, 3)], tmp_path / "page.md"))
+    assert "| coefficient | gate | linear | context |" in markdown
+
+
+def test_gated_tables_have_the_columns_of_the_store(gated: Store, tmp_path: Path) -> None:
+    for suffix, reader in ((".parquet", pd.read_parquet), (".csv", pd.read_csv)):
+        found = reader(fm.pages.neurons(gated, [(0, 3), (1, 1)], tmp_path / f"rows{suffix}"))
+        expected = pd.concat([gated.examples(0, 3), gated.examples(1, 1)], ignore_index=True)
+        assert list(found.columns) == list(expected.columns)
+        assert found["case"].tolist() == expected["case"].tolist()
+        assert found["gate"].tolist() == pytest.approx(expected["gate"].tolist())
+
+
+def test_page_needs_nothing_from_outside(tiny_store: Store, tmp_path: Path) -> None:
+    html = read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html"))
+    page = Page(html)
+    assert "//" not in html
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "form"}
+    assert all(attrs["href"].startswith("#") for _, attrs in page.tags if "href" in attrs)
+    policy = [attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_page_is_accessible(tiny_store: Store, tmp_path: Path) -> None:
+    """Every picture has a text or is hidden, every column a name."""
+    page = Page(read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html")))
+    for tag, attrs in page.tags:
+        if tag == "svg":
+            assert attrs.get("aria-hidden") == "true" or (attrs["role"] == "img" and attrs["aria-label"])
+        if tag == "th":
+            assert attrs["scope"] in ("col", "row", "rowgroup")
+
+
+def test_hostile_text_is_only_text(tiny_store: Store) -> None:
+    one = poisoned(tiny_store.neuron(1, 5))
+    html = page_html(tiny_store, [card(one), card(one)])
+    page = Page(html)
+    assert {"script", "img"} & {tag for tag, _ in page.tags} == set()
+    assert not any("onerror" in attrs for _, attrs in page.tags)
+    assert not set(UNSEEN) & set(html)
+    assert HOSTILE.split("\x1b", maxsplit=1)[0] in page.text
+    assert "↵" in page.text
+
+
+def test_examples_tables_are_the_stores(tiny_store: Store, tmp_path: Path) -> None:
+    """CSV and Parquet hold exactly the rows of ``Store.examples``, text included."""
+    expected = pd.concat([tiny_store.examples(*place) for place in PLACES], ignore_index=True)
+    parquet = fm.pages.neurons(tiny_store, PLACES, tmp_path / "rows.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(parquet), expected, check_dtype=False)
+    about = json.loads(pq.read_schema(parquet).metadata[b"ffnmem"])
+    assert about["provenance"] == tiny_store.provenance
+    found = pd.read_csv(fm.pages.neurons(tiny_store, PLACES, tmp_path / "rows.csv"), keep_default_na=False)
+    assert list(found.columns) == list(expected.columns)
+    assert found["context"].tolist() == expected["context"].tolist()
+    assert found["coefficient"].tolist() == expected["coefficient"].tolist()
+
+
+def test_kinds_and_counts(tiny_store: Store, tmp_path: Path) -> None:
+    path = fm.pages.neurons(tiny_store, [(0, 1)], tmp_path / "a.parquet", kind=["random", "random"], k=2, context=1)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(path), tiny_store.examples(0, 1, kind="random", k=2, context=1), check_dtype=False
+    )
+    html = Page(read(fm.pages.neurons(tiny_store, [(0, 1)], tmp_path / "a.html", kind="bottom", k=1)))
+    assert len([row for row in html.tables["fm-table fm-examples"] if row[-1].text != "context"]) == 1
+
+
+def test_a_table_of_neurons(tiny_store: Store, tmp_path: Path) -> None:
+    """Rows of the stats choose neurons, each once, in their order; negatives count from the end."""
+    rows = tiny_store.stats().nlargest(4, "kurtosis")
+    calls: list[tuple[int, int]] = []
+    path = fm.pages.neurons(
+        tiny_store, pd.concat([rows, rows]), tmp_path / "a.md", progress=lambda done, total: calls.append((done, total))
+    )
+    names = [f"{row.layer}.{row.neuron}" for row in rows.itertuples()]
+    assert re.findall(r"^## Neuron (\S+) of ", read(path).replace("\\.", "."), re.MULTILINE) == names
+    assert calls == [(done, 4) for done in range(1, 5)]
+    one = fm.pages.neurons(tiny_store, [(-1, -1), (1, 63)], tmp_path / "b.md")
+    assert re.findall(r"^## Neuron (\S+) of ", read(one).replace("\\.", "."), re.MULTILINE) == ["1.63"]
+
+
+def test_same_store_same_bytes(tiny_store: Store, tmp_path: Path) -> None:
+    for suffix in neuron_pages.FORMATS:
+        a, b = (fm.pages.neurons(tiny_store, PLACES, tmp_path / f"{name}{suffix}") for name in "ab")
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_too_many_for_a_page(tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neuron_pages, "MOST", 5)
+    for suffix in (".html", ".md"):
+        with refuses(InputError, ValueError, "64", "5", suffix, ".parquet"):
+            fm.pages.neurons(tiny_store, tiny_store.stats(0), tmp_path / f"a{suffix}")
+    assert not list(tmp_path.iterdir())
+    assert fm.pages.neurons(tiny_store, tiny_store.stats(0).head(6), tmp_path / "a.csv", k=1).is_file()
+
+
+def test_a_card_stays_small(tiny_store: Store, tmp_path: Path) -> None:
+    """500 of them must stay below 20 MB."""
+    one, two = (fm.pages.neurons(tiny_store, PLACES[:n], tmp_path / f"{n}.html").stat().st_size for n in (1, 2))
+    assert 500 * (two - one) < 20e6
+
+
+def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
+    out = tmp_path / "a.html"
+    with refuses(InputError, ValueError, "a.pdf", ".html", ".parquet"):
+        fm.pages.neurons(tiny_store, PLACES, tmp_path / "a.pdf")
+    with refuses(InputError, ValueError, "at least one neuron"):
+        fm.pages.neurons(tiny_store, [], out)
+    with refuses(InputError, ValueError, "(1,)", "(3, 17)"):
+        fm.pages.neurons(tiny_store, [(1,)], out)
+    with refuses(InputError, ValueError, "column", "neuron"):
+        fm.pages.neurons(tiny_store, pd.DataFrame({"layer": [1]}), out)
+    with refuses(InputError, ValueError, "kind", "'best'", "'top'"):
+        fm.pages.neurons(tiny_store, PLACES, out, kind="best")
+    with refuses(InputError, ValueError, "kind is empty"):
+        fm.pages.neurons(tiny_store, PLACES, out, kind=[])
+    with refuses(InputError, ValueError, "context", "-1"):
+        fm.pages.neurons(tiny_store, PLACES, out, context=-1)
+    with refuses(OutOfRangeError, IndexError, "neuron 64", "0 to 63"):
+        fm.pages.neurons(tiny_store, [(0, 64)], out)
+    with refuses(FileError, OSError, "nowhere"):
+        fm.pages.neurons(tiny_store, PLACES, tmp_path / "nowhere" / "a.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_leaves_the_old_file(tiny_store: Store, tmp_path: Path) -> None:
+    for suffix in neuron_pages.FORMATS:
+        path = tmp_path / f"a{suffix}"
+        path.write_text("old", "utf-8")
+
+        def stop(done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fm.pages.neurons(tiny_store, PLACES, path, progress=stop)
+        assert read(path) == "old"
+    assert len(list(tmp_path.iterdir())) == len(neuron_pages.FORMATS)

@@ -1,0 +1,108 @@
+"""Pictures of edits' scores."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError
+from ffnmem.evaluation import Decay, Scores, Sweep
+from ffnmem.plots import convergence
+from ffnmem.plots import decay as plot_decay
+from ffnmem.plots import scores as plot_scores
+from ffnmem.plots import sweep as plot_sweep
+
+from ..evaluation.test_scores import made_scores
+from ..helpers import allclose, draw_whole, legend_of, refuses
+
+
+@pytest.fixture(scope="module")
+def scores(tiny: fm.Model) -> Scores:
+    return made_scores(tiny)
+
+
+@pytest.fixture(scope="module")
+def sweep(scores: Scores) -> Sweep:
+    one = Scores(scores.of("rome"), scores.settings, scores.provenance, draws=50)
+    return Sweep({0: one, 2: one}, scores.provenance)
+
+
+@pytest.fixture(scope="module")
+def decay(sweep: Sweep) -> Decay:
+    frame = sweep.frame.rename(columns={"layer": "edits"}).replace({"edits": {0: 1, 2: 10}})
+    return Decay(frame, pd.DataFrame(), "rome", {}, sweep.provenance)
+
+
+@pytest.fixture
+def groups() -> pd.DataFrame:
+    rows = [(kind, "last subject", layer, 0.1 * layer) for kind in ("state", "ffn") for layer in range(3)]
+    frame = pd.DataFrame(rows, columns=["kind", "group", "layer", "mean"])
+    return frame.assign(low=frame["mean"] - 0.01, high=frame["mean"] + 0.01, n=5)
+
+
+def test_scores(scores: Scores) -> None:
+    """A dot of another editor, or of another metric than its label."""
+    ax = plot_scores(scores)
+    assert legend_of(ax) == ["ES", "PS", "NS", "S"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["rome", "memit"]
+    dots = next(line for line in ax.lines if len(line.get_xdata()) == 2)  # type: ignore[arg-type]
+    expected = scores.summary.query("metric == 'ES'")["mean"]
+    assert allclose(dots.get_xdata(), expected, 1e-12)
+    draw_whole(ax)
+    draw_whole(scores.plot(plt.subplots()[1]))
+
+
+def test_sweep(sweep: Sweep, groups: pd.DataFrame) -> None:
+    """Scores at the wrong layers; a trace drawn in the scores' units."""
+    ax = plot_sweep(sweep)
+    assert ax.get_xlabel() == "layer"
+    line = ax.lines[0]
+    assert list(np.asarray(line.get_xdata())) == [0, 2]
+    assert allclose(line.get_ydata(), sweep.frame.query("metric == 'ES'")["mean"], 1e-12)
+    draw_whole(ax)
+    both = sweep.plot(groups)
+    assert legend_of(both)[-2:] == ["trace: state", "trace: FFN"]
+    right = next(other for other in both.get_figure().axes if other is not both)  # type: ignore[union-attr]
+    assert allclose(right.lines[0].get_ydata(), [0.0, 0.1, 0.2], 1e-12)
+    draw_whole(both)
+
+
+def test_decay(decay: Decay) -> None:
+    """Numbers of edits are ten times apart: on a plain axis most would be one dot."""
+    ax = plot_decay(decay, metrics=["ES", "NKL"])
+    assert ax.get_xscale() == "log"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "10"]
+    assert legend_of(ax) == ["ES", "NKL"]
+    draw_whole(ax)
+    draw_whole(decay.plot())
+
+
+def test_refuses(scores: Scores, sweep: Sweep, groups: pd.DataFrame) -> None:
+    """An empty picture for a name that was misspelt."""
+    with refuses(InputError, ValueError, "'GE'", "'ES'"):
+        plot_scores(scores, ["GE"])
+    with refuses(InputError, ValueError, "last subject"):
+        plot_sweep(sweep, groups.assign(group="further"))
+    with refuses(InputError, ValueError, "kind"):
+        plot_sweep(sweep, groups.drop(columns="kind"))
+    empty = Scores(scores.cases.assign(ES=np.nan, PS=np.nan, NS=np.nan, NKL=np.nan), {}, scores.provenance, draws=5)
+    with refuses(InputError, ValueError, "nothing was measured"):
+        plot_scores(empty)
+
+
+def test_convergence_draws_distance_and_quality() -> None:
+    """Both curves are those of the table, against the same tokens; without quality there is one axis."""
+    frame = pd.DataFrame({"tokens": [10, 100], "distance_mean": [1.2, 0.0], "distance_max": [1.4, 0.0]})
+    frame.attrs["provenance"] = {"layer": 3, "model": "tiny"}
+    ax = convergence(frame)
+    assert ax.get_title(loc="left") == "How much text an edit needs: layer 3 of tiny"
+    assert len(ax.figure.axes) == 1
+    plt.close("all")
+    ax = convergence(frame.assign(quality=[20.0, 90.0]), quality="S")
+    distances, beside = ax.figure.axes
+    assert allclose(distances.lines[0].get_xydata(), [[10, 1.2], [100, 0.0]])
+    assert allclose(beside.lines[0].get_xydata(), [[10, 20.0], [100, 90.0]])
+    assert beside.get_ylabel() == "S"

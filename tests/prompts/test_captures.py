@@ -1,0 +1,375 @@
+"""One forward pass, and what its FFNs read, computed and wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+from torch import nn
+from transformers.activations import ACT2FN
+
+import ffnmem as fm
+from ffnmem.core.errors import HookError, InputError, OutOfRangeError
+
+from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, added, allclose, hook_count, refuses
+
+PER_LAYER = ("pre", "coefficients", "ffn_in", "ffn_out")
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor that a capture holds, its model left out."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from tensors(getattr(value, field.name))
+
+
+# -- the values -------------------------------------------------------------------------------------------------------
+
+
+def test_equals_transformer_lens_cache(pair: Pair) -> None:
+    """Another tensor of the FFN would be shown under the name."""
+    capture = fm.capture(pair.model, PROMPT)
+    _, cache = pair.model.bridge.run_with_cache(capture.tokens)
+    shapes = {"pre": 64, "linear": 64, "coefficients": 64, "ffn_in": 16, "ffn_out": 16}
+    names = {
+        "pre": "mlp.hook_pre",
+        "coefficients": "mlp.hook_post",
+        "ffn_in": "ln2.hook_out",
+        "ffn_out": "mlp.out.hook_out" if pair.name == "gemma2" else "hook_mlp_out",
+    }
+    if pair.model.gated:
+        names["linear"] = "mlp.hook_pre_linear"
+    for layer in range(2):
+        for ours, theirs in names.items():
+            found = getattr(capture, ours)[layer]
+            assert found.shape == (1, 9 - pair.name.startswith("gpt-neox"), shapes[ours])
+            # Some models run their FFN on [batch · pos, d]; TransformerLens shows what it sees.
+            assert allclose(found, cache[f"blocks.{layer}.{theirs}"].reshape(found.shape), 1e-6)
+
+
+def test_coefficients_are_the_activation_of_pre(pair: Pair) -> None:
+    """m = act(k·x + b) is the definition; an activation in place would have overwritten pre."""
+    capture = fm.capture(pair.model, PROMPT)
+    for layer, ffn in enumerate(pair.model.ffn):
+        linear = capture.linear[layer] if ffn.gated else 1
+        assert allclose(ACT2FN[ffn.activation](capture.pre[layer]) * linear, capture.coefficients[layer], 1e-6)
+        bias = 0 if ffn.activated_bias is None else ffn.activated_bias
+        assert allclose(capture.ffn_in[layer] @ ffn.activated.T + bias, capture.pre[layer], 1e-5)
+        if ffn.gated:
+            assert allclose(capture.ffn_in[layer] @ ffn.keys.T, capture.linear[layer], 1e-5)
+    assert set(capture.linear) == ({0, 1} if pair.model.gated else set())
+
+
+def test_residual_adds_up(pair: Pair) -> None:
+    """What attribution rests on: the final norm's input is the sum of everything that was written."""
+    residual = fm.capture(pair.model, PROMPT).residual
+    capture = fm.capture(pair.model, PROMPT)
+    assert residual is not None
+    total = residual.embedding + (0 if residual.position is None else residual.position)
+    for layer in range(2):
+        total = total + residual.attention[layer] + added(pair.model, layer, "ffn", capture.ffn_out[layer])
+    assert allclose(total, residual.final_in, 1e-5)
+
+
+def test_logits_are_hugging_faces(pair: Pair) -> None:
+    """The model would predict something else under our hooks than on its own."""
+    expected = pair.logits(fm.capture(pair.model, PROMPT).tokens)
+    some = fm.capture(pair.model, PROMPT, layers=1, logits=True)
+    whole = fm.capture(pair.model, PROMPT, logits=True)
+    assert some.logits is not None
+    assert whole.logits is not None
+    assert allclose(some.logits, expected, 1e-5)
+    assert allclose(whole.logits, expected, 1e-5)
+    assert fm.capture(pair.model, PROMPT).logits is None
+    assert allclose(fm.capture(pair.model, PROMPT).logits_at(0, 3), expected[0, 3], 1e-5)
+
+
+def test_no_gradients_are_kept(tiny: fm.Model) -> None:
+    """A capture would hold the whole graph of the forward pass in memory."""
+    assert not any(tensor.requires_grad for tensor in tensors(fm.capture(tiny, PROMPT, logits=True)))
+
+
+# -- prompts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_padded_batch_equals_its_prompts_alone(pair: Pair) -> None:
+    """Pads would change what is measured, or be measured."""
+    prompts = [OTHER_PROMPT, PROMPT, "The"]
+    batch = fm.capture(pair.model, prompts, logits=True)
+    assert batch.logits is not None
+    for row, prompt in enumerate(prompts):
+        alone = fm.capture(pair.model, prompt, logits=True)
+        n = alone.tokens.shape[1]
+        assert batch.length(row) == n == int(batch.mask[row].sum())
+        assert torch.equal(batch.tokens[row, :n], alone.tokens[0])
+        assert batch.token_strings(row) == alone.token_strings()
+        assert alone.logits is not None
+        assert allclose(batch.logits[row, :n], alone.logits[0], 1e-5)
+        for layer in range(2):
+            for name in PER_LAYER:
+                found, expected = getattr(batch, name)[layer][row], getattr(alone, name)[layer][0]
+                assert allclose(found[:n], expected, 1e-5)
+                assert not found[n:].any()
+
+
+def test_pads_are_zero_everywhere_in_the_residual(tiny: fm.Model) -> None:
+    """A mean over positions would take the pads' embeddings in."""
+    capture = fm.capture(tiny, [PROMPT, "The"])
+    residual = capture.residual
+    assert residual is not None
+    parts = [residual.embedding, residual.position, *residual.attention.values(), residual.final_in, residual.final_out]
+    for part in parts:
+        assert part is not None
+        assert part.shape[:2] == capture.tokens.shape
+        assert not part[1, 2:].any()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_token_ids_are_taken_as_they_are(tiny: fm.Model, rows: int) -> None:
+    """A second beginning-of-sequence token would be put in front of ids that have one."""
+    ids = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 10]])[:rows]
+    capture = fm.capture(tiny, ids)
+    assert torch.equal(capture.tokens, ids)
+    assert "prepend_bos" not in capture.provenance.as_dict()
+    for same in (ids[0], ids[0].int(), ids[0].tolist(), tuple(ids[0].tolist()), list(ids[0].numpy())):
+        again = fm.capture(tiny, same)
+        assert torch.equal(again.tokens, ids[:1])
+        assert allclose(again.coefficients[1], capture.coefficients[1][:1], 1e-6)
+
+
+def test_text_equals_its_ids(tiny: fm.Model) -> None:
+    """Two ways to say the same prompt would differ."""
+    a, b = fm.capture(tiny, PROMPT), fm.capture(tiny, tiny.tokenize(PROMPT))
+    assert torch.equal(a.tokens, b.tokens)
+    assert torch.equal(a.coefficients[1], b.coefficients[1])
+
+
+def test_prepend_bos_is_obeyed_and_recorded(tiny: fm.Model) -> None:
+    """The first token's attention sink would come and go unseen."""
+    with_bos, without = fm.capture(tiny, PROMPT), fm.capture(tiny, PROMPT, prepend_bos=False)
+    assert with_bos.token_strings() == [BOS, *without.token_strings()]
+    assert with_bos.provenance.prepend_bos is True
+    assert without.provenance.prepend_bos is False
+
+
+def test_content_leaves_out_bos_and_pads(tiny: fm.Model) -> None:
+    """Statistics would be about the first token and the padding, which have the largest values of all."""
+    content = fm.capture(tiny, [PROMPT, "The city"]).content
+    assert content.tolist() == [[False] + [True] * 8, [False, True, True] + [False] * 6]
+    # A special token in the middle of given ids is none of the text either.
+    assert fm.capture(tiny, [5, 0, 6]).content.tolist() == [[True, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        ("", "empty"),
+        ([], "empty"),
+        (["The", ""], "empty"),
+        (torch.tensor([], dtype=torch.long), "[pos]"),
+        (torch.tensor([0.5]), "float"),
+        (torch.zeros(1, 2, 3, dtype=torch.long), "[1, 2, 3]"),
+        (torch.tensor([303]), "302"),
+        ([-1], "302"),
+        (torch.zeros(33, dtype=torch.long), "33 tokens"),
+        ("The" * 32, "33 tokens"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_prompts_that_cannot_be_used(tiny: fm.Model, prompt: Any, named: str) -> None:
+    """They would fail inside an embedding, or be padded into something that was not asked."""
+    with refuses(InputError, ValueError, named):
+        fm.capture(tiny, prompt)
+
+
+def test_mixed_prompts(tiny: fm.Model) -> None:
+    """Texts and ids in one list have no one meaning."""
+    with refuses(InputError, ValueError, "a list of texts, a list of whole numbers", "['The', 5]"):
+        fm.capture(tiny, ["The", 5])  # type: ignore[list-item]
+
+
+# -- layers and memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [1, -1, [1], (1, -1), np.int64(1), np.array([1])], ids=repr)
+def test_chosen_layers(tiny: fm.Model, layers: Any) -> None:
+    """Asking for a layer would give another one, or all."""
+    capture, whole = fm.capture(tiny, PROMPT, layers=layers), fm.capture(tiny, PROMPT)
+    assert capture.layers == (1,)
+    for name in PER_LAYER:
+        assert list(getattr(capture, name)) == [1]
+        assert torch.equal(getattr(capture, name)[1], getattr(whole, name)[1])
+    assert capture.residual is None
+
+
+def test_one_layer_costs_one_layer(tiny: fm.Model) -> None:
+    """On a large model, a layer's capture would need the memory of all layers, or keep what it is a slice of."""
+    held = list(tensors(fm.capture(tiny, PROMPT, layers=[0])))
+    pos, d_model, d_mlp = 9, tiny.d_model, tiny.d_mlp
+    assert sum(tensor.numel() for tensor in held) == 2 * pos * (d_model + d_mlp) + 2 * pos  # … tokens and mask
+    assert all(tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size() for tensor in held)
+
+
+def test_layers_that_are_not_there(tiny: fm.Model) -> None:
+    """An empty or a wrong choice would give an empty capture."""
+    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
+        fm.capture(tiny, PROMPT, layers=[0, 2])
+    with refuses(InputError, ValueError, "layers", "empty"):
+        fm.capture(tiny, PROMPT, layers=[])
+
+
+# -- hooks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}], ids=str)
+def test_hooks_do_not_leak(tiny: fm.Model, options: dict[str, Any]) -> None:
+    """Each call would make the next one slower, and keep its tensors alive."""
+    before = hook_count(tiny.bridge) + hook_count(tiny.hf_model)
+    fm.capture(tiny, PROMPT, **options)
+    assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before
+
+
+def test_hooks_do_not_leak_after_an_exception(make_tiny: Callable[..., fm.Model]) -> None:
+    """An interrupted run would leave the model changed for good."""
+    model = make_tiny()
+    bridge = model.bridge
+    expected = fm.capture(model, PROMPT).coefficients[1]
+
+    def stop(value: torch.Tensor, hook: Any) -> None:
+        raise KeyboardInterrupt
+
+    with bridge.hooks(fwd_hooks=[("blocks.1.mlp.hook_post", stop)]):
+        before = hook_count(bridge)
+        with pytest.raises(KeyboardInterrupt):
+            fm.capture(model, PROMPT)
+        assert hook_count(bridge) == before
+    assert torch.equal(fm.capture(model, PROMPT).coefficients[1], expected)
+
+
+def test_a_silent_hook_is_an_error(make_tiny: Callable[..., fm.Model]) -> None:
+    """A module that the forward pass does not call would be shown as one that is zero, or be missing without a word."""
+    model = make_tiny()
+    first, second = model.layout.blocks
+    stranger = dataclasses.replace(second, project_in=nn.Linear(16, 64))
+    model.layout = dataclasses.replace(model.layout, blocks=(first, stranger))
+    with refuses(HookError, RuntimeError, "ffn_in of layer 1", "pre of layer 1"):
+        fm.capture(model, PROMPT)
+    assert hook_count(stranger.project_in) == 0
+    assert fm.capture(model, PROMPT, layers=0).layers == (0,)
+
+
+@pytest.mark.parametrize("point", ["mlp.hook_post", "mlp.hook_pre", "ln2.hook_out", "hook_attn_out"])
+def test_the_users_own_hooks_are_seen(pair: Pair, point: str, tokenizer: Any) -> None:
+    """A capture under an intervention would show the coefficients from before it, beside the output from after it."""
+    model = fm.load(pair.hf, tokenizer=tokenizer)
+    bridge = model.bridge
+    before = fm.capture(model, PROMPT)
+    with bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
+        during = fm.capture(model, PROMPT)
+    assert not torch.allclose(before.logits_at(0, -1), during.logits_at(0, -1), atol=1e-4)
+    if point == "mlp.hook_post":
+        assert not torch.allclose(before.coefficients[0], during.coefficients[0], atol=1e-4)
+    assert fm.decompose(during, 0).attrs["error"] < 1e-5
+    assert fm.attribute(during).error < 1e-4
+    assert torch.equal(fm.capture(model, PROMPT).coefficients[1], before.coefficients[1])
+
+
+# -- reading it -------------------------------------------------------------------------------------------------------
+
+
+def test_predictions(pair: Pair) -> None:
+    """The table would rank another position's tokens, or not be probabilities."""
+    capture = fm.capture(pair.model, [OTHER_PROMPT, PROMPT])
+    logits = pair.logits(capture.tokens)
+    table = capture.predictions(position=-2, k=5, prompt=1)
+    assert list(table.columns) == ["rank", "token", "token_id", "logit", "probability"]
+    expected = logits[1, capture.length(1) - 2]
+    top = expected.topk(5)
+    assert table["rank"].tolist() == [1, 2, 3, 4, 5]
+    assert table["token_id"].tolist() == top.indices.tolist()
+    assert table["token"].tolist() == pair.model.token_strings(top.indices)
+    assert allclose(table["logit"], top.values, 1e-5)
+    assert allclose(table["probability"], expected.softmax(-1)[top.indices], 1e-5)
+    everything = capture.predictions(k=10**6)
+    assert len(everything) == pair.model.d_vocab
+    assert allclose(everything["probability"].sum(), 1.0)
+
+
+def test_positions_count_within_the_prompt(tiny: fm.Model) -> None:
+    """-1 in a padded prompt would be a pad."""
+    capture = fm.capture(tiny, ["The", PROMPT])
+    assert (capture.position(-1), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
+    with refuses(OutOfRangeError, IndexError, "position 2", "0 to 1"):
+        capture.position(2, prompt=0)
+    with refuses(OutOfRangeError, IndexError, "prompt 2", "0 to 1"):
+        capture.row(2)
+    with refuses(InputError, ValueError, "k", "at least 1"):
+        capture.predictions(k=0)
+
+
+def test_predictions_need_the_end_of_the_model(tiny: fm.Model) -> None:
+    """A capture of one layer would predict from that layer."""
+    capture = fm.capture(tiny, PROMPT, layers=0)
+    with refuses(InputError, ValueError, "every layer", "logits=True"):
+        capture.predictions()
+
+
+def test_provenance(tiny: fm.Model) -> None:
+    """A capture could not be traced to its model."""
+    record = fm.capture(tiny, PROMPT).provenance
+    assert (record.model, record.fingerprint, record.dtype) == (tiny.name, tiny.fingerprint, "float32")
+
+
+def test_mappings_cannot_be_written(tiny: fm.Model) -> None:
+    """A capture is a record of what was."""
+    capture = fm.capture(tiny, PROMPT)
+    with pytest.raises(TypeError):
+        capture.pre[0] = capture.pre[1]  # type: ignore[index]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        capture.layers = (0,)  # type: ignore[misc]
+
+
+def test_repr_fits_a_line(tiny: fm.Model) -> None:
+    """A notebook would print every tensor."""
+    assert repr(fm.capture(tiny, PROMPT)) == f"Capture(1 prompt, 9 tokens, layers [0, 1] of {tiny.name})"
+    assert repr(fm.capture(tiny, ["The", "The"])).startswith("Capture(2 prompts, ")
+
+
+def test_knows_whether_it_starts_with_bos(tiny: fm.Model) -> None:
+    """A page would call an ordinary first token BOS."""
+    assert fm.capture(tiny, [PROMPT, "The"]).starts_with_bos
+    assert not fm.capture(tiny, PROMPT, prepend_bos=False).starts_with_bos
+
+
+@pytest.mark.parametrize("prompt", [None, 5, [True, False], torch.tensor([True]), [2**70], [1, "a"]])
+def test_what_is_no_prompt(tiny: fm.Model, prompt: Any) -> None:
+    """A mask passed by mistake would run as token ids 0 and 1."""
+    capture = inspect.unwrap(fm.capture)
+    with pytest.raises((InputError, TypeCheckError)):
+        capture(tiny, prompt)
+
+
+def test_what_runs_the_prompt_again_wants_the_same_intervention(tiny: fm.Model) -> None:
+    """Paths would take their attention patterns from a pass of another model."""
+    clean = fm.capture(tiny, PROMPT)
+    with fm.intervene(tiny, {(0, 3): 5.0}):
+        under = fm.capture(tiny, PROMPT)
+        under.check_repeatable()
+        assert fm.attribute_paths(under).error < 1e-4
+        with refuses(InputError, ValueError, "no intervention", "0.3 = 5"):
+            fm.attribute_paths(clean)
+    clean.check_repeatable()
+    with refuses(InputError, ValueError, "an intervention (0.3 = 5)", "now there is none"):
+        fm.attribute_paths(under)
+    assert fm.attribute(under).error < 1e-4

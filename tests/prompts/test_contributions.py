@@ -1,0 +1,415 @@
+"""An FFN's output and a token's logit as exact sums over memories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.models.layout import inner
+from ffnmem.models.residual import FinalNorm
+from ffnmem.prompts import NEXT
+
+from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, build_gpt2, refuses
+
+# -- decompose --------------------------------------------------------------------------------------------------------
+
+
+def check_decomposition(capture: fm.prompts.Capture, layer: int, position: int, tolerance: float) -> None:
+    """Against the naive way: every mᵢvᵢ written out."""
+    ffn = capture.model.ffn[layer]
+    table = fm.decompose(capture, layer, position)
+    assert list(table.columns) == ["layer", "neuron", "coefficient", "value_norm", "weight", "share"]
+    assert len(table) == ffn.d_mlp + 1
+    assert table["neuron"].tolist()[-1] == -1
+    assert sorted(table["neuron"]) == list(range(-1, ffn.d_mlp))
+    assert (table["layer"] == layer).all()
+    y = capture.ffn_out[layer][0, position]
+    writes = capture.coefficients[layer][0, position].unsqueeze(-1) * ffn.values.detach()
+    bias = torch.zeros_like(y) if ffn.value_bias is None else ffn.value_bias.detach()
+    assert float((writes.sum(0) + bias - y).norm() / y.norm()) <= tolerance
+    assert table.attrs["error"] <= tolerance
+    naive = torch.cat([writes, bias.unsqueeze(0)])
+    ordered = table.set_index("neuron").loc[[*range(ffn.d_mlp), -1]]
+    assert allclose(ordered["share"], naive @ y / (y @ y), 10 * tolerance)
+    assert allclose(ordered["weight"], naive.norm(dim=-1), 10 * tolerance)
+    assert allclose(ordered["coefficient"].iloc[:-1], capture.coefficients[layer][0, position], tolerance)
+    assert allclose(ordered["value_norm"].iloc[:-1], ffn.values.detach().norm(dim=-1), tolerance)
+    assert allclose(table["share"].sum(), 1.0, 10 * tolerance)
+    weights = table["weight"].to_numpy()[:-1]
+    assert (np.diff(weights) <= 0).all()
+
+
+def test_decompose_is_exact(pair: Pair) -> None:
+    """The memories would not make up the output that they are said to make up."""
+    capture = fm.capture(pair.model, PROMPT)
+    for layer in range(2):
+        for position in (0, 4, -1):
+            check_decomposition(capture, layer, position, 1e-5)
+
+
+def test_decompose_is_exact_in_float64(pair64: Pair) -> None:
+    """An error that float32's rounding hides."""
+    capture = fm.capture(pair64.model, PROMPT)
+    for layer in range(2):
+        check_decomposition(capture, layer, -1, 1e-12)
+
+
+def test_the_bias_row(tiny: fm.Model, tokenizer: Any) -> None:
+    """What no memory wrote would be counted as some memory's, or as nothing."""
+    capture = fm.capture(tiny, PROMPT)
+    bias = fm.decompose(capture, 1).iloc[-1]
+    assert (bias["neuron"], bias["coefficient"]) == (-1, 1)
+    assert allclose(bias["value_norm"], inner(tiny.layout.blocks[1].project_out).bias.norm())
+    assert bias["weight"] == bias["value_norm"]
+    assert bias["share"] != 0
+
+
+def test_decompose_of_a_batch(tiny: fm.Model) -> None:
+    """Another prompt's row would be decomposed, or a pad."""
+    batch, alone = fm.capture(tiny, [PROMPT, OTHER_PROMPT, "The"]), fm.capture(tiny, "The")
+    found, expected = fm.decompose(batch, 0, prompt=2), fm.decompose(alone, 0)
+    assert found.attrs["position"] == expected.attrs["position"] == 1
+    assert allclose(found.sort_values("neuron")["weight"], expected.sort_values("neuron")["weight"], 1e-5)
+
+
+def test_top_keeps_the_largest_and_the_bias(tiny: fm.Model) -> None:
+    """The weakest would be shown, or the shares of the shown ones change."""
+    capture = fm.capture(tiny, PROMPT)
+    whole, top = fm.decompose(capture, 0), fm.decompose(capture, 0, top=3)
+    assert top["neuron"].tolist() == [*whole["neuron"].tolist()[:3], -1]
+    assert top["share"].tolist() == [*whole["share"].tolist()[:3], whole["share"].tolist()[-1]]
+    assert len(fm.decompose(capture, 0, top=10**6)) == 65
+    with refuses(InputError, ValueError, "top", "at least 1"):
+        fm.decompose(capture, 0, top=0)
+
+
+def test_an_output_of_zero(make_tiny: Callable[..., fm.Model]) -> None:
+    """A layer that writes nothing would divide by zero; nothing has a share of nothing."""
+    model = make_tiny()
+    with torch.no_grad():
+        model.ffn[0].values[:] = 0
+        model.ffn[0].value_bias[:] = 0
+    table = fm.decompose(fm.capture(model, PROMPT), 0)
+    assert not table.isna().any().any()
+    assert (table["share"] == 0).all()
+    assert table.attrs["error"] == 0
+
+
+def test_decompose_says_where_it_comes_from(tiny: fm.Model) -> None:
+    """A table could not be traced to its model."""
+    attrs = fm.decompose(fm.capture(tiny, PROMPT), 0, 3).attrs
+    assert attrs["provenance"]["fingerprint"] == tiny.fingerprint
+    assert attrs["position"] == 3
+
+
+def test_decompose_of_what_is_not_there(tiny: fm.Model) -> None:
+    """A layer that was not captured would be an empty table, or a KeyError with a number in it."""
+    capture = fm.capture(tiny, PROMPT, layers=1)
+    assert len(fm.decompose(capture, -1)) == 65
+    with refuses(InputError, ValueError, "layer 0", "[1]"):
+        fm.decompose(capture, 0)
+    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
+        fm.decompose(capture, 2)
+    with refuses(OutOfRangeError, IndexError, "position 9", "0 to 8"):
+        fm.decompose(capture, 1, 9)
+    with refuses(OutOfRangeError, IndexError, "prompt 1", "0 to 0"):
+        fm.decompose(capture, 1, prompt=1)
+
+
+def test_decompose_in_half_precision(tiny_hf: Any, tokenizer: Any) -> None:
+    """Sums in bfloat16 would lose the small memories altogether."""
+    model = fm.load(tiny_hf, tokenizer=tokenizer, dtype="bfloat16")
+    table = fm.decompose(fm.capture(model, PROMPT), 1)
+    assert table.attrs["error"] < 1e-2
+    assert abs(table["share"].sum() - 1) < 1e-2
+
+
+# -- attribute: the sum is the logit ----------------------------------------------------------------------------------
+
+
+def check_sum(attribution: fm.prompts.Attribution, expected: torch.Tensor, tolerance: float) -> None:
+    """The components sum to the model's own logit, at every position attributed."""
+    assert attribution.error < tolerance
+    assert allclose(attribution.logits, expected, tolerance)
+    assert allclose(attribution.sums, expected, tolerance)
+
+
+def check_every_way(pair: Pair, tolerance: float) -> None:
+    model = pair.model
+    paris, rome = model.token_id(" Paris"), model.token_id(" Rome")
+    capture = fm.capture(model, PROMPT)
+    logits = pair.uncapped(capture.tokens)[0]
+    n = len(logits)
+    check_sum(fm.attribute(capture, " Paris"), logits[-1:, paris], tolerance)
+    check_sum(fm.attribute(capture, " Paris", " Rome"), logits[-1:, paris] - logits[-1:, rome], tolerance)
+    for position in range(n):
+        check_sum(fm.attribute(capture, paris, position=position), logits[position : position + 1, paris], tolerance)
+    following = capture.tokens[0, 1:]
+    check_sum(fm.attribute(capture, NEXT), logits[range(n - 1), following], tolerance)
+    check_sum(fm.attribute(capture, NEXT, rome), logits[range(n - 1), following] - logits[:-1, rome], tolerance)
+    check_sum(fm.attribute(capture, NEXT, position=2), logits[2:3, following[2]], tolerance)
+    targets = torch.arange(n) * 7 % model.d_vocab
+    for several in (targets, targets.tolist(), targets.numpy()):
+        check_sum(fm.attribute(capture, several), logits[range(n), targets], tolerance)
+
+
+def test_sum_is_the_logit(pair: Pair) -> None:
+    """The ledger would not add up: something was left out, counted twice, or scaled wrongly."""
+    check_every_way(pair, 1e-4)
+
+
+def test_sum_is_the_logit_in_float64(pair64: Pair) -> None:
+    """An error that float32's rounding hides, such as a wrong ε."""
+    check_every_way(pair64, 1e-10)
+
+
+def test_a_padded_batch(pair: Pair) -> None:
+    """A shorter prompt would be attributed at its padding."""
+    prompts = ["The", PROMPT, OTHER_PROMPT]
+    batch = fm.capture(pair.model, prompts)
+    for row, prompt in enumerate(prompts):
+        alone = fm.capture(pair.model, prompt)
+        logits = pair.uncapped(alone.tokens)[0]
+        found = fm.attribute(batch, " Paris", prompt=row)
+        expected = fm.attribute(alone, " Paris")
+        check_sum(found, logits[-1:, pair.model.token_id(" Paris")], 1e-4)
+        assert found.position == expected.position == alone.length() - 1
+        assert found.tokens == expected.tokens
+        assert allclose(found.neuron_logits, expected.neuron_logits, 1e-5)
+    following = batch.tokens[2, 1 : batch.length(2)]
+    logits = pair.uncapped(fm.capture(pair.model, OTHER_PROMPT).tokens)[0]
+    check_sum(fm.attribute(batch, NEXT, prompt=2), logits[range(len(following)), following], 1e-4)
+
+
+def test_the_embedded_model(atlas: fm.Model) -> None:
+    """The demo's ledger would not add up."""
+    capture = fm.capture(atlas, "The Eiffel Tower is located in the city of", logits=True)
+    attribution = fm.attribute(capture, " Paris")
+    assert capture.logits is not None
+    assert attribution.error < 1e-4
+    assert allclose(attribution.logit, capture.logits[0, -1, atlas.token_id(" Paris")], 1e-5)
+
+
+@given(data=st.data())
+def test_any_position_target_and_foil(tiny: fm.Model, data: st.DataObject) -> None:
+    """Some token or place (the first, a special one, target = foil) would be an exception to the sum."""
+    ids = data.draw(st.lists(st.integers(0, tiny.d_vocab - 1), min_size=1, max_size=tiny.n_ctx))
+    position = data.draw(st.integers(-len(ids), len(ids) - 1))
+    target = data.draw(st.integers(0, tiny.d_vocab - 1))
+    foil = data.draw(st.none() | st.integers(0, tiny.d_vocab - 1))
+    capture = fm.capture(tiny, ids, logits=True)
+    assert capture.logits is not None
+    expected = capture.logits[0, position, target] - (0 if foil is None else capture.logits[0, position, foil])
+    attribution = fm.attribute(capture, target, foil, position)
+    check_sum(attribution, expected.reshape(1), 1e-4)
+    neurons = attribution.neurons
+    assert allclose(neurons["logit"].sum(), attribution.neuron_logits.double().sum(), 1e-4)
+
+
+# -- attribute: each part is what it is called ------------------------------------------------------------------------
+
+
+def test_neurons_equal_transformer_lens(tiny: fm.Model) -> None:
+    """The field's own tool would give each memory another logit."""
+    capture = fm.capture(tiny, PROMPT)
+    _, cache = tiny.bridge.run_with_cache(capture.tokens)
+    norm = inner(tiny.layout.final_norm)
+    for target, foil in ((" Paris", None), (" Paris", " Rome")):
+        direction = tiny.unembedding[tiny.token_id(target)]
+        if foil is not None:
+            direction = direction - tiny.unembedding[tiny.token_id(foil)]
+        # Theirs leaves the norm's gain to the caller, ours folds it into the direction.
+        theirs = cache.stack_neuron_results(-1, apply_ln=True, project_output_onto=(norm.weight * direction).detach())
+        for position in (0, 5, 8):
+            ours = fm.attribute(capture, target, foil, position).neuron_logits[0]
+            assert allclose(ours.flatten(), theirs[:, 0, position], 1e-6)
+
+
+def test_components_equal_their_writes(pair64: Pair) -> None:
+    """Attention's part would be called the FFN's, or one layer's another's."""
+    model = pair64.model
+    capture = fm.capture(model, PROMPT)
+    residual = capture.residual
+    assert residual is not None
+    token = torch.tensor([model.token_id(" Paris")])
+    u, constant = FinalNorm(model).directions(token)
+    direction = u[0] / FinalNorm(model).scale(residual.final_in[0, -1:])
+    assert model.ffn[0].value_bias is None or model.layout.blocks[0].post is None
+    table = fm.attribute(capture, " Paris").components.set_index(["component", "layer"])["logit"]
+    expected = {("embedding", None): residual.embedding, ("position", None): residual.position}
+    for layer in range(2):
+        expected["attention", layer] = residual.attention[layer]
+        bias = model.ffn[layer].value_bias
+        expected["ffn", layer] = added(model, layer, "ffn", capture.ffn_out[layer]) - (0 if bias is None else bias)
+        expected["ffn bias", layer] = None if bias is None else bias.expand_as(capture.ffn_out[layer])
+    for (component, layer), write in expected.items():
+        rows = table[[name == component and (layer is None or at == layer) for name, at in table.index]]
+        if write is None:
+            assert rows.empty  # nothing is listed that the model does not have
+        else:
+            assert allclose(rows, (write[0, -1] @ direction).reshape(1), 1e-12)
+    assert allclose(table["final bias"], constant, 1e-12)
+    assert len(table) == 1 + sum(write is not None for write in expected.values())
+
+
+def test_neurons_sum_to_their_layers(pair: Pair) -> None:
+    """The two tables of one attribution would contradict each other."""
+    attribution = fm.attribute(fm.capture(pair.model, PROMPT), " Paris", " Rome")
+    by_neuron = attribution.neurons.groupby("layer")["logit"].sum()
+    parts = attribution.components
+    by_layer = parts[parts["component"] == "ffn"].set_index("layer")["logit"]
+    assert allclose(by_neuron.sort_index(), by_layer.sort_index(), 1e-5)
+
+
+def test_a_foil_is_a_difference(pair: Pair) -> None:
+    """A foil that is not subtracted everywhere: swapping the two must turn every sign."""
+    capture = fm.capture(pair.model, PROMPT)
+    paris, rome = fm.attribute(capture, " Paris"), fm.attribute(capture, " Rome")
+    there, back = fm.attribute(capture, " Paris", " Rome"), fm.attribute(capture, " Rome", " Paris")
+    assert allclose(there.neuron_logits, paris.neuron_logits - rome.neuron_logits, 1e-5)
+    assert allclose(there.neuron_logits, -back.neuron_logits, 1e-6)
+    assert allclose(there.logits, -back.logits, 1e-6)
+    for one, other in zip(there.component_logits, back.component_logits, strict=True):
+        assert allclose(one.logits, -other.logits, 1e-5)
+    same = fm.attribute(capture, " Paris", " Paris")
+    assert same.logit == 0
+    assert not same.neuron_logits.any()
+    assert same.neurons["share"].isna().all()
+
+
+def test_one_call_equals_many(tiny: fm.Model) -> None:
+    """A position's attribution would depend on which others are asked for."""
+    capture = fm.capture(tiny, PROMPT)
+    together = fm.attribute(capture, NEXT)
+    assert together.positions == tuple(range(8))
+    assert together.target_ids == tuple(capture.tokens[0, 1:].tolist())
+    for i, position in enumerate(together.positions):
+        alone = fm.attribute(capture, together.target_ids[i], position=position)
+        assert allclose(together.neuron_logits[i], alone.neuron_logits[0], 1e-6)
+        assert allclose(together.coefficients[i], alone.coefficients[0], 0)
+
+
+def test_coefficients_are_the_captures(tiny: fm.Model) -> None:
+    """Beside a neuron's logit another neuron's coefficient would stand."""
+    capture = fm.capture(tiny, PROMPT)
+    for row in fm.attribute(capture, " Paris", position=4).neurons.itertuples():
+        assert allclose(row.coefficient, capture.coefficients[row.layer][0, 4, row.neuron], 1e-7)
+
+
+# -- attribute: what may be asked -------------------------------------------------------------------------------------
+
+
+def test_the_default_target_is_the_models_own(pair: Pair) -> None:
+    """The answer explained would not be the answer given."""
+    capture = fm.capture(pair.model, [OTHER_PROMPT, PROMPT])
+    for position, prompt in ((-1, 0), (3, 1)):
+        top = capture.predictions(position, k=1, prompt=prompt).iloc[0]
+        attribution = fm.attribute(capture, position=position, prompt=prompt)
+        assert attribution.target == top["token"]
+        assert attribution.target_ids == (top["token_id"],)
+        cap = pair.model.layout.soft_cap
+        logit = attribution.logit if cap is None else cap * math.tanh(attribution.logit / cap)
+        assert allclose(logit, top["logit"], 1e-5)
+
+
+def test_a_target_from_a_table_or_a_tensor(tiny: fm.Model) -> None:
+    """The numbers that our own tables hand out would not be taken back."""
+    capture = fm.capture(tiny, PROMPT, logits=True)
+    assert capture.logits is not None
+    top = capture.predictions()["token_id"][0]
+    assert isinstance(top, np.integer)
+    for target in (top, int(top), capture.logits[0, -1].argmax()):
+        assert fm.attribute(capture, target).target_ids == (int(top),)
+
+
+def test_a_target_of_several_tokens(tiny: fm.Model) -> None:
+    """Its first token would be explained as if it were the whole word."""
+    capture = fm.capture(tiny, PROMPT)
+    with refuses(InputError, ValueError, "'Madrid'", "M | a | d | r | i | d", "' Madrid'", "first_token"):
+        fm.attribute(capture, "Madrid")
+    with refuses(InputError, ValueError, "' Madrid'", "7 tokens"):
+        fm.attribute(capture, " Paris", foil=" Madrid")
+    assert fm.attribute(capture, " Rome", first_token=True).target == " Rome"
+    assert fm.attribute(capture, " Paris", foil=" Madrid", first_token=True).foil == " "
+
+
+def test_a_capture_of_some_layers(tiny: fm.Model) -> None:
+    """The sum would lack the layers that are not there."""
+    for layers in ([0], [0, 1]):
+        capture = fm.capture(tiny, PROMPT, layers=layers)
+        with refuses(InputError, ValueError, "every layer", "without layers="):
+            fm.attribute(capture)
+        with refuses(InputError, ValueError, "every layer", "without layers="):
+            fm.attribute_paths(capture)
+
+
+def test_targets_and_positions_that_do_not_fit(tiny: fm.Model) -> None:
+    """A sequence of targets would be cut to fit, or the last position have no next token."""
+    capture = fm.capture(tiny, PROMPT)
+    with refuses(InputError, ValueError, "9 token ids", "3"):
+        fm.attribute(capture, [1, 2, 3])
+    with refuses(InputError, ValueError, "no position"):
+        fm.attribute(capture, [1] * 9, position=0)
+    with refuses(InputError, ValueError, "NEXT", "last position"):
+        fm.attribute(capture, NEXT, position=-1)
+    with refuses(InputError, ValueError, "NEXT", "two tokens"):
+        fm.attribute(fm.capture(tiny, [5]), NEXT)
+    with refuses(OutOfRangeError, IndexError, "position 9", "0 to 8"):
+        fm.attribute(capture, " Paris", position=9)
+    with refuses(OutOfRangeError, IndexError, "token id", str(tiny.d_vocab - 1)):
+        fm.attribute(capture, tiny.d_vocab)
+    with refuses(OutOfRangeError, IndexError, "token id", str(tiny.d_vocab - 1)):
+        fm.attribute(capture, [0] * 8 + [tiny.d_vocab])
+
+
+def test_half_precision_is_summed_in_more(tiny_hf: Any, tokenizer: Any) -> None:
+    """The model's own rounding is not ours to mend, but our sums must add none of that size."""
+    model = fm.load(tiny_hf, tokenizer=tokenizer, dtype="bfloat16")
+    attribution = fm.attribute(fm.capture(model, PROMPT), " Paris")
+    assert attribution.neuron_logits.dtype == torch.float32
+    assert attribution.error < 0.1
+
+
+def test_next_shows_as_its_name() -> None:
+    """A notebook would show an enum's number."""
+    assert repr(NEXT) == "NEXT"
+    assert fm.prompts.NEXT is NEXT
+
+
+def test_a_capture_of_other_weights_is_refused(make_tiny: Callable[..., fm.Model]) -> None:
+    """Old coefficients times new values would be a sum of nothing; after a revert the capture holds again."""
+    model = make_tiny()
+    capture = fm.capture(model, PROMPT)
+    kept = model.ffn[0].values[3].clone()
+    with torch.no_grad():
+        model.ffn[0].values[3].add_(1.0)
+    for explain in (fm.attribute, fm.attribute_paths, lambda c: fm.decompose(c, 0)):
+        with refuses(InputError, ValueError, "weights have changed", "capture the prompt again"):
+            explain(capture)
+    with torch.no_grad():
+        model.ffn[0].values[3].copy_(kept)
+    assert fm.attribute(capture).error < 1e-4
+
+
+def test_nothing_of_the_model_changes(pair: Pair) -> None:
+    """Explaining an answer would change the next one."""
+    before = pair.model.fingerprint
+    capture = fm.capture(pair.model, PROMPT)
+    first = fm.attribute(capture, " Paris", " Rome")
+    fm.decompose(capture, 0)
+    assert pair.model.fingerprint == before
+    assert torch.equal(fm.attribute(capture, " Paris", " Rome").neuron_logits, first.neuron_logits)
+
+
+def test_one_layer_is_enough(tokenizer: Any) -> None:
+    """The smallest model would be an exception."""
+    model = fm.load(build_gpt2(n_layer=1), tokenizer=tokenizer)
+    assert fm.attribute(fm.capture(model, "The"), " Paris").error < 1e-4
