@@ -307,8 +307,9 @@ def project(
 def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
     """The ``k`` tokens that the value of each neuron of a table promotes most, best first, by (layer, neuron)."""
     found: dict[tuple[int, int], list[str]] = {}
-    for layer, each_rows in neurons.groupby("layer"):
-        frame = project(model, int(layer), each_rows["neuron"].tolist(), k=k, side="value")
+    names = sorted(set(zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), strict=True)))  # by layer
+    if names:
+        frame = project(model, names, k=k, side="value")
         for row in frame[frame["sign"] == "promoted"].itertuples():
             found.setdefault((row.layer, row.neuron), []).append(row.token)
     return found
