@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
+from ..core.progress import Progress
 from .options import Function, setting
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def make_edit(
     target: str,
     seed: int,
     options: dict[str, Any],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Edit:
     """The edit of one fact by an editor; see :func:`options_of`."""
     from .. import editing
