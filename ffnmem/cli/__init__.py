@@ -14,6 +14,7 @@ from .attribute import attribute, decompose, paths
 from .edit import edit
 from .evaluate import evaluate
 from .facts import facts
+from .garbage import seldom_collected
 from .geometry import anatomy, geometry
 from .guard import Group
 from .health import dying_relu, health
@@ -81,4 +82,5 @@ for command in (
 
 def main() -> None:
     """The entry point ``ffnmem``."""
-    cli(prog_name="ffnmem")
+    with seldom_collected():
+        cli(prog_name="ffnmem")
