@@ -101,6 +101,6 @@ def make_edit(
     more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
     if name == "rome_original":
         name, more = "rome", {**more, "keys": "original"}
-    found = getattr(fm, name)(model, fact, target, progress=progress, **more, **options)
+    found = getattr(fm.editing, name)(model, fact, target, progress=progress, **more, **options)
     assert isinstance(found, Edit)
     return found
