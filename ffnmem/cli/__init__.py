@@ -1,36 +1,65 @@
 """The command line: parse, call the library, print. Every command says the same words as the library.
 
-Nothing here imports torch before a command needs it, so that ``--help`` is quick.
+Nothing here imports torch before a command needs it, so that ``--help`` is quick; a command's module is imported when
+the command is asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 import click
 
 from .._version import __version__
-from .ablate import ablate
-from .activations import activations
-from .attribute import attribute, decompose, paths
-from .edit import edit
-from .evaluate import evaluate
-from .facts import facts
 from .garbage import seldom_collected
-from .geometry import anatomy, geometry
 from .guard import Group
-from .health import dying_relu, health
-from .intervene import intervene
-from .neuron import neuron
-from .planted import calibrate, plant
-from .polysemanticity import polysemanticity
-from .project import project
-from .report import report
-from .roles import roles
-from .scan import merge, moment, pack, scan, store
-from .study import study
-from .trace import trace
+
+COMMANDS = {  # a command and the module that holds it, in the manual's order
+    "attribute": "attribute",
+    "paths": "attribute",
+    "decompose": "attribute",
+    "ablate": "ablate",
+    "intervene": "intervene",
+    "project": "project",
+    "polysemanticity": "polysemanticity",
+    "roles": "roles",
+    "geometry": "geometry",
+    "facts": "facts",
+    "report": "report",
+    "pack": "scan",
+    "neuron": "neuron",
+    "store": "scan",
+    "scan": "scan",
+    "merge": "scan",
+    "study": "study",
+    "calibrate": "planted",
+    "plant": "planted",
+    "trace": "trace",
+    "edit": "edit",
+    "evaluate": "evaluate",
+    "moment": "scan",
+    "health": "health",
+    "dying-relu": "health",
+    "activations": "activations",
+    "anatomy": "geometry",
+}
 
 
-@click.group(cls=Group, invoke_without_command=True)
+class Commands(Mapping[str, click.Command]):
+    """The commands by name, each imported where it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        return getattr(import_module(f".{COMMANDS[name]}", __name__), name.replace("-", "_"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@click.group(cls=Group, commands=Commands(), invoke_without_command=True)
 @click.version_option(__version__, message="ffnmem %(version)s", help="Print the version and exit.")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -46,38 +75,6 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for command in (
-    attribute,
-    paths,
-    decompose,
-    ablate,
-    intervene,
-    project,
-    polysemanticity,
-    roles,
-    geometry,
-    facts,
-    report,
-    pack,
-    neuron,
-    store,
-    scan,
-    merge,
-    study,
-    calibrate,
-    plant,
-    trace,
-    edit,
-    evaluate,
-    moment,
-    health,
-    dying_relu,
-    activations,
-    anatomy,
-):
-    cli.add_command(command)
 
 
 def main() -> None:

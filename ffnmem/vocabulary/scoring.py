@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_choice
 from ..models.norms import at_least_float32
-from .uncompiled import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64, loops_for
+from .loops import loops_for
+from .uncompiled import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64
 
 # How far a matrix product's scores may be off: bounds that hold whatever the order of its sums.
 #
@@ -188,7 +189,7 @@ def from_rows(
 ) -> Candidates:
     """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter.
 
-    ``loops``: from :func:`ffnmem.vocabulary.uncompiled.loops_for`.
+    ``loops``: from :func:`ffnmem.vocabulary.loops.loops_for`.
     """
     keys = KEYS[scores.dtype]
     bits = scores.view(keys.integer).numpy()

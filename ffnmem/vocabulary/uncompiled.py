@@ -8,8 +8,6 @@ overflows; callers look for that.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any, no_type_check
 
 import numpy as np
@@ -19,18 +17,6 @@ SIGN16, REST16 = np.int16(15), np.int16(0x7FFF)
 SIGN32, REST32 = np.int32(31), np.int32(0x7FFFFFFF)
 SIGN64, REST64 = np.int64(63), np.int64(0x7FFFFFFFFFFFFFFF)
 LANES = 64
-LITTLE = 1 << 22
-"""Numbers: NumPy goes through so many in a fraction of the time that importing numba takes."""
-
-
-def loops_for(numbers: int) -> ModuleType:
-    """The module of the loops that are sooner done with so many numbers, this one or
-    :mod:`ffnmem.vocabulary.kernels`."""
-    if numbers <= LITTLE:
-        return sys.modules[__name__]
-    from . import kernels
-
-    return kernels
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffnmem.vocabulary import kernels, uncompiled
+from ffnmem.vocabulary.loops import LITTLE, loops_for
 from ffnmem.vocabulary.scoring import KEYS, Scorer
-from ffnmem.vocabulary.uncompiled import LITTLE, dots, loops_for
+from ffnmem.vocabulary.uncompiled import dots
 
 TYPES = (np.float32, np.float64)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 1e-42, 3e38, np.inf, -np.inf)
