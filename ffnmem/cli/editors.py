@@ -94,10 +94,11 @@ def make_edit(
     progress: Progress | None = None,
 ) -> Edit:
     """The edit of one fact by an editor; see :func:`options_of`."""
+    from .. import editing  # needs torch
 
     more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
     if name == "rome_original":
         name, more = "rome", {**more, "keys": "original"}
-    found = getattr(fm.editing, name)(model, fact, target, progress=progress, **more, **options)
-    assert isinstance(found, Edit)
+    found = getattr(editing, name)(model, fact, target, progress=progress, **more, **options)
+    assert isinstance(found, editing.Edit)
     return found
