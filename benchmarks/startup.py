@@ -19,6 +19,7 @@ from ffnmem.core.resources import embedded_folder
 
 PROMPT = "The Eiffel Tower is located in the city of"
 BAR = 1.05
+HELPS = 3
 SCRIPT = """
 import sys
 import torch
@@ -40,7 +41,7 @@ def took(command: list[str]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, help="some ten seconds each on an idle machine")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     ours = [sys.executable, "-m", "ffnmem", "attribute", "--model", "atlas", PROMPT, "--target", " Paris"]
@@ -52,7 +53,7 @@ def main() -> None:
         first, second = (theirs, ours) if i % 2 else (ours, theirs)
         a, b = took(first), took(second)
         pairs.append((b, a) if i % 2 else (a, b))
-    helps = [took(shown) for _ in range(arguments.pairs)]
+    helps = [took(shown) for _ in range(HELPS)]
 
     def median(values: list[float], digits: int = 2) -> float:
         return round(statistics.median(values), digits)

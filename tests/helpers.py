@@ -254,11 +254,12 @@ class Pair:
     @property
     def rounds_attention(self) -> bool:
         """Whether attention takes scores or softmax (llama: rotations) in float32, whatever the model's type."""
-        return self.name.split()[0] in ("gpt-neo", "opt", "llama", "gemma2")
+        return self.name.split()[0] in ("gpt-neo", "gpt-neox", "opt", "llama", "gemma2")
 
     def exact(self, tolerance: float = 1e-11) -> float:
-        """How near float64 numbers must be that went through attention in two ways."""
-        return 1e-6 if self.rounds_attention else tolerance
+        """How near float64 numbers must be that went through attention in two ways: to eight steps of float32 where
+        attention rounds to that."""
+        return 8 * torch.finfo(torch.float32).eps if self.rounds_attention else tolerance
 
     def blocks(self) -> Sequence[nn.Module]:
         if self.name.startswith("gpt-neox"):

@@ -12,6 +12,7 @@ from importlib import import_module
 import click
 
 from .._version import __version__
+from .garbage import seldom_collected
 from .guard import Group
 
 COMMANDS = {  # a command and the module that holds it, in the manual's order
@@ -78,4 +79,5 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """The entry point ``ffnmem``."""
-    cli(prog_name="ffnmem")
+    with seldom_collected():
+        cli(prog_name="ffnmem")

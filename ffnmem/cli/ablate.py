@@ -114,7 +114,7 @@ def ablate(
         attributed = fm.interventions.knowledge_neurons(capture, target, position, first_token=first_token).neurons
         if asked is None:
             asked = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
-    with late_bar("ablate") as report:
+    with late_bar() as report:
         found = fm.ablate(
             capture,
             target,

@@ -348,7 +348,7 @@ def made(model: Model, fact: Fact, target: str, options: dict[str, Any]) -> Edit
     """The edit that the options ask for."""
     name = options["editor"]
     arguments = options_of([name], options["chosen"], options["layer"], options["moment"], options["force"])
-    with late_bar("edit") as report:
+    with late_bar() as report:
         return make_edit(name, model, fact, target, options["seed"], arguments, report)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,7 @@ import ffnmem as fm
 
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
+from ..core.progress import Progress
 from .options import Function, setting
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def make_edit(
     target: str,
     seed: int,
     options: dict[str, Any],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Edit:
     """The edit of one fact by an editor; see :func:`options_of`."""
     from ..editing.edit import Edit

@@ -127,7 +127,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
     if options["known"]:
         facts = known_facts(model, facts)
     with Progress() as bars, goes_on(options["out"]):
-        report = partial(bars.report, "evaluate")
+        report = bars.report
         if options["at"] is not None:
             found: Scores | Sweep | Decay = decay(model, facts, options, arguments, report)
         elif options["sweep"]:
@@ -248,7 +248,7 @@ def draw(model: Model, facts: list[Fact], found: Scores | Sweep | Decay, path: P
     elif options["traced"]:
         with Progress() as bars:
             traces = fm.tracing.trace_facts(
-                model, facts, kinds=("state", "ffn"), seed=options["seed"], progress=partial(bars.report, "traces")
+                model, facts, kinds=("state", "ffn"), seed=options["seed"], progress=bars.report
             )
         save_axes([partial(found.plot, traces)], path)
     else:

@@ -81,7 +81,7 @@ def facts(
     shown = SHOWN if limit is None and form == "table" else limit
     if known is not None:
         model = ModelChoice(known, None, "float32", None).load()
-        with late_bar("known") as report:
+        with late_bar() as report:
             said = fm.facts.filter_known(model, found, progress=report)
         emit(
             said,

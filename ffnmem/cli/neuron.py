@@ -159,7 +159,7 @@ def show(
     else:
         from ..pages.neuron_pages import neurons
 
-        with late_bar("read") as report:
+        with late_bar() as report:
             neurons(store, places, page, kind=kinds, k=top, context=context, progress=report)
         click.echo(page)
     if figure is not None:

@@ -18,6 +18,7 @@ import ffnmem as fm
 from ..core.choices import DIVISIONS
 from ..core.errors import InputError, quoted
 from ..show.terminal import user_text
+from .garbage import set_up
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -96,7 +97,9 @@ class ModelChoice:
             import transformers
 
             transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line
-            return fm.load(self.name, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)
+            model = fm.load(self.name, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)
+        set_up()
+        return model
 
 
 name_option = click.option(

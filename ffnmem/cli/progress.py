@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
+
+from ..core.progress import Progress as Told
 
 UNITS = {"pack": "documents", "scan": "tokens", "rescore": "tokens", "project": "neurons", "read": "neurons"}
 UNITS |= {"weights": "neurons", "text": "tokens", "prefixes": "keys", "positions": "positions"}
@@ -102,13 +104,13 @@ WAIT = 2.0  # seconds before a bar is worth showing
 
 
 @contextmanager
-def late_bar(phase: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback (done, all) that draws a bar on standard error if that is a terminal, after two seconds."""
+def late_bar() -> Iterator[Told]:
+    """A callback (phase, done, all) that draws a bar on standard error if that is a terminal, after two seconds."""
     began = time.monotonic()
     shown: Progress | None = None
     with ExitStack() as stack:
 
-        def report(done: int, total: int) -> None:
+        def report(phase: str, done: int, total: int) -> None:
             nonlocal shown
             if shown is None and time.monotonic() - began > WAIT:
                 shown = stack.enter_context(Progress())

@@ -73,7 +73,7 @@ def write_all(
     from ..vocabulary.vectors import check_sides
 
     began = time.monotonic()
-    with late_bar("project") as report:
+    with late_bar() as report:
         path = fm.project(model, layer, k=top, basis=basis, side=sides, out=out, progress=report)
     seconds = time.monotonic() - began
     counted = model.n_layers * model.d_mlp if layer is None else model.ffn[model.layer(layer)].d_mlp

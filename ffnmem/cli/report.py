@@ -139,7 +139,7 @@ def report_neurons(
         raise InputError("which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these")
     store = open_store(folder)
     chosen = read_neurons([neurons]) if neurons is not None else choose(store, layer, top_by)
-    with late_bar("read") as progress:
+    with late_bar() as progress:
         return neuron_report(store, chosen, out, progress=progress)
 
 

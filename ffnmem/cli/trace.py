@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,13 +130,13 @@ def trace(
     if source is None:
         assert prompt is not None
         model = choice.load()
-        with late_bar("trace") as report:
+        with late_bar() as report:
             found: Trace | Traces = fm.trace_fact(model, prompt, subject, target=known, progress=report, **chosen)
     else:
         facts = choose_facts(source, relation=relation, limit=limit, seed=settings["seed"])
         model = choice.load()
         with Progress() as bars:
-            found = fm.tracing.trace_facts(model, facts, out=out, progress=partial(bars.report, "traces"), **chosen)
+            found = fm.tracing.trace_facts(model, facts, out=out, progress=bars.report, **chosen)
     emit(found, form, full=full)
     if path is not None:
         draw(found, path)

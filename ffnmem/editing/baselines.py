@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, quoted
+from ..core.progress import Progress
 from ..facts.fact import Fact
 from ..facts.questions import target_ids
 from ..interventions.integrated_gradients import knowledge_neurons
@@ -20,7 +21,7 @@ from ..models.turns import in_turn
 from ..prompts.captures import capture
 from .edit import Edit
 from .edit_record import LayerChange
-from .preparing import EditPlan, Progress, check_change, make_edit, numbers_of, one_or_all, plan_edits
+from .preparing import EditPlan, check_change, make_edit, numbers_of, one_or_all, plan_edits
 from .settings import is_published
 from .values import Adam
 
@@ -66,7 +67,7 @@ def ft_l(
     for i in range(len(plan.requests)):
         edits.append(tuned(plan, i, bound=bound, rate=rate, steps=steps, stop=stop, force=force))
         if progress is not None:
-            progress(i + 1, len(plan.requests))
+            progress("edit", i + 1, len(plan.requests))
     return one_or_all(facts, edits)
 
 
@@ -167,7 +168,7 @@ def embedding_swap(
     for i in range(len(plan.requests)):
         edits.append(swapped(plan, i, neurons=neurons, less=less, more=more, force=force))
         if progress is not None:
-            progress(i + 1, len(plan.requests))
+            progress("edit", i + 1, len(plan.requests))
     return one_or_all(facts, edits)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
+from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
 from ..models.answers import padded
 from ..models.model import Model
@@ -24,7 +25,6 @@ from .moments import NULL, RIDGE
 from .preparing import (
     EditPlan,
     Moment,
-    Progress,
     announce,
     check_change,
     check_reaches,
@@ -274,7 +274,7 @@ def rome(
         contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
         settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``.
         force: make an edit also where it changes the layer by more than twice its own norm.
-        progress: called with the facts done and all of them.
+        progress: called with "edit", the facts done and all of them.
 
     Returns: An :class:`Edit` for one fact, a tuple of them for some. Nothing is applied.
 

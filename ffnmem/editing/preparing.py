@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from ..core.errors import InputError, check_number, quoted, warn
+from ..core.progress import Progress
 from ..facts.fact import Fact, facts_or_text
 from ..facts.questions import own_answer, target_ids
 from ..models.answers import Answered, Question, answer
@@ -102,7 +103,6 @@ def change_doubt(layer: int, ratio: float) -> str:
 # What editors share: requests, contexts, second moments, v*, and an `Edit` with all that it was made with.
 
 Moment = SecondMoment | str | Path | None
-Progress = Callable[[int, int], None]
 CHANGE_LIMIT = 2.0  # of ‖ΔW‖/‖W‖
 
 

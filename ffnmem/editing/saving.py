@@ -21,7 +21,7 @@ from ..core.errors import FfnmemError, FileError, InputError, UnsupportedModelEr
 from ..core.files import appearing, check_destination, check_new_folder, readable, user_path, write_whole
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
-from ..core.schemas import anything, fields, flag, items, maybe, one_of, row, rule, table, text, together, word
+from ..core.schemas import PROVENANCE, anything, fields, items, one_of, rule, table, text, together, word
 from ..facts.fact import Fact
 from ..models.configs import is_cached, locate, quiet
 from ..models.hooks import listening
@@ -36,7 +36,6 @@ from .edit_record import EditRecord, LayerChange, Record
 
 KIND, SCHEMA = "edit", 1
 FACTORS = ("left", "right")
-PROVENANCE = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 COLUMN = together(
     fields({"kind": one_of("i", "f", "b", "O"), "values": items(anything)}),
     rule(lambda column: all(KINDS[column["kind"]](value) for value in column["values"]), "values of their kind"),
@@ -61,13 +60,7 @@ FORM = Form(
                 table(text(), COLUMN),
                 rule(lambda n: len({len(column["values"]) for column in n.values()}) < 2, "columns of one length"),
             ),
-            "provenance": fields(
-                {
-                    **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
-                    "prepend_bos": maybe(flag),
-                    "settings": items(row(text(), anything)),
-                }
-            ),
+            "provenance": PROVENANCE,
             "under": items(word),
             "parts": items(word, least=1),
             "checksums": table(text(r"\d{1,9}\.(left|right)", "a layer and the name of a factor"), anything),
@@ -103,7 +96,7 @@ def save_edit(edit: EditRecord, path: str | Path) -> Path:
         "targets": list(edit.targets),
         "settings": edit.settings,
         "numbers": columns_of(edit.numbers),
-        "provenance": provenance_of(edit.provenance),
+        "provenance": plain_value(edit.provenance.record(), "provenance"),
         "under": list(edit.under),
         "parts": list(edit.parts),
         "warnings": list(edit.warnings),
@@ -129,7 +122,6 @@ def load_edit(path: str | Path, kind: type[Record]) -> Record:
     if set(file.shapes) != {f"{layer}.{name}" for layer in layers for name in FACTORS}:
         raise FileError(f"{path} is damaged: each layer has {' and '.join(FACTORS)}, not {listed(sorted(file.shapes))}")
     changed = [{name: file.array(f"{layer}.{name}") for name in FACTORS} for layer in layers]
-    provenance = {name: header["provenance"][name] for name in PROVENANCE}
     try:
         edit = kind(
             changes=tuple(
@@ -142,7 +134,7 @@ def load_edit(path: str | Path, kind: type[Record]) -> Record:
             targets=tuple(header["targets"]),
             settings=header["settings"],
             numbers=frame_of(header["numbers"]),
-            provenance=Provenance(**provenance, settings=settings_of(header["provenance"])),
+            provenance=Provenance.of(header["provenance"]),
             under=tuple(header["under"]),
             parts=tuple(header["parts"]),
             warnings=tuple(header.get("warnings", ())),
@@ -185,16 +177,6 @@ def frame_of(columns: dict[str, dict[str, Any]]) -> pd.DataFrame:
 
 def missing(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def provenance_of(provenance: Provenance) -> dict[str, Any]:
-    names = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
-    settings = [[name, plain_value(value, f"provenance.{name}")] for name, value in provenance.settings]
-    return {**{name: getattr(provenance, name) for name in names}, "settings": settings}
-
-
-def settings_of(provenance: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((str(name), value) for name, value in provenance["settings"])
 
 
 # Edited models for other programs: as a plain Hugging Face checkpoint, and as a PEFT adapter.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from einops import rearrange
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from ..core.progress import Progress
 from ..models.answers import padded
 from ..models.replaying import PlainLayers, Replay
 from .requests import Request, RequestRow
@@ -48,8 +49,6 @@ class Adam:
 # on the positions from there on, and unembeds only where a target is read.
 
 BATCH_TOKENS = 3072
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,14 +105,14 @@ def optimise(
         requests: from :func:`ffnmem.editing.requests.make_requests`.
         settings: layer, steps, step size, stop, clamp and weights of the loss.
         batch_tokens: positions that are run at once; memory grows with it.
-        progress: called with the requests done and all of them.
+        progress: called with "edit", the requests done and all of them.
     """
     found: dict[int, FoundValue] = {}
     for chunk in chunks(requests, batch_tokens):
         batch = RequestBatch(layers, [requests[i] for i in chunk], settings)
         found.update(zip(chunk, batch.descend(), strict=True))
         if progress is not None:
-            progress(len(found), len(requests))
+            progress("edit", len(found), len(requests))
     return [found[i] for i in range(len(requests))]
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.plain_values import plain_value
+from ..core.progress import Progress
 from ..editing.closed_forms import rank_one
 from ..editing.edit import Edit
 from ..editing.moments import RIDGE, SecondMoment
@@ -32,8 +33,6 @@ from .scores import DRAWS, CaseFolder, Scores
 from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
 
 CHUNK = 8  # facts whose v* are found together, and that are kept together
-
-Progress = Callable[[int, int], None]
 
 
 @public
@@ -75,7 +74,7 @@ def evaluate(
         drift: texts that have nothing to do with the facts, or a corpus to draw 20 from; default the corpus that ships
             with an embedded model, for others none; False for none.
         draws: of the bootstrap.
-        progress: called with the cases done and all of them.
+        progress: called with "evaluate", the cases done and all of them.
         options: of the editors: ``moment``, ``contexts``, ``settings``, ``force``, ``ridge`` and their own, each given
             to the editors that take it.
 
@@ -159,7 +158,7 @@ def chunks(
         yield frame
         done += len(about)
         if progress is not None:
-            progress(done, total)
+            progress("evaluate", done, total)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from ..core.files import make_folder, replacing, user_folder, user_path, write_w
 from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.schemas import anything, fields, flag, hexadecimal, items, maybe, row, table, text, whole
+from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
 from ..core.sheets import Column, Facts, Line, Origin, Sheet, Span, Table, line, rows
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -206,19 +206,12 @@ FORM = Form(
             "draws": whole(1),
             "seed": whole(),
             "settings": table(text(), anything),
-            "provenance": fields(
-                {
-                    **{name: text() for name in ("model", "fingerprint", "dtype", "device", "version")},
-                    "prepend_bos": maybe(flag),
-                    "settings": items(row(text(), anything)),
-                }
-            ),
+            "provenance": PROVENANCE,
         },
         {"cases": hexadecimal(64)},
     ),
     "table of scores: Scores.save and evaluate(out=…) write one",
 )
-OWN = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 FIRST = ("S", "ES", "PS", "NS")  # of a line
 
 
@@ -400,8 +393,7 @@ def summary_text(scores: Scores, cases: str) -> str:
         "draws": scores.draws,
         "seed": scores.seed,
         "settings": dict(scores.settings),
-        "provenance": {name: getattr(scores.provenance, name) for name in OWN}
-        | {"settings": [list(pair) for pair in scores.provenance.settings]},
+        "provenance": scores.provenance.record(),
         "summary": plain_records(scores.summary),
         "relations": plain_records(scores.relations),
         "cases": cases,
@@ -420,7 +412,6 @@ def load_scores(folder: str | Path) -> Scores:
     made = read_checked(source / SUMMARY, FORM, missing)
     if made.get("cases", None) not in (None, file_hash(source / CASES)):
         raise FileError(f"{source / CASES} is damaged, or of other scores than {SUMMARY}: evaluate again")
-    own = made["provenance"]
     cases = read_table(source / CASES)
     lacking = [name for name in (*ABOUT, "failure") if name not in cases]
     if lacking:
@@ -428,7 +419,7 @@ def load_scores(folder: str | Path) -> Scores:
     return Scores(
         cases=cases,
         settings=made["settings"],
-        provenance=Provenance(**{name: own[name] for name in OWN}, settings=tuple(map(tuple, own["settings"]))),
+        provenance=Provenance.of(made["provenance"]),
         draws=made["draws"],
         seed=made["seed"],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from ..core.errors import InputError, check_choice, check_count, check_seed, lis
 from ..core.files import user_path
 from ..core.pictures import picture
 from ..core.plain_values import plain_value
+from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
 from ..core.token_text import printable
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 # `sequential`: edits made one after another and kept, and what becomes of them and of everything else.
 
 AT = (1, 10, 100, 1000)
-
-Progress = Callable[[int, int], None]
 
 
 @public
@@ -139,7 +138,7 @@ def sequential(
         facts: in the order in which they are edited.
         at: after how many facts to measure; default 1, 10, 100 … as far as the facts go, and all of them.
         metrics: default all but those of generated text.
-        progress: called with the facts edited and all of them.
+        progress: called with "evaluate", the facts edited and all of them.
 
     Returns: A :class:`Decay`. A fact that cannot be edited is left out with its reason, and counts in ``edits``.
 
@@ -172,7 +171,7 @@ def sequential(
                 tables.append(pd.concat([table, run.drift()]).assign(edits=done))
                 frames.append(cases[["edits", *cases.columns.drop("edits")]])
             if progress is not None:
-                progress(done, points[-1])
+                progress("evaluate", done, points[-1])
     frame = pd.concat(tables, ignore_index=True)[["edits", "metric", "mean", "low", "high", "n"]]
     settings = plain_value({"metrics": list(wanted), **run_of(setup, (chosen,), texts, None)})
     return Decay(frame, pd.concat(frames, ignore_index=True), chosen.name, settings, provenance)
@@ -374,7 +373,7 @@ def layer_sweep(
         layers: which; default all. Of editors over several layers, the highest one.
         metrics: default those of the fact's prompts, paraphrases and neighbours, and NS+.
         out: a folder with a folder for each layer, each as ``evaluate`` has it.
-        progress: called with the cases done and all of them.
+        progress: called with "evaluate", the cases done and all of them.
         options: further arguments of :func:`ffnmem.evaluate`, but ``layer``, ``compare`` and memit's own ``layers``.
 
     Returns: A :class:`Sweep`.
@@ -396,9 +395,9 @@ def layer_sweep(
     scores: dict[int, Scores] = {}
     for place, layer in enumerate(chosen):
 
-        def told(done: int, total: int, before: int = place) -> None:
+        def told(_phase: str, done: int, total: int, before: int = place) -> None:
             if progress is not None:
-                progress(before * total + done, len(chosen) * total)
+                progress("evaluate", before * total + done, len(chosen) * total)
 
         folder = None if out is None else user_path(out) / f"layer-{layer:02d}"
         scores[layer] = evaluate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, quoted
+from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
 from ..core.token_text import printable
@@ -94,7 +95,7 @@ def filter_known(
     facts: Fact | Iterable[Fact],
     *,
     known_by: str = "target",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Known:
     """The facts whose true target a model gives by itself, with its probabilities for all of them.
 
@@ -103,7 +104,7 @@ def filter_known(
         facts: asked by their prompts.
         known_by: ``"target"``: every token of the true target is the likeliest one where it stands, so that greedy
             decoding writes it. ``"first"``: its first token is.
-        progress: called with the facts asked and all of them.
+        progress: called with "known", the facts asked and all of them.
 
     Returns: The known facts, and a table of all.
 
@@ -118,7 +119,7 @@ def filter_known(
     for begin in range(0, len(every), AT_ONCE):
         rows += ask(layers, every[begin : begin + AT_ONCE], known_by)
         if progress is not None:
-            progress(len(rows), len(every))
+            progress("known", len(rows), len(every))
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"probability": float, "rank": "Int64", "known": bool})
     provenance = model.provenance(prepend_bos=model.prepend_bos, known_by=known_by, facts=len(every))
     frame.attrs = {"provenance": provenance.as_dict()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, quoted
 from ..core.neuron_names import NeuronNames, pair_of
+from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
@@ -322,7 +323,7 @@ def ablate(
     prompt: SupportsIndex = 0,
     first_token: bool = False,
     batch: int = BATCH,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Ablation:
     """What removing each of some neurons, one at a time, does to an answer: its direct and its total effect.
 
@@ -350,7 +351,7 @@ def ablate(
         prompt: which prompt of a batch.
         first_token: take the first token of a target or foil of several tokens instead of refusing it.
         batch: ablations at once; memory grows with it and with the prompt's length.
-        progress: called with the ablations done and all of them.
+        progress: called with "ablate", the ablations done and all of them.
 
     Raises:
         InputError: no single target, a partial or outdated capture, an unknown ``how``, no neurons. OutOfRangeError: no
@@ -455,7 +456,7 @@ def effects(
     change: Change,
     cells: tuple[int, ...] | None,
     batch: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> dict[str, Float[np.ndarray, " n"]]:
     """Coefficient, direct effect, the ablated logit and log-probability of each neuron, in float64; and its peak."""
     restart = asked.restart
@@ -486,7 +487,7 @@ def effects(
             parts["logit"].append(logit)
             parts["log"].append(log)
             if progress is not None:
-                progress(begin + len(some), len(neurons))
+                progress("ablate", begin + len(some), len(neurons))
     return {name: torch.cat(tensors).double().cpu().numpy() for name, tensors in parts.items()}
 
 

@@ -49,74 +49,64 @@ Paths = Mapping[str, str]
 """Where Hugging Face keeps the parts of a decoder, by TransformerLens' names: ``blocks``, ``ln_final``, ``pos_embed``
 from the model, the others from a layer. Where settings decide between two names, both stand there: ``ln_mlp|norm``."""
 
-LLAMA_PATHS: Paths = MappingProxyType(
-    {
-        "blocks": "model.layers",
-        "ln_final": "model.norm",
-        "ln1": "input_layernorm",
-        "attn": "self_attn",
-        "ln2": "post_attention_layernorm",
-        "in": "mlp.up_proj",
-        "gate": "mlp.gate_proj",
-        "out": "mlp.down_proj",
-    }
-)
-GPT_PATHS: Paths = MappingProxyType(
-    {
-        "blocks": "transformer.h",
-        "pos_embed": "transformer.wpe",
-        "ln_final": "transformer.ln_f",
-        "ln1": "ln_1",
-        "attn": "attn",
-        "ln2": "ln_2",
-        "in": "mlp.c_fc",
-        "out": "mlp.c_proj",
-    }
-)
+LLAMA_PATHS: Paths = {
+    "blocks": "model.layers",
+    "ln_final": "model.norm",
+    "ln1": "input_layernorm",
+    "attn": "self_attn",
+    "ln2": "post_attention_layernorm",
+    "in": "mlp.up_proj",
+    "gate": "mlp.gate_proj",
+    "out": "mlp.down_proj",
+}
+GPT_PATHS: Paths = {
+    "blocks": "transformer.h",
+    "pos_embed": "transformer.wpe",
+    "ln_final": "transformer.ln_f",
+    "ln1": "ln_1",
+    "attn": "attn",
+    "ln2": "ln_2",
+    "in": "mlp.c_fc",
+    "out": "mlp.c_proj",
+}
 
 
 def but(paths: Paths, **changes: str | None) -> Paths:
     """Paths with some others, or without those that are None; ``in_`` is ``in``, which Python keeps for itself."""
     changed = {**paths, **{name.removesuffix("_"): path for name, path in changes.items()}}
-    return MappingProxyType({name: path for name, path in changed.items() if path is not None})
+    return {name: path for name, path in changed.items() if path is not None}
 
 
 GPT_J_PATHS = but(GPT_PATHS, pos_embed=None, ln2=None, in_="mlp.fc_in", out="mlp.fc_out")
-NEOX_PATHS: Paths = MappingProxyType(
-    {
-        "blocks": "gpt_neox.layers",
-        "ln_final": "gpt_neox.final_layer_norm",
-        "ln1": "input_layernorm",
-        "attn": "attention",
-        "ln2": "post_attention_layernorm",
-        "in": "mlp.dense_h_to_4h",
-        "out": "mlp.dense_4h_to_h",
-    }
-)
+NEOX_PATHS: Paths = {
+    "blocks": "gpt_neox.layers",
+    "ln_final": "gpt_neox.final_layer_norm",
+    "ln1": "input_layernorm",
+    "attn": "attention",
+    "ln2": "post_attention_layernorm",
+    "in": "mlp.dense_h_to_4h",
+    "out": "mlp.dense_4h_to_h",
+}
 BLOOM_PATHS = but(NEOX_PATHS, blocks="transformer.h", ln_final="transformer.ln_f", attn="self_attention")
-OPT_PATHS: Paths = MappingProxyType(
-    {
-        "blocks": "model.decoder.layers",
-        "pos_embed": "model.decoder.embed_positions",
-        "ln_final": "model.decoder.final_layer_norm",
-        "ln1": "self_attn_layer_norm",
-        "attn": "self_attn",
-        "ln2": "final_layer_norm",
-        "in": "fc1",
-        "out": "fc2",
-    }
-)
-MPT_PATHS: Paths = MappingProxyType(
-    {
-        "blocks": "transformer.blocks",
-        "ln_final": "transformer.norm_f",
-        "ln1": "norm_1",
-        "attn": "attn",
-        "ln2": "norm_2",
-        "in": "ffn.up_proj",
-        "out": "ffn.down_proj",
-    }
-)
+OPT_PATHS: Paths = {
+    "blocks": "model.decoder.layers",
+    "pos_embed": "model.decoder.embed_positions",
+    "ln_final": "model.decoder.final_layer_norm",
+    "ln1": "self_attn_layer_norm",
+    "attn": "self_attn",
+    "ln2": "final_layer_norm",
+    "in": "fc1",
+    "out": "fc2",
+}
+MPT_PATHS: Paths = {
+    "blocks": "transformer.blocks",
+    "ln_final": "transformer.norm_f",
+    "ln1": "norm_1",
+    "attn": "attn",
+    "ln2": "norm_2",
+    "in": "ffn.up_proj",
+    "out": "ffn.down_proj",
+}
 GEMMA_2_PATHS = but(
     LLAMA_PATHS,
     ln1_post="post_attention_layernorm",

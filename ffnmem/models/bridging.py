@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 import tempfile
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..core.errors import InputError, UnsupportedModelError
 from ..core.foreign import foreign
 from .configs import quiet, unusual_fields
+from .layout import inner
 
 
 def is_bridge(source: Any) -> bool:
@@ -36,12 +40,53 @@ def boot(network: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
             return TransformerBridge.boot_transformers(name, hf_model=network, tokenizer=tokenizer, dtype=dtype)
 
 
-def around_the_same_weights(network: Any, shared: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
-    """A bridge around modules of its own that hold the very parameters of a Hugging Face model, which stays whole.
+class Twin:
+    """Modules of their own that hold the very parameters of a Hugging Face model, which stays whole: for a bridge.
+
+    No hooks hang on them at first, so that they may be tried without anybody's seeing it.
 
     Args:
-        network: the model. shared: what its hooks refer to and the copies of them shall share with them.
+        network: the Hugging Face model.
+        shared: what its modules refer to and their copies shall refer to as well.
     """
-    held = [*network.parameters(), *network.buffers(), shared]
-    modules = copy.deepcopy(network, {id(one): one for one in held})
-    return boot(modules, tokenizer, name, dtype)
+
+    def __init__(self, network: nn.Module, shared: Any) -> None:
+        memo: dict[int, Any] = {id(one): one for one in (*network.parameters(), *network.buffers(), shared)}
+        memo |= {id(table): OrderedDict() for module in network.modules() for _, table in hook_tables(module)}
+        self.network: Any = copy.deepcopy(network, memo)
+        # Before a bridge takes them apart.
+        self.pairs = list(zip(network.modules(), self.network.modules(), strict=True))
+
+    def share_hooks(self, bridge: nn.Module, run: Callable[[], Any]) -> None:
+        """Let a bridge around the twin and the model hold the same hooks from now on: who removes one takes it from
+        both. Where TransformerLens computes a module itself (attention), hooks hang on what stands in its place.
+
+        Args:
+            run: one pass through the bridge, by which is seen what TransformerLens calls.
+        """
+        ran: set[nn.Module] = set()
+        handles = [other.register_forward_pre_hook(lambda module, _args: ran.add(module)) for _, other in self.pairs]
+        run()
+        for handle in handles:
+            handle.remove()
+        wrappers: dict[nn.Module, nn.Module] = {}
+        for module in bridge.modules():
+            if inner(module) is not module:
+                wrappers[inner(module)] = module
+            if hasattr(module, "_teardown_capture_hooks"):  # which hangs them again at the next pass, then on ours
+                module._teardown_capture_hooks()
+        for own, other in self.pairs:
+            tables = hook_tables(own)
+            called = other if other in ran or not any(table for _, table in tables) else wrappers.get(other, other)
+            for name, table in tables:
+                table.update(vars(called)[name])
+                setattr(called, name, table)
+
+
+def hook_tables(module: nn.Module) -> list[tuple[str, dict[int, Any]]]:
+    """Where torch keeps the hooks on passes of a module."""
+    return [
+        (name, table)
+        for name, table in vars(module).items()
+        if name.startswith(("_forward_", "_backward_")) and isinstance(table, dict)
+    ]

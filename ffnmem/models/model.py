@@ -11,12 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.arguments import public
-from ..core.errors import InputError, UnsupportedModelError, check_index, listed, quoted
+from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
 from ..core.neuron_names import NeuronName, place_of
 from ..core.provenance import Provenance
 from ..core.token_text import visible
-from .bridging import around_the_same_weights
+from .bridging import Twin, boot
 from .configs import Hyperparameters
 from .fingerprints import bridge_parameters, network_parameters
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
@@ -89,27 +89,24 @@ class Model:
         From then on the model runs through it: hooks that are hung on it are seen by every function here. Its
         parameters are those of this model, and a change of either is one of both; only the parts of a projection that
         TransformerLens takes apart (attention's queries, keys and values, where Hugging Face keeps them in one) may be
-        copies. The fingerprint stays. Numbers may differ in their last digit, since it computes attention itself.
+        copies, and hooks of these projections are not called. All other hooks that hang on the Hugging Face model's
+        modules hang on the bridge's as well, interventions among them. The fingerprint stays. Numbers may differ in
+        their last digit, since it computes attention itself.
 
-        Raises:
-            InputError: asked for the first time while :func:`ffnmem.intervene` changes the model.
-            UnsupportedModelError: TransformerLens does not know the architecture, or computes something else.
+        Raises UnsupportedModelError: TransformerLens does not know the architecture, or computes something else.
         """
         if self._bridge is None:
-            if self.interventions:
-                raise InputError(
-                    f"{self.name} is under an intervention ({listed(self.interventions, 3)}), which a bridge made now "
-                    "would not show: ask for model.bridge before the block of intervene"
-                )
             with self.turns.changing("model.bridge"):
-                self.run_through(
-                    around_the_same_weights(self.hf_model, self.turns, self.tokenizer, self.name, self.dtype)
-                )
+                twin = Twin(self.hf_model, self.turns)
+                expected = self.probe(twin.network.base_model)
+                bridge = boot(twin.network, self.tokenizer, self.name, self.dtype)
+                self.run_through(bridge, expected)
+                twin.share_hooks(bridge, lambda: self.probe(self.layout.body))
         return self._bridge
 
-    def run_through(self, bridge: Any) -> None:
-        """Run by a bridge from now on, if it computes what the model did; else UnsupportedModelError."""
-        before, expected = (self.hf_model, self.layout, self.ffn), self.probe()
+    def run_through(self, bridge: Any, expected: Float[Tensor, "pos vocab"]) -> None:
+        """Run by a bridge from now on, if its probe is what is expected; else UnsupportedModelError."""
+        before = self.hf_model, self.layout, self.ffn
         try:
             self.hf_model = bridge.original_model
             self.layout = read_layout(self.hf_model, self.name, bridge)
@@ -117,7 +114,7 @@ class Model:
             if self.dtype == torch.float64:
                 for block in self.layout.blocks:
                     bound_masks(block.attention, self.layout.architecture.mask_leaves_out)
-            off = float((self.probe() - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+            off = float((self.probe(self.layout.body) - expected).abs().max() / expected.abs().max().clamp(min=1.0))
             if not off <= AGREE.get(self.dtype, HALF):
                 raise UnsupportedModelError(
                     f"{self.name} ({self.architecture}): under TransformerLens it gives other logits (off by {off:.1g})"
@@ -127,11 +124,11 @@ class Model:
             raise
         self._bridge = bridge
 
-    def probe(self) -> Float[Tensor, "pos vocab"]:
-        """The logits of a few tokens."""
+    def probe(self, body: nn.Module) -> Float[Tensor, "pos vocab"]:
+        """The logits of a few tokens that went through a body."""
         tokens = torch.arange(min(PROBE, self.d_vocab, self.n_ctx), device=self.device).unsqueeze(0)
         with torch.no_grad():
-            final = self.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
+            final = body(input_ids=tokens, use_cache=False).last_hidden_state
         return self.logits_of(final[0])
 
     # -- sizes ---------------------------------------------------------------------------------------------------

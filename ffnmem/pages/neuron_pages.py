@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from ..core.arguments import public
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
+from ..core.progress import Progress
 from ..models.turns import in_turn
 from ..scanning.store import Neuron, Store, kinds_shown
 from ..show.markdown import escaped, markdown
@@ -45,7 +46,6 @@ GATED = (*(pa.field(name, pa.float64()) for name in ("gate", "linear")), pa.fiel
 
 Place = tuple[int, int]
 Item = TypeVar("Item")
-Report = Callable[[int, int], None]
 
 
 @public
@@ -58,7 +58,7 @@ def neurons(
     kind: str | Sequence[str] | None = None,
     k: int | None = None,
     context: int = 12,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Write what a store knows of some neurons into one file.
 
@@ -73,7 +73,7 @@ def neurons(
         k: examples a kind, and a band; default 10 (3 a band, 5 a case) on cards, and all that the store keeps in
             tables.
         context: tokens of context on each side.
-        progress: called as (done, all) after each neuron.
+        progress: called as ("read", done, all) after each neuron.
 
     Returns:
         The path written.
@@ -134,11 +134,11 @@ def check_kinds(store: Store, kind: str | Sequence[str] | None, default: Sequenc
     return store.check_kinds(kinds)
 
 
-def counted(items: Iterable[Item], total: int, progress: Report | None) -> Iterator[Item]:
+def counted(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
     """The items one by one, each reported once it is there."""
     for done, item in enumerate(items, start=1):
         if progress is not None:
-            progress(done, total)
+            progress("read", done, total)
         yield item
 
 

@@ -531,7 +531,10 @@ class Recorder:
             value = tensor.detach().reshape(-1, self.shape[1], tensor.shape[-1])
             if value.shape[0] != self.shape[0]:
                 value = value.expand(self.shape[0], -1, -1)
-            self.found[name, layer] = value if self.pads is None else value.masked_fill(self.pads.unsqueeze(-1), 0)
+            # A copy: Falcon adds attention to what its FFN wrote in place.
+            self.found[name, layer] = (
+                value.clone() if self.pads is None else value.masked_fill(self.pads.unsqueeze(-1), 0)
+            )
 
         return keep
 

@@ -17,8 +17,9 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
 from ..scanning.store import Store
-from ..vocabulary.kernels import LANES, dot
+from ..vocabulary.kernels import dot
 from ..vocabulary.scoring import in_threads
+from ..vocabulary.uncompiled import LANES
 from .agreement import quantiles, unigram
 from .prefixes import Layer, Lens, Places, Positions, batches, mean_interval, share_interval
 from .study import told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, quoted
+from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt, ask_about, find_subject, target_ids
 from ..models.model import Model
@@ -23,8 +24,6 @@ from .trace_folder import TraceFolder, kept_noise, run_of
 from .traces import Trace, Traces
 
 BATCH_TOKENS = 4096
-
-Progress = Callable[[int, int], None]
 
 
 @public
@@ -64,7 +63,7 @@ def trace_fact(
             is restored, and in all later layers that part writes at this position what it wrote in the corrupted run.
         prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
-        progress: called with the maps' columns done and all of them.
+        progress: called with "trace", the maps' columns done and all of them.
 
     Returns: A :class:`Trace`.
 
@@ -110,7 +109,7 @@ def trace_facts(
         out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
             where one was stopped; other facts may be added.
         noise: the same for all facts; default that of the traces in ``out``, else :func:`noise_scale` of all facts.
-        progress: called with the facts done and all of them.
+        progress: called with "traces", the facts done and all of them.
 
     Returns: :class:`Traces`: ``.traces``, ``.groups``, ``.skipped``.
 
@@ -146,7 +145,7 @@ def trace_facts(
             else:
                 skipped.append((fact.id, fact.subject, found))
             if progress is not None:
-                progress(done, len(some))
+                progress("traces", done, len(some))
     provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(some))
     return Traces(tuple(traces), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
 
@@ -269,6 +268,6 @@ def maps(
                 scores[[cell.layer for cell in chunk], position] = probabilities.mean(-1).cpu().numpy()
             done += 1
             if progress is not None:
-                progress(done, total)
+                progress("trace", done, total)
         found[kind] = scores
     return found

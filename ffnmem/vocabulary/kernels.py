@@ -1,7 +1,8 @@
 """The inner loops, compiled: the ends of score rows, the candidates behind them, and the canonical dot product.
 
 Each works on the rows ``first`` to ``last`` of its arrays, holds no lock and writes to no row outside, so that threads
-can share a block. Numba compiles them once and keeps the result on disk.
+can share a block. Numba compiles them once and keeps the result on disk. For little work,
+:mod:`ffnmem.vocabulary.uncompiled` does the same without it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-SIGN16, REST16 = np.int16(15), np.int16(0x7FFF)
-SIGN32, REST32 = np.int32(31), np.int32(0x7FFFFFFF)
-SIGN64, REST64 = np.int64(63), np.int64(0x7FFFFFFFFFFFFFFF)
+from .uncompiled import LANES
 
 
 # no_type_check keeps the tests' import hook from wrapping what numba has to compile.
@@ -71,9 +70,6 @@ def collect(bits, sign, rest, chunk, first, last, high, low, least, most, ids, c
                         lost += 1
         counts[r, 0] = found if found <= room else -1
         counts[r, 1] = lost if lost <= room else -1
-
-
-LANES = 64
 
 
 @njit(nogil=True, cache=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -22,6 +22,7 @@ from ..core.checked_files import Form, open_parquet, parsed, reading, seal, seal
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import NeuronName, NeuronNames, is_pair, pair_of, place_of
+from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
 from ..core.sheets import Column, Origin, Sheet, Table, Words, decimals, rows
@@ -209,8 +210,6 @@ def read_projection(
 # `project`: what memories write, and what excites them, in tokens: one, a layer's, or all of a model's.
 
 GROUP = 256  # neurons in a row group of a file: the smaller, the less is read for one and the longer the file's index
-Progress = Callable[[int, int], None]
-"""Called with the neurons done and the neurons to do."""
 
 
 PROMOTED = 12  # tokens: more than a line of 120 columns holds
@@ -275,7 +274,7 @@ def project(
         out: stream the rows into this Parquet file instead; memory then does not grow with the number of neurons.
         candidates: how the tokens in question are found, ``"auto"``, ``"bfloat16"`` or ``"float32"``: the faster on
             this machine, or that one. It never changes the result.
-        progress: called after every block with the neurons done and the neurons to do.
+        progress: called after every block with "project", the neurons done and the neurons to do.
 
     Returns:
         Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis;
@@ -308,8 +307,9 @@ def project(
 def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
     """The ``k`` tokens that the value of each neuron of a table promotes most, best first, by (layer, neuron)."""
     found: dict[tuple[int, int], list[str]] = {}
-    for layer, each_rows in neurons.groupby("layer"):
-        frame = project(model, int(layer), each_rows["neuron"].tolist(), k=k, side="value")
+    names = sorted(set(zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), strict=True)))  # by layer
+    if names:
+        frame = project(model, names, k=k, side="value")
         for row in frame[frame["sign"] == "promoted"].itertuples():
             found.setdefault((row.layer, row.neuron), []).append(row.token)
     return found
@@ -376,7 +376,7 @@ def project_blocks(
                 yield tables.table(layer, block[group], ids[group], scores[group])
             done += len(block)
             if progress is not None:
-                progress(done, total)
+                progress("project", done, total)
 
 
 # `search_projection`: the neurons whose lists hold a word.

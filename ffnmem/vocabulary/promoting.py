@@ -14,8 +14,8 @@ from ..core.errors import InputError, check_choice, check_count
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
-from .kernels import score_rows
 from .scoring import in_threads
+from .uncompiled import loops_for
 from .vectors import BASES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
@@ -88,6 +88,7 @@ def mean_scores(model: Model, layer: int, ids: list[int], side: str, basis: str)
     vectors = side_vectors(model, layer, everything(model, layer), side, basis).cpu().numpy()
     rows = at_least_float32(side_tokens(model, side)[ids]).cpu().contiguous().numpy()
     scores = np.empty((len(vectors), len(ids)), vectors.dtype)
+    score_rows = loops_for(vectors.size * len(ids)).score_rows
     in_threads(lambda first, last: score_rows(vectors, rows, first, last, scores), len(vectors))
     return scores.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_choice
 from ..models.norms import at_least_float32
-from .kernels import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64, chunk_ends, collect, norms, rank, score_rows
+from .uncompiled import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64, loops_for
 
 # How far a matrix product's scores may be off: bounds that hold whatever the order of its sums.
 #
@@ -182,15 +183,20 @@ def thresholds(
     return np.where(usable, least, 0.0), np.where(usable, most, 0.0), usable
 
 
-def from_rows(scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, chunk: int, room: int) -> Candidates:
-    """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter."""
+def from_rows(
+    scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, chunk: int, room: int, loops: ModuleType
+) -> Candidates:
+    """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter.
+
+    ``loops``: from :func:`ffnmem.vocabulary.uncompiled.loops_for`.
+    """
     keys = KEYS[scores.dtype]
     bits = scores.view(keys.integer).numpy()
     rows, vocab = bits.shape
     chunks = -(-vocab // chunk)
     high = np.empty((rows, chunks), bits.dtype)
     low = np.empty_like(high)
-    chunk_ends(bits, keys.sign, keys.rest, chunk, 0, rows, high, low)
+    loops.chunk_ends(bits, keys.sign, keys.rest, chunk, 0, rows, high, low)
     # The k-th largest chunk maximum is no larger than the k-th largest score: k chunks reach it.
     kth_high = np.partition(high, chunks - k, axis=1)[:, chunks - k]
     kth_low = np.partition(low, k - 1, axis=1)[:, k - 1]
@@ -198,7 +204,7 @@ def from_rows(scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, chunk: 
         keys.floats(high.max(axis=1)), keys.floats(low.min(axis=1)), keys.floats(kth_high), keys.floats(kth_low), slack
     )
     ids, counts = np.empty((rows, 2, room), np.int32), np.empty((rows, 2), np.int64)
-    collect(bits, keys.sign, keys.rest, chunk, 0, rows, high, low, keys.key(least), keys.key(most), ids, counts)
+    loops.collect(bits, keys.sign, keys.rest, chunk, 0, rows, high, low, keys.key(least), keys.key(most), ids, counts)
     counts[~usable] = -1
     return Candidates(ids, counts)
 
@@ -261,7 +267,7 @@ def row_norms(rows: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows
     """Euclidean norms in float64."""
     wide = rows.cpu() if rows.dtype in (torch.float32, torch.float64) else rows.cpu().float()
     found = np.empty(len(rows))
-    norms(wide.contiguous().numpy(), 0, len(rows), found)
+    loops_for(rows.numel()).norms(wide.contiguous().numpy(), 0, len(rows), found)
     return found
 
 
@@ -365,7 +371,8 @@ def keeps_its_bound(product: Product, tokens: Float[Tensor, "vocab d_model"]) ->
     found = found.double()
     exact = vectors.double() @ tokens[:1024].double().T
     allowed = torch.from_numpy(error).unsqueeze(-1) + product.arithmetic.output * exact.abs()
-    return bool(((found - exact).abs() <= allowed).all())
+    within = (found - exact).abs() <= allowed
+    return bool((within | ~found.isfinite()).all())  # what overflows decides nothing, there as here
 
 
 # The k highest and lowest of vectors · tokensᵀ, exact by a canonical rule, at about the cost of the bare product.
@@ -409,6 +416,7 @@ class Scorer:
         self.chunk = chunk_for(self.k, len(wide))
         self.device = wide.device
         self.products = choose(wide, candidates, rows)
+        self.loops = loops_for(rows * len(wide))
         self.buffers: dict[str, Tensor] = {}
         self.taken: Counter[str] = Counter()
 
@@ -461,11 +469,13 @@ class Scorer:
 
             if table.device.type == "cpu":
                 assert self.chunk
-                kept = from_rows(table[first:last], self.k, width, self.chunk, self.room)
+                kept = from_rows(table[first:last], self.k, width, self.chunk, self.room, self.loops)
             else:
                 kept = from_device(table[first:last], self.k, width, self.room)
             mine = exact[left[first:last]]
-            rank(mine, self.exact, 0, last - first, kept.ids, kept.counts, found_ids[first:last], found[first:last])
+            self.loops.rank(
+                mine, self.exact, 0, last - first, kept.ids, kept.counts, found_ids[first:last], found[first:last]
+            )
             undecided[first:last] = (kept.counts < self.k).any(axis=1)
 
         in_threads(part, len(left))
@@ -481,6 +491,7 @@ class Scorer:
     ) -> None:
         """Score every token canonically and sort: for endless ties, numbers without bound and small vocabularies."""
         every = np.empty((1, len(self.exact)), exact.dtype)
+        score_rows = loops_for(len(left) * self.exact.size).score_rows
         for row in left:
             score_rows(exact[row : row + 1], self.exact, 0, 1, every)
             for end, order in enumerate((np.argsort(-every[0], kind="stable"), np.argsort(every[0], kind="stable"))):

@@ -37,7 +37,7 @@ def test_only_the_knowledge_neurons_values_move(tiny: fm.Model) -> None:
 @warned("changes layer")
 def test_some_facts_give_some_edits(tiny: fm.Model) -> None:
     done: list[int] = []
-    edits = embedding_swap(tiny, FACTS[::2], force=True, progress=lambda i, _n: done.append(i))
+    edits = embedding_swap(tiny, FACTS[::2], force=True, progress=lambda _, i, _n: done.append(i))
     assert isinstance(edits, tuple)
     assert [edit.facts[0].id for edit in edits] == ["paris", "london"]
     assert done == [1, 2]

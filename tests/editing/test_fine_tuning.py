@@ -41,7 +41,7 @@ def test_the_first_step_follows_the_models_own_gradient(make_tiny: Callable[...,
 
 def test_the_loss_falls_and_no_weight_leaves_its_bound(tiny: fm.Model) -> None:
     done: list[int] = []
-    edits = ft_l(tiny, FACTS, layer=0, bound=0.02, progress=lambda i, _n: done.append(i))
+    edits = ft_l(tiny, FACTS, layer=0, bound=0.02, progress=lambda _, i, _n: done.append(i))
     assert isinstance(edits, tuple)
     assert done == [1, 2, 3]
     for fact, edit in zip(FACTS, edits, strict=True):

@@ -98,7 +98,7 @@ def test_hooks_are_the_edit(pair64: Pair) -> None:
     """In every pass, over flattened batches too, the weights untouched and nothing left behind."""
     model, tokens = pair64.model, torch.tensor([PROMPTS[0], PROMPTS[0][::-1]])
     edit = edits_of(model)[1]
-    clean, before, hooks = logits(model, tokens), model.fingerprint, hook_count(model.bridge)
+    clean, before, hooks = logits(model, tokens), model.fingerprint, hook_count(model.hf_model)
     with edit.applied(model):
         expected = logits(model, tokens)
     with edit.hooks(model) as same:
@@ -106,7 +106,7 @@ def test_hooks_are_the_edit(pair64: Pair) -> None:
         assert allclose(logits(model, tokens), expected, 1e-11)
         assert model.fingerprint == before
     assert torch.equal(logits(model, tokens), clean)
-    assert hook_count(model.bridge) == hooks
+    assert hook_count(model.hf_model) == hooks
 
 
 def test_hooks_under_generation(tiny: fm.Model) -> None:

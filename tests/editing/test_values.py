@@ -95,7 +95,7 @@ def test_many_are_as_one_by_one(pair64: Pair) -> None:
 def test_the_target_gets_likelier_and_delta_stays_in_its_clamp(tiny: fm.Model) -> None:
     plan = plan_of(tiny, steps=25, clamp=0.5)
     done: list[tuple[int, int]] = []
-    for found in optimise(plan.layers, plan.requests, plan.settings, progress=lambda *at: done.append(at)):
+    for found in optimise(plan.layers, plan.requests, plan.settings, progress=lambda *at: done.append(at[1:])):
         assert found.after > found.before
         assert float(found.delta.norm()) <= 0.5 * found.scale * (1 + 1e-5)
         assert found.steps == 24

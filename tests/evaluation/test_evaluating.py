@@ -107,8 +107,8 @@ def test_generation(tiny64: fm.Model) -> None:
         evaluate(tiny64, [EIFFEL], editor, metrics=["RS"])
 
 
-def interrupted(after: int) -> Callable[[int, int], None]:
-    def progress(done: int, _total: int) -> None:
+def interrupted(after: int) -> Callable[[str, int, int], None]:
+    def progress(_phase: str, done: int, _total: int) -> None:
         if done >= after:
             raise KeyboardInterrupt
 

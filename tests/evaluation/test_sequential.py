@@ -82,7 +82,7 @@ def test_restored_whatever_happens(tiny64: fm.Model) -> None:
     """An interrupt must not leave a model with half of the edits; those that it had before stay."""
     before = weights(tiny64)
 
-    def stop(done: int, _total: int) -> None:
+    def stop(_phase: str, done: int, _total: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
 

@@ -46,7 +46,13 @@ def test_progress_and_folders(tiny64: fm.Model, moment: SecondMoment, tmp_path: 
     """Each layer can be gone on with by itself, and progress never falls back."""
     told: list[tuple[int, int]] = []
     layer_sweep(
-        tiny64, FACTS[:1], moment=moment, out=tmp_path, progress=lambda *at: told.append(at), layers=(0, 2), **OPTIONS
+        tiny64,
+        FACTS[:1],
+        moment=moment,
+        out=tmp_path,
+        progress=lambda *at: told.append(at[1:]),
+        layers=(0, 2),
+        **OPTIONS,
     )
     assert told == [(1, 2), (2, 2)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["layer-00", "layer-02"]

@@ -61,7 +61,7 @@ def test_facts_at_a_time_do_not_matter(
 ) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 7)
     told: list[tuple[int, int]] = []
-    parts = filter_known(atlas, iter(some), progress=lambda done, of: told.append((done, of)))
+    parts = filter_known(atlas, iter(some), progress=lambda _, done, of: told.append((done, of)))
     assert parts.facts == found.facts
     assert allclose(parts.frame["probability"], found.frame["probability"], 1e-5)
     assert told[0] == (7, len(some))

@@ -146,7 +146,7 @@ def test_batches_and_their_order_change_nothing(model64: fm.Model) -> None:
     calls: list[tuple[int, int]] = []
     whole = fm.ablate(capture, TARGET, neurons=NEURONS)
     for batch, among in ((1, NEURONS), (3, NEURONS[::-1] + NEURONS[:1]), (64, [list(pair) for pair in NEURONS])):
-        found = fm.ablate(capture, TARGET, neurons=among, batch=batch, progress=lambda *done: calls.append(done))  # type: ignore[arg-type]
+        found = fm.ablate(capture, TARGET, neurons=among, batch=batch, progress=lambda *done: calls.append(done[1:]))  # type: ignore[arg-type]
         assert found.neurons[["layer", "neuron"]].equals(whole.neurons[["layer", "neuron"]])
         assert allclose(found.neurons, whole.neurons, 1e-10)
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4), (3, 4), (4, 4), (4, 4)]
@@ -200,7 +200,7 @@ def test_leaves_no_trace(make_tiny: Callable[..., fm.Model]) -> None:
     before = hook_count(model.hf_model), model.fingerprint
     fm.ablate(capture, TARGET)
     with pytest.raises(ZeroDivisionError):
-        fm.ablate(capture, TARGET, progress=lambda done, whole: 1 // 0)  # type: ignore[arg-type, return-value]
+        fm.ablate(capture, TARGET, progress=lambda _, done, whole: 1 // 0)  # type: ignore[arg-type, return-value]
     assert (hook_count(model.hf_model), model.fingerprint) == before
     assert torch.equal(fm.capture(model, PROMPT, logits=True).logits, capture.logits)  # type: ignore[arg-type]
 

@@ -59,6 +59,32 @@ def test_body_computes_no_logits_and_no_gradients(tiny: fm.Model) -> None:
     assert not called[0].requires_grad
 
 
+def test_a_bridge_shares_the_hooks(make_tiny: Callable[..., fm.Model]) -> None:
+    """One that hung there before would go deaf, or its copy stay for good; its owner would see passes of nobody's."""
+    model, tokens, heard = make_tiny(), torch.tensor([[0, 5, 6]]), []
+    theirs, layer = model.hf_model, model.hf_model.transformer.h[1].mlp
+    handle = layer.register_forward_hook(lambda _m, _a, out: heard.append(out.shape))
+    with fm.intervene(model, {(0, 3): 5.0}):
+        before = fm.capture(model, tokens)
+        assert len(heard) == 1
+        bridge = model.bridge
+        assert len(heard) == 1
+        assert model.interventions == ("0.3 = 5",)
+        assert allclose(fm.capture(model, tokens).ffn_out[0], before.ffn_out[0], 1e-6)
+        bridge(tokens)
+        assert len(heard) == 3
+    handle.remove()
+    bridge(tokens)
+    assert len(heard) == 3
+    assert not model.interventions
+    again = fm.capture(model, tokens)
+    assert not torch.allclose(again.ffn_out[0], before.ffn_out[0], atol=1e-4)
+    with torch.no_grad():
+        assert allclose(
+            model.logits_of(fm.capture(model, tokens, logits=True).residual.final_out), theirs(tokens).logits
+        )
+
+
 def test_layer_and_neuron(tiny: fm.Model) -> None:
     """A number that is too large would wrap, or end in an IndexError of a tuple."""
     assert (tiny.layer(-1), tiny.layer(np.int64(0))) == (1, 0)

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
-HEAVY = ("transformer_lens", "matplotlib", "sklearn", "datasets", "wandb", "scipy.stats", "ray", "ffnmem.scanning")
+HEAVY = (
+    *("transformer_lens", "matplotlib", "sklearn", "datasets", "wandb", "scipy.stats", "ray", "ffnmem.scanning"),
+    *("numba", "llvmlite", "IPython", "fsspec.implementations"),
+)
 CODE = """
-import json, sys
+import contextlib, io, json, sys
 import ffnmem as fm
 model = fm.load("atlas")
 capture = fm.capture(model, "The Eiffel Tower is located in the city of", logits=True)
@@ -16,7 +19,6 @@ fm.attribute(capture, " Paris", " Rome").neurons
 fm.attribute_paths(capture, " Paris").components
 with fm.intervene(model, {(3, 17): 0.0}):
     fm.capture(model, "The")
-from ffnmem.cli.attribute_tables import heading
 print(json.dumps([name for name in sys.argv[1:] if name in sys.modules]))
 model.bridge
 print(json.dumps("transformer_lens" in sys.modules))
@@ -29,3 +31,19 @@ def test_heavy_modules_stay_out() -> None:
     loaded, asked = map(json.loads, found.stdout.splitlines())
     assert loaded == []
     assert asked is True  # or the list above would be empty whatever was loaded
+
+
+def test_a_whole_command() -> None:
+    """With what it prints: the tokens that a few values promote are found without numba's half a second."""
+    code = f"""
+import json, sys
+from ffnmem.cli import main
+sys.argv = ["ffnmem", "attribute", "The Eiffel Tower is located in the city of", "--target", " Paris"]
+try:
+    main()
+except SystemExit:
+    print(json.dumps([name for name in {HEAVY} if name in sys.modules]), file=sys.stderr)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "promotes" in found.stdout
+    assert found.stderr.splitlines()[-1] == "[]"

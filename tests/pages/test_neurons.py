@@ -143,7 +143,10 @@ def test_a_table_of_neurons(tiny_store: Store, tmp_path: Path) -> None:
     rows = tiny_store.stats().nlargest(4, "kurtosis")
     calls: list[tuple[int, int]] = []
     path = fm.pages.neurons(
-        tiny_store, pd.concat([rows, rows]), tmp_path / "a.md", progress=lambda done, total: calls.append((done, total))
+        tiny_store,
+        pd.concat([rows, rows]),
+        tmp_path / "a.md",
+        progress=lambda *at: calls.append(at[1:]),
     )
     names = [f"{row.layer}.{row.neuron}" for row in rows.itertuples()]
     assert re.findall(r"^## Neuron (\S+) of ", read(path).replace("\\.", "."), re.MULTILINE) == names
@@ -201,7 +204,7 @@ def test_a_failure_leaves_the_old_file(tiny_store: Store, tmp_path: Path) -> Non
         path = tmp_path / f"a{suffix}"
         path.write_text("old", "utf-8")
 
-        def stop(done: int, total: int) -> None:
+        def stop(phase: str, done: int, total: int) -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):

@@ -111,7 +111,7 @@ def test_bad_questions_and_options(tiny: fm.Model) -> None:
 
 def test_progress(tiny: fm.Model) -> None:
     told: list[tuple[int, int]] = []
-    trace = trace_fact(tiny, PROMPT, "Tower", samples=1, progress=lambda done, total: told.append((done, total)))
+    trace = trace_fact(tiny, PROMPT, "Tower", samples=1, progress=lambda _, done, total: told.append((done, total)))
     total = 3 * (len(trace.tokens) - trace.subject.start)
     assert told == [(done, total) for done in range(1, total + 1)]
 
@@ -132,7 +132,7 @@ def many(model: fm.Model, facts: list[fm.Fact], **options: Any) -> Traces:
 def test_many_are_each_by_itself(tiny: fm.Model) -> None:
     """A fact's noise that depended on its place among the others would change with the selection."""
     told: list[tuple[int, int]] = []
-    traces = many(tiny, KNOWN, progress=lambda done, total: told.append((done, total)))
+    traces = many(tiny, KNOWN, progress=lambda _, done, total: told.append((done, total)))
     assert len(traces) == len(KNOWN) == len(told)
     for trace in traces.traces:
         fact = next(fact for fact in KNOWN if fact.id == trace.fact)

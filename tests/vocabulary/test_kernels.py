@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.vocabulary.kernels import LANES, chunk_ends, collect, dot, norms, rank, score_rows
+from ffnmem.vocabulary.kernels import chunk_ends, collect, dot, norms, rank, score_rows
 from ffnmem.vocabulary.scoring import KEYS
+from ffnmem.vocabulary.uncompiled import LANES
 
 
 @pytest.mark.parametrize("width", [1, 63, 64, 65, 200])

@@ -245,7 +245,7 @@ def test_one_block_at_a_time(tokenizer: Any, tmp_path: Path) -> None:
 
     model = fm.load(build_gpt2(n_inner=BLOCK + 44, n_layer=2), tokenizer=tokenizer)
     seen: list[tuple[int, int]] = []
-    out = fm.project(model, k=1, side="value", out=tmp_path / "v.parquet", progress=lambda *done: seen.append(done))
+    out = fm.project(model, k=1, side="value", out=tmp_path / "v.parquet", progress=lambda *done: seen.append(done[1:]))
     total = 2 * (BLOCK + 44)
     assert seen == [(BLOCK, total), (BLOCK + 44, total), (2 * BLOCK + 44, total), (total, total)]
     groups = pq.read_metadata(out)
@@ -257,7 +257,7 @@ def test_blocks_are_made_when_they_are_asked_for(tiny: fm.Model) -> None:
     """All scores at once would be 7 GB for GPT-2 small."""
     done: list[int] = []
     wanted = [(0, list(range(64))), (1, list(range(64)))]
-    blocks = project_blocks(tiny, wanted, ["value"], "raw", 2, "float32", lambda n, total: done.append(n))
+    blocks = project_blocks(tiny, wanted, ["value"], "raw", 2, "float32", lambda _, n, total: done.append(n))
     next(blocks)
     assert done == []
     next(blocks)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ffnmem.vocabulary import scoring
+from ffnmem.vocabulary import kernels, scoring, uncompiled
 from ffnmem.vocabulary.kernels import score_rows
 from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, extremes, from_device, in_threads
 
 from ..helpers import allclose
 from .making import KINDS, made
+
+
+@pytest.fixture(scope="module", params=[kernels, uncompiled], ids=["compiled", "NumPy"], autouse=True)
+def loops(request: Any) -> Iterator[ModuleType]:
+    """Everything here with the loops of much work and with those of little."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "loops_for", lambda numbers: request.param)
+        yield request.param
 
 
 def brute(vectors: Tensor, tokens: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +173,7 @@ def test_parts_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_accelerators_way_gives_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The candidates come from other operations there, the scores from the same rule."""
-    monkeypatch.setattr(scoring, "from_rows", lambda scores, k, width, chunk, room: from_device(scores, k, width, room))
+    monkeypatch.setattr(scoring, "from_rows", lambda scores, k, width, _, room, __: from_device(scores, k, width, room))
     vectors, tokens = made(kind, 5)
     assert same(extremes(vectors, tokens, 4), brute(vectors, tokens, 4))
 
@@ -179,3 +191,9 @@ def test_memory_is_one_block() -> None:
     scorer = Scorer(tokens, 3)
     scorer.extremes(vectors)
     assert {name: len(buffer) for name, buffer in scorer.buffers.items()} == {"float32": BLOCK}
+
+
+def test_a_sample_that_overflows_says_nothing_about_sums() -> None:
+    """Large embeddings were taken for a machine whose bfloat16 rounds its sums, and refused."""
+    vectors, tokens = (part * 1e16 for part in made("scales", 0))
+    assert same(extremes(vectors, tokens, 3, "bfloat16"), brute(vectors, tokens, 3))
