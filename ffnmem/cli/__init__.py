@@ -5,32 +5,54 @@ Nothing here imports torch before a command needs it, so that ``--help`` is quic
 
 from __future__ import annotations
 
+from collections import UserDict
+from importlib import import_module
+
 import click
 
 from .._version import __version__
-from .ablate import ablate
-from .activations import activations
-from .attribute import attribute, decompose, paths
-from .edit import edit
-from .evaluate import evaluate
-from .facts import facts
 from .garbage import seldom_collected
-from .geometry import anatomy, geometry
 from .guard import Group
-from .health import dying_relu, health
-from .intervene import intervene
-from .neuron import neuron
-from .planted import calibrate, plant
-from .polysemanticity import polysemanticity
-from .project import project
-from .report import report
-from .roles import roles
-from .scan import merge, moment, pack, scan, store
-from .study import study
-from .trace import trace
+
+MODULES = {
+    "ablate": ("ablate",),
+    "activations": ("activations",),
+    "attribute": ("attribute", "decompose", "paths"),
+    "edit": ("edit",),
+    "evaluate": ("evaluate",),
+    "facts": ("facts",),
+    "geometry": ("anatomy", "geometry"),
+    "health": ("dying-relu", "health"),
+    "intervene": ("intervene",),
+    "neuron": ("neuron",),
+    "planted": ("calibrate", "plant"),
+    "polysemanticity": ("polysemanticity",),
+    "project": ("project",),
+    "report": ("report",),
+    "roles": ("roles",),
+    "scan": ("merge", "moment", "pack", "scan", "store"),
+    "study": ("study",),
+    "trace": ("trace",),
+}
+"""The commands of each module of this room."""
 
 
-@click.group(cls=Group, invoke_without_command=True)
+class LazyCommands(UserDict[str, click.Command]):
+    """Commands by name, each module imported when one of its commands is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.homes = {name: home for home, names in MODULES.items() for name in names}
+        self.data = {name: click.Command(name) for name in self.homes}
+
+    def __getitem__(self, name: str) -> click.Command:
+        home = self.homes.pop(name, None)
+        if home is not None:
+            self.data[name] = getattr(import_module(f".{home}", __name__), name.replace("-", "_"))
+        return self.data[name]
+
+
+@click.group(cls=Group, commands=LazyCommands(), invoke_without_command=True)
 @click.version_option(__version__, message="ffnmem %(version)s", help="Print the version and exit.")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -46,38 +68,6 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for command in (
-    attribute,
-    paths,
-    decompose,
-    ablate,
-    intervene,
-    project,
-    polysemanticity,
-    roles,
-    geometry,
-    facts,
-    report,
-    pack,
-    neuron,
-    store,
-    scan,
-    merge,
-    study,
-    calibrate,
-    plant,
-    trace,
-    edit,
-    evaluate,
-    moment,
-    health,
-    dying_relu,
-    activations,
-    anatomy,
-):
-    cli.add_command(command)
 
 
 def main() -> None:

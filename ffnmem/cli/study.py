@@ -9,7 +9,7 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import STUDY_EXAMPLES, STUDY_NAMES
+from ..core.choices import STUDIES, STUDY_EXAMPLES
 from ..core.errors import InputError
 from ..show.records import emit
 from .guard import Command
@@ -29,7 +29,7 @@ from .progress import Progress
 
 
 @click.command(cls=Command, short_help="Run a paper's protocol: tables and figures by layer.")
-@click.argument("study_name", type=click.Choice(STUDY_NAMES), metavar="NAME")
+@click.argument("study_name", type=click.Choice(STUDIES), metavar="NAME")
 @click.argument("store", type=text, required=False)
 @click.option(
     "--corpus",

@@ -72,6 +72,6 @@ CALIBRATION_SEEDS = (110, 111, 112, 113, 114)
 CALIBRATION_SUPERPOSITION = (1.0, 1.5, 2.0, 2.5)
 
 # studies
-STUDY_NAMES = ("geva2021", "gurnee2024", "voita2023")
+STUDIES = ("geva2021", "gurnee2024", "voita2023")
 STUDY_EXAMPLES = 25
 """At each end of a neuron, where a study scans the corpus itself: as many prefixes as Geva et al. show annotators."""

@@ -69,18 +69,18 @@ class Twin:
         run()
         for handle in handles:
             handle.remove()
-        wrappers: dict[nn.Module, nn.Module] = {}
-        for module in bridge.modules():
-            if inner(module) is not module:
-                wrappers[inner(module)] = module
-            if hasattr(module, "_teardown_capture_hooks"):  # which hangs them again at the next pass, then on ours
-                module._teardown_capture_hooks()
+        wrappers = {inner(module): module for module in bridge.modules() if inner(module) is not module}
+        blocks: list[Any] = [module for module in bridge.modules() if hasattr(module, "_teardown_capture_hooks")]
+        for block in blocks:  # TransformerLens' own hooks
+            block._teardown_capture_hooks()
         for own, other in self.pairs:
             tables = hook_tables(own)
             called = other if other in ran or not any(table for _, table in tables) else wrappers.get(other, other)
             for name, table in tables:
                 table.update(vars(called)[name])
                 setattr(called, name, table)
+        for block in blocks:
+            block._maybe_wire_capture_hooks()
 
 
 def hook_tables(module: nn.Module) -> list[tuple[str, dict[int, Any]]]:

@@ -1,4 +1,4 @@
-"""Templates to HTML: the one place where numbers, tokens and provenance become text for a page, and its frame."""
+"""Templates to HTML: what fills in the templates of this room."""
 
 from __future__ import annotations
 
@@ -9,4 +9,3 @@ from ..show import notebook
 ROOM = "ffnmem.pages"
 
 render = partial(notebook.render, room=ROOM)
-display = partial(notebook.display, room=ROOM)

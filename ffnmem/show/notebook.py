@@ -192,21 +192,16 @@ RESET = f"""\
 
 
 @cache
-def styles(*sheets: str, room: str = HERE) -> str:
-    """The frame's styles, and those of some style sheets of a room's ``templates/`` put below its selector."""
-    named = [*((HERE, sheet) for sheet in ("pieces", "contexts", "notebook")), *((room, sheet) for sheet in sheets)]
-    own = "".join((files(place) / "templates" / f"{sheet}.css").read_text("utf-8") for place, sheet in named)
+def styles() -> str:
+    """The frame's styles."""
+    templates = files(HERE) / "templates"
+    own = "".join((templates / f"{sheet}.css").read_text("utf-8") for sheet in ("pieces", "contexts", "notebook"))
     return RESET + own.replace(f".{NAME}", ROOT)
 
 
-def framed(html: str, *sheets: str, room: str = HERE) -> str:
-    """HTML in the frame, with the styles of further style sheets of a room."""
-    return f'<div class="{NAME}">\n<style>\n{styles(*sheets, room=room)}</style>\n{html}\n</div>'
-
-
-def display(template: str, *sheets: str, room: str = HERE, **values: Any) -> str:
-    """A template of ``templates/`` filled in, in the frame."""
-    return framed(render(template, room=room, **values), *sheets, room=room)
+def framed(html: str) -> str:
+    """HTML in the frame, with its styles."""
+    return f'<div class="{NAME}">\n<style>\n{styles()}</style>\n{html}\n</div>'
 
 
 def line(html: str) -> str:

@@ -119,12 +119,12 @@ def triggers(store: Store, layer: int, most: int | None = None) -> pd.DataFrame:
     """The trigger prefixes of a layer's keys: the positions of their largest coefficients, at most one of a sequence.
 
     Returns:
-        neuron, rank, activation (above 0), sequence, position, by neuron and rank; at most ``most`` a neuron.
+        neuron, rank, coefficient (above 0), sequence, position, by neuron and rank; at most ``most`` a neuron.
     """
-    rows = store.table(EXAMPLES, layer)
-    rows = rows[(rows["kind"] == "top") & (rows["activation"] > 0)]
+    rows = store.table(EXAMPLES, layer).rename(columns={"activation": "coefficient"})  # as files have it
+    rows = rows[(rows["kind"] == "top") & (rows["coefficient"] > 0)]
     rows = rows if most is None else rows[rows["rank"] <= most]
-    names = ["neuron", "rank", "activation", "sequence", "position"]
+    names = ["neuron", "rank", "coefficient", "sequence", "position"]
     return rows[names].sort_values(["neuron", "rank"], ignore_index=True)
 
 

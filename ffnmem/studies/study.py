@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..core import sheets
-from ..core.choices import STUDY_NAMES
+from ..core.choices import STUDIES as STUDIES
 from ..core.errors import InputError, check_choice, listed, quoted
 from ..core.progress import Progress
 from ..core.token_text import printable
@@ -74,7 +74,7 @@ class Study(Result):
     """What a study found.
 
     Attributes:
-        name: its name in :data:`ffnmem.core.choices.STUDY_NAMES`.
+        name: its name in :data:`STUDIES`.
         paper: authors, year, title and arXiv id.
         tables, figures: in the order in which they are shown. ``summary``, if there is one, comes first: one row a
             layer with the main numbers, which the command line prints.
@@ -154,7 +154,7 @@ class Study(Result):
 
 def study_module(name: str) -> ModuleType:
     """The module of a study; raises InputError for an unknown name."""
-    check_choice("study", name, STUDY_NAMES)
+    check_choice("study", name, STUDIES)
     return import_module(f".{name}", __package__)
 
 

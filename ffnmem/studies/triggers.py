@@ -29,7 +29,7 @@ class Trial:
     """Prefixes of one layer's keys, whole and with a token removed.
 
     Attributes:
-        frame: a row a prefix: neuron, rank, activation, sequence, position, and the relative changes.
+        frame: a row a prefix: neuron, rank, coefficient, sequence, position, and the relative changes.
         drawn: how many keys were drawn; those without a usable prefix are not in the frame.
     """
 
@@ -102,7 +102,7 @@ def changes(
         read.append(coefficients(body, layer, prefixes, neurons, part_of_all))
     # The prefix without its last token is the prefix itself, read one token earlier.
     (m, without_last), (without_first, _), (without_random, _) = read
-    # Rounding aside, m is the activation in the store; read again, both sides of the fraction are rounded alike.
+    # Rounding aside, m is the coefficient in the store; read again, both sides of the fraction are rounded alike.
     m = np.where(m == 0, np.nan, m)
     measured = {"first": without_first, "random": without_random, "last": without_last}
     return rows.assign(**{name: values / m - 1 for name, values in measured.items()})
@@ -154,7 +154,7 @@ def change_table(trials: list[Trial], seed: int) -> pd.DataFrame:
 
 
 def prefix_table(store: Store, trials: list[Trial], shown: int) -> pd.DataFrame:
-    """The best prefixes of the keys drawn, as texts: layer, neuron, rank, activation, first, random, last, sequence,
+    """The best prefixes of the keys drawn, as texts: layer, neuron, rank, coefficient, first, random, last, sequence,
     position, token, prefix (its last tokens, the firing one at the end)."""
     parts = []
     for layer, trial in enumerate(trials):
@@ -166,5 +166,5 @@ def prefix_table(store: Store, trials: list[Trial], shown: int) -> pd.DataFrame:
             prefix=["".join(window.tokens[: window.at + 1]) for window in windows],
         )
         parts.append(frame)
-    names = ["layer", "neuron", "rank", "activation", *REMOVED, "sequence", "position", "token", "prefix"]
+    names = ["layer", "neuron", "rank", "coefficient", *REMOVED, "sequence", "position", "token", "prefix"]
     return pd.concat(parts, ignore_index=True)[names]

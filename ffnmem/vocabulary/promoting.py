@@ -14,7 +14,8 @@ from ..core.errors import InputError, check_choice, check_count
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
-from .scoring import in_threads, loops_for
+from .loops import loops_for
+from .scoring import in_threads
 from .vectors import BASES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]

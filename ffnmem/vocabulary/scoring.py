@@ -17,22 +17,8 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_choice
 from ..models.norms import at_least_float32
-from . import uncompiled
+from .loops import loops_for
 from .uncompiled import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64
-
-LITTLE = 1 << 22
-"""Numbers: NumPy goes through so many in a fraction of the time that importing numba takes."""
-
-
-def loops_for(numbers: int) -> ModuleType:
-    """The module of the loops that are sooner done with so many numbers: :mod:`ffnmem.vocabulary.kernels`, or
-    :mod:`ffnmem.vocabulary.uncompiled`."""
-    if numbers <= LITTLE:
-        return uncompiled
-    from . import kernels
-
-    return kernels
-
 
 # How far a matrix product's scores may be off: bounds that hold whatever the order of its sums.
 #
@@ -203,7 +189,7 @@ def from_rows(
 ) -> Candidates:
     """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter.
 
-    ``loops``: from :func:`loops_for`.
+    ``loops``: from :func:`ffnmem.vocabulary.loops.loops_for`.
     """
     keys = KEYS[scores.dtype]
     bits = scores.view(keys.integer).numpy()

@@ -55,9 +55,9 @@ def test_each_row_has_its_own_edit(tiny64: fm.Model, cases: list[EditCase], monk
     edits = random_edits(tiny64)
     writer = Writer(tiny64, None, seed=1)
     writer.write(cases, [None] * 3)  # Hugging Face adds hooks of its own when a model first runs
-    before = hook_count(tiny64.bridge)
+    before = hook_count(tiny64.hf_model)
     together = writer.write(cases, [edits[0], None, edits[2]])
-    assert hook_count(tiny64.bridge) == before
+    assert hook_count(tiny64.hf_model) == before
     for case, edit, texts in zip(cases, [edits[0], None, edits[2]], together, strict=True):
         assert len(texts) == 2
         assert all(text.startswith(case.fact.ask(p)) for text, p in zip(texts, EIFFEL.generation_prompts, strict=True))
@@ -95,9 +95,9 @@ def test_no_room(tiny64: fm.Model) -> None:
 
 def test_hooks_without_edits(tiny: fm.Model) -> None:
     """No edit, no hook."""
-    before = hook_count(tiny.bridge)
+    before = hook_count(tiny.hf_model)
     with with_own_edits(tiny, None):
-        assert hook_count(tiny.bridge) == before
+        assert hook_count(tiny.hf_model) == before
 
 
 def test_chosen() -> None:

@@ -88,7 +88,7 @@ def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
     """Two neurons of two layers made alike, a dead one, one that weakens what it reads."""
     model = make_tiny()
     with torch.no_grad():
-        gains = [block.norm.original_component.weight for block in model.layout.blocks]
+        gains = [block.norm.weight for block in model.layout.blocks]
         model.ffn[1].keys[3].copy_(model.ffn[0].keys[5] * gains[0] / gains[1])
         model.ffn[1].values[3].copy_(model.ffn[0].values[5])
         model.ffn[0].keys[9].zero_()

@@ -142,8 +142,7 @@ def test_planted_in_the_text(make_tiny: Callable[..., fm.Model], tmp_path: Path)
 
 def plant(model: Any, token: int) -> None:
     """Neuron 0 of layer 0 fires at a token, 1 at positions from 10 on, 2 never; 3 writes along word frequency."""
-    hf = model.hf_model
-    attention = [p for name, p in hf.named_parameters() if ".h.0." in name and ".attn.o." in name]
+    attention = [p for name, p in model.hf_model.named_parameters() if ".h.0.attn.c_proj." in name]
     assert len(attention) == 2
     block, ffn = model.layout.blocks[0], model.ffn[0]
     with torch.no_grad():
@@ -153,9 +152,8 @@ def plant(model: Any, token: int) -> None:
         position.zero_()
         position[:10, 0], position[10:, 0] = -4.0, 4.0
         model.embedding[:, 0] = 0
-        norm = block.norm.original_component if hasattr(block.norm, "original_component") else block.norm
-        norm.weight.fill_(1.0)
-        norm.bias.zero_()
+        block.norm.weight.fill_(1.0)
+        block.norm.bias.zero_()
         side = torch.zeros(model.d_model)
         side[0] = 1.0
         ffn.keys[1], ffn.key_bias[1] = side, 0.0

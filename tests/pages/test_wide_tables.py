@@ -14,7 +14,7 @@ from ..helpers import REPOSITORY
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-TEMPLATES = REPOSITORY / "ffnmem" / "reports" / "templates"
+TEMPLATES = REPOSITORY / "ffnmem" / "pages" / "templates"
 PAGES = ("report.html", "edit.html", "neurons.html", "study_pieces.html", "map.html")
 
 

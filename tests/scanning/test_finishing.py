@@ -66,13 +66,15 @@ def test_that_tables_have_their_types(store: fm.scanning.Store) -> None:
 def test_that_a_tokenizer_that_cannot_be_kept_is_refused(
     tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tokenizer = tiny.tokenizer
+
     class Slow:
         """A tokenizer in Python only: no backend that could be written down."""
 
         def __getattr__(self, name: str) -> object:
             if name == "backend_tokenizer":
                 raise AttributeError(name)
-            return getattr(tiny.bridge.tokenizer, name)
+            return getattr(tokenizer, name)
 
     from ffnmem.corpus import pack
 

@@ -58,12 +58,12 @@ def test_triggers_are_the_stores_top(tiny_store: Store) -> None:
     for neuron in (0, 17, 63):
         mine = rows[rows["neuron"] == neuron]
         expected = tiny_store.example_rows(1, neuron, kind="top")
-        expected = expected[expected["activation"] > 0]
-        assert mine["activation"].tolist() == expected["activation"].tolist()
+        expected = expected[expected["coefficient"] > 0]
+        assert mine["coefficient"].tolist() == expected["coefficient"].tolist()
         assert mine["position"].tolist() == expected["position"].tolist()
         assert mine["rank"].tolist() == list(range(1, len(mine) + 1))
     assert triggers(tiny_store, 1, most=2)["rank"].max() == 2
-    assert (rows["activation"] > 0).all()
+    assert (rows["coefficient"] > 0).all()
 
 
 def test_batches(tiny: fm.Model) -> None:

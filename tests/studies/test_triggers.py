@@ -34,7 +34,7 @@ def test_changes_are_those_of_single_prompts(tiny: fm.Model, tiny_store: Store, 
 def test_changes_of_gated_coefficients(gated: fm.Model, gated_store: Store) -> None:
     """Of the product of gate and key, from whole forward passes too; a trigger's coefficient is positive."""
     trials = removal_trials(gated, gated_store, keys=12, prefixes=2, seed=5)
-    assert all((trial.frame["activation"] > 0).all() for trial in trials)
+    assert all((trial.frame["coefficient"] > 0).all() for trial in trials)
     check_changes(gated, gated_store, trials)
 
 
@@ -44,7 +44,7 @@ def check_changes(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> Non
         for row in trial.frame.iloc[::8].itertuples():
             ids = tiny_store.sequences.sequence_tokens(row.sequence)[: row.position + 1]
             whole = coefficient(tiny, layer, row.neuron, ids)
-            assert whole == pytest.approx(row.activation, abs=1e-5)
+            assert whole == pytest.approx(row.coefficient, abs=1e-5)
             first = coefficient(tiny, layer, row.neuron, np.delete(ids, 1))
             last = coefficient(tiny, layer, row.neuron, ids[:-1])
             assert allclose([row.first, row.last], [first / whole - 1, last / whole - 1], 1e-4)

@@ -15,7 +15,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary import projections
-from ffnmem.vocabulary.projections import GROUP, project_blocks
+from ffnmem.vocabulary.projections import GROUP, project_blocks, promoted_tokens
 from ffnmem.vocabulary.scoring import BLOCK, Scorer, extremes
 from ffnmem.vocabulary.vectors import sides_of
 
@@ -277,3 +277,13 @@ def test_tied_embeddings_are_prepared_once(tiny: fm.Model, monkeypatch: pytest.M
     assert tiny.embedding.data_ptr() == tiny.unembedding.data_ptr()
     fm.project(tiny, k=1)
     assert len(made) == 1
+
+
+def test_promoted_tokens_are_the_projection(tiny: fm.Model) -> None:
+    """Neurons of one layer are projected together; each must get its own tokens back."""
+    neurons = pd.DataFrame({"layer": [1, 0, 1, 1], "neuron": [5, 7, 63, 0]})
+    found = promoted_tokens(tiny, neurons, 3)
+    assert set(found) == {(1, 5), (0, 7), (1, 63), (1, 0)}
+    for (layer, neuron), tokens in found.items():
+        frame = fm.project(tiny, layer, neuron, k=3, side="value")
+        assert tokens == frame.loc[frame["sign"] == "promoted", "token"].tolist()
