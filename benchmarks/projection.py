@@ -19,7 +19,7 @@ import torch
 from common import gpt2_small, machine, paired, seconds, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.vocabulary.projections import read_projection
+from ffnmem.vocabulary import read_projection
 from ffnmem.vocabulary.scoring import BLOCK, choose
 
 BAR = 0.6

@@ -13,7 +13,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
 from ffnmem.core.neuron_names import is_pair, pair_of, place_of, read_neuron, read_neuron_or_layer
-from ffnmem.vocabulary.projections import read_projection
+from ffnmem.vocabulary import read_projection
 
 from .helpers import refuses
 

@@ -1,11 +1,12 @@
 """The command line: parse, call the library, print. Every command says the same words as the library.
 
-Nothing here imports torch before a command needs it, so that ``--help`` is quick.
+Nothing here imports torch before a command needs it, so that ``--help`` is quick; a command's module is imported when
+the command is asked for.
 """
 
 from __future__ import annotations
 
-from collections import UserDict
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 import click
@@ -14,45 +15,51 @@ from .._version import __version__
 from .garbage import seldom_collected
 from .guard import Group
 
-MODULES = {
-    "ablate": ("ablate",),
-    "activations": ("activations",),
-    "attribute": ("attribute", "decompose", "paths"),
-    "edit": ("edit",),
-    "evaluate": ("evaluate",),
-    "facts": ("facts",),
-    "geometry": ("anatomy", "geometry"),
-    "health": ("dying-relu", "health"),
-    "intervene": ("intervene",),
-    "neuron": ("neuron",),
-    "planted": ("calibrate", "plant"),
-    "polysemanticity": ("polysemanticity",),
-    "project": ("project",),
-    "report": ("report",),
-    "roles": ("roles",),
-    "scan": ("merge", "moment", "pack", "scan", "store"),
-    "study": ("study",),
-    "trace": ("trace",),
+COMMANDS = {  # a command and the module that holds it, in the manual's order
+    "attribute": "attribute",
+    "paths": "attribute",
+    "decompose": "attribute",
+    "ablate": "ablate",
+    "intervene": "intervene",
+    "project": "project",
+    "polysemanticity": "polysemanticity",
+    "roles": "roles",
+    "geometry": "geometry",
+    "facts": "facts",
+    "report": "report",
+    "pack": "scan",
+    "neuron": "neuron",
+    "store": "scan",
+    "scan": "scan",
+    "merge": "scan",
+    "study": "study",
+    "calibrate": "planted",
+    "plant": "planted",
+    "trace": "trace",
+    "edit": "edit",
+    "evaluate": "evaluate",
+    "moment": "scan",
+    "health": "health",
+    "dying-relu": "health",
+    "activations": "activations",
+    "anatomy": "geometry",
 }
-"""The commands of each module of this room."""
 
 
-class LazyCommands(UserDict[str, click.Command]):
-    """Commands by name, each module imported when one of its commands is looked at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.homes = {name: home for home, names in MODULES.items() for name in names}
-        self.data = {name: click.Command(name) for name in self.homes}
+class Commands(Mapping[str, click.Command]):
+    """The commands by name, each imported where it is asked for."""
 
     def __getitem__(self, name: str) -> click.Command:
-        home = self.homes.pop(name, None)
-        if home is not None:
-            self.data[name] = getattr(import_module(f".{home}", __name__), name.replace("-", "_"))
-        return self.data[name]
+        return getattr(import_module(f".{COMMANDS[name]}", __name__), name.replace("-", "_"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
-@click.group(cls=Group, commands=LazyCommands(), invoke_without_command=True)
+@click.group(cls=Group, commands=Commands(), invoke_without_command=True)
 @click.version_option(__version__, message="ffnmem %(version)s", help="Print the version and exit.")
 @click.pass_context
 def cli(context: click.Context) -> None:

@@ -11,6 +11,7 @@ import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
+from .figures import check_figure, save_axes
 from .guard import Command, note
 from .options import (
     ModelChoice,
@@ -24,7 +25,6 @@ from .options import (
     text,
     top_option,
 )
-from .output import check_figure, save_axes
 from .progress import late_bar
 from .project import read_neurons
 

@@ -11,9 +11,9 @@ from ..core.errors import quoted
 from ..core.files import check_destination
 from ..show.records import emit
 from ..show.terminal import console
+from .figures import check_figure, write_figure
 from .guard import Command, note
 from .options import output_options, plot_option, text
-from .output import check_figure, write_figure
 
 BETA = 2.0  # as in activation_curves, which needs torch
 

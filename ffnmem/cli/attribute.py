@@ -7,6 +7,7 @@ import click
 import ffnmem as fm
 
 from ..show.records import emit
+from .figures import check_figure, save_figure
 from .guard import Command, note
 from .options import (
     ModelChoice,
@@ -18,7 +19,6 @@ from .options import (
     prompt_argument,
     top_option,
 )
-from .output import check_figure, save_figure
 
 # `ffnmem attribute`: which memories, in all layers, wrote an answer.
 

@@ -72,7 +72,7 @@ def fact_of(
     Raises: InputError: the subject is not in a prompt, an empty target, or an answer of the model that is no word.
     """
     from ..facts.fact import Fact
-    from ..facts.questions import prompt_template
+    from ..facts.templates import prompt_template
 
     if not target.strip():
         raise InputError("the new target is empty: give a word, such as --target Rome")

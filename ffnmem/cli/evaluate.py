@@ -17,6 +17,7 @@ from ..core.errors import InputError, quoted
 from ..facts.listing import choose_facts
 from ..show.records import emit
 from .editors import force_option, layer_option, moment_option, options_of, set_option
+from .figures import check_figure, save_axes
 from .guard import Command, note
 from .options import (
     COUNT,
@@ -30,7 +31,6 @@ from .options import (
     seed_option,
     text,
 )
-from .output import check_figure, save_axes
 from .progress import Progress
 
 if TYPE_CHECKING:

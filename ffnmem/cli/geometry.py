@@ -13,9 +13,9 @@ import ffnmem as fm
 from ..core.choices import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
+from .figures import check_figure, save_axes, write_figure
 from .guard import Command
 from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option, text
-from .output import check_figure, save_axes, write_figure
 from .progress import Progress
 
 if TYPE_CHECKING:

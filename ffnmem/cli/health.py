@@ -9,6 +9,7 @@ import click
 from ..core import choices
 from ..core.errors import InputError
 from ..show.records import emit
+from .figures import check_figure, save_axes
 from .guard import Command
 from .options import (
     COUNT,
@@ -25,7 +26,6 @@ from .options import (
     text,
     top_option,
 )
-from .output import check_figure, save_axes
 from .progress import Progress
 
 # `ffnmem health`: which neurons never fire, which pass no gradient, and how much of it each one carries.

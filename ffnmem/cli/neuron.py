@@ -12,9 +12,9 @@ from ..core.errors import InputError
 from ..core.files import check_destination
 from ..core.sheets import Origin, together
 from ..show.records import emit
+from .figures import check_figure
 from .guard import Command
 from .options import COUNT, full_option, given, output_options, plot_option, store_argument, text
-from .output import check_figure
 from .progress import late_bar
 from .project import read_neurons
 
@@ -164,7 +164,7 @@ def show(
         click.echo(page)
     if figure is not None:
         from ..plots.firing import histogram
-        from .output import save_axes
+        from .figures import save_axes
 
         save_axes([partial(histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
 

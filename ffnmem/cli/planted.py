@@ -16,9 +16,9 @@ import ffnmem as fm
 from ..core.choices import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS, PLANTED_KINDS
 from ..core.errors import InputError
 from ..show.records import emit
+from .figures import check_figure, save_axes
 from .guard import Command
 from .options import Function, given, output_options, plot_option, text
-from .output import check_figure, save_axes
 from .progress import Progress
 
 # `ffnmem plant`: a model whose memories were written by hand, with the truth about them.

@@ -14,9 +14,9 @@ from ..core.choices import ABOVE, COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRA
 from ..core.errors import InputError
 from ..core.sheets import Origin, together
 from ..show.records import emit
+from .figures import check_figure, save_axes
 from .guard import Command
 from .options import COUNT, ModelChoice, device_option, given, output_options, plot_option, text
-from .output import check_figure, save_axes
 from .progress import Progress
 from .project import read_neurons
 

@@ -11,6 +11,7 @@ import ffnmem as fm
 from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
 from ..core.errors import InputError
 from ..show.records import emit
+from .figures import check_figure
 from .guard import Command
 from .options import (
     BASES,
@@ -23,7 +24,6 @@ from .options import (
     text,
     top_option,
 )
-from .output import check_figure
 from .progress import Progress
 
 
@@ -111,6 +111,6 @@ def roles(
     )
     if figure is not None:
         from ..plots.neuron_kinds import roles
-        from .output import save_axes
+        from .figures import save_axes
 
         save_axes([partial(roles, frame)], figure)

@@ -14,6 +14,7 @@ import ffnmem as fm
 from ..core.choices import DIVISIONS, ENGINES, SCAN_DTYPES
 from ..show.records import emit
 from ..show.terminal import user_text
+from .figures import check_figure
 from .guard import Command, note
 from .options import (
     COUNT,
@@ -30,7 +31,6 @@ from .options import (
     shard,
     text,
 )
-from .output import check_figure
 from .progress import Progress
 
 # `ffnmem pack`: a corpus tokenised once, for every scan.
@@ -250,7 +250,7 @@ def store(folder: str, check: bool, plot: str | None, form: str) -> None:
     emit(found, form, sheet=lambda: found.sheet(checked=check), data=lambda: found.to_dict(checked=check))
     if figure is not None:
         from ..plots.firing import dead, firing_rates
-        from .output import save_axes
+        from .figures import save_axes
 
         save_axes([partial(firing_rates, found), partial(dead, found)], figure)
 

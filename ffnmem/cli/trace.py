@@ -13,6 +13,7 @@ from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 from ..core.errors import InputError
 from ..facts.listing import choose_facts
 from ..show.records import emit
+from .figures import check_figure, write_figure
 from .guard import Command, note
 from .options import (
     COUNT,
@@ -26,7 +27,6 @@ from .options import (
     seed_option,
     text,
 )
-from .output import check_figure, write_figure
 from .progress import Progress, late_bar
 
 if TYPE_CHECKING:

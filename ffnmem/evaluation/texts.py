@@ -24,7 +24,7 @@ from ..corpus.sources import open_corpus
 from ..editing.applying import Rows
 from ..editing.edit import Edit
 from ..facts.fact import Fact
-from ..facts.questions import mentions
+from ..facts.templates import mentions
 from ..models.answers import LOGITS, padded
 from ..models.hooks import first_tensor
 from ..models.model import Model

@@ -10,7 +10,7 @@ from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_text, quoted
 from ..core.sheets import Sheet, Span, Words, line
 from ..show.result import Result
-from .questions import filled, only_place
+from .templates import filled, only_place
 
 if TYPE_CHECKING:
     import pandas as pd

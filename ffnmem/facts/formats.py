@@ -16,7 +16,7 @@ from ..core.files import check_destination, check_ordinary, user_path, write_who
 from ..core.foreign import first_line
 from ..core.resources import EMBEDDED, embedded_folder
 from .fact import Fact, Probe
-from .questions import prompt_template, templates_of
+from .templates import prompt_template, templates_of
 
 # Files as numbered records: JSON lines, one JSON document, or Parquet, told apart by what is in them.
 

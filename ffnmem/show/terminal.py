@@ -114,12 +114,6 @@ def captioned(table: Table, caption: str) -> Table:
     return table
 
 
-def explain_negatives(table: Table, coefficients: Iterable[float]) -> None:
-    """Say below a table what a negative coefficient means, if it has one."""
-    if any(coefficient < 0 for coefficient in coefficients):
-        captioned(table, "a negative coefficient writes the opposite of what the value promotes")
-
-
 def labelled(rows: Mapping[str, RenderableType]) -> Table:
     """Short paragraphs, each with its name before it."""
     grid = Table.grid(padding=(0, 2, 0, 0))

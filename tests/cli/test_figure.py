@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 import ffnmem as fm
-from ffnmem.cli.output import check_figure, save_axes, save_figure
+from ffnmem.cli.figures import check_figure, save_axes, save_figure
 from ffnmem.core.errors import FileError, InputError
 
 from ..helpers import refuses

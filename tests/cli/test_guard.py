@@ -91,7 +91,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ffnmem.load_facts", interrupt, raising=False)
+    monkeypatch.setattr("ffnmem.facts.listing.load_facts", interrupt)
     result = run("facts", status=130)
     assert result.output.strip() == ""
 
@@ -113,7 +113,7 @@ def test_a_signal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> N
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     heard: list[object] = []
     monkeypatch.setattr(
-        "ffnmem.load_facts", lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [], raising=False
+        "ffnmem.facts.listing.load_facts", lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [], raising=False
     )
     try:
         run("facts")
@@ -128,7 +128,7 @@ def test_too_little_memory_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def starve(*_args: object, **_options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("ffnmem.load_facts", starve, raising=False)
+    monkeypatch.setattr("ffnmem.facts.listing.load_facts", starve)
     mistake("facts", named=("memory",))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.vocabulary.projections import read_projection
+from ffnmem.vocabulary import read_projection
 
 from .running import data, mistake, run, table
 

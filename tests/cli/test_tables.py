@@ -18,7 +18,6 @@ from ffnmem.show.terminal import (
     OneLine,
     captioned,
     console,
-    explain_negatives,
     number,
     percent,
     plain_table,
@@ -154,11 +153,6 @@ def test_captions_start_at_the_left() -> None:
     """rich centres a caption, which reads as if it belonged to a column."""
     table = captioned(plain_table("a"), "[red]what it means")
     assert (str(table.caption), table.caption_justify) == ("[red]what it means", "left")
-    explained, plain = plain_table("a"), plain_table("a")
-    explain_negatives(explained, [1.0, -0.5])
-    explain_negatives(plain, [1.0, 0.0])
-    assert "opposite" in str(explained.caption)
-    assert (explained.caption_justify, plain.caption) == ("left", None)
 
 
 HOSTILE = "evil\x1b[31m\u202e\u200b $x^2$ <b>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ffnmem.core.errors import InputError
-from ffnmem.facts.questions import places, prompt_template, template_of, templates_of
+from ffnmem.facts.templates import places, prompt_template, template_of, templates_of
 
 from ..helpers import refuses
 

@@ -27,7 +27,7 @@ from ffnmem.studies.running import FOLDER
 from ffnmem.tracing import trace_fact
 from ffnmem.tracing.settings import TraceSettings
 from ffnmem.tracing.trace_folder import TraceFolder, kept_noise, run_of
-from ffnmem.vocabulary.projections import read_projection
+from ffnmem.vocabulary import read_projection
 
 from ..corpus.packs import packed
 from ..editing.edits import made as made_edit

@@ -1,4 +1,4 @@
-"""Results on a terminal and as data: strict JSON and CSV, tables for eyes, and the figures of ``--plot``."""
+"""The figures of ``--plot``: their names checked before any work, and each written in one go."""
 
 from __future__ import annotations
 
@@ -11,29 +11,12 @@ from ..core.errors import InputError
 from ..core.files import check_destination, user_path, write_whole
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..models.model import Model
     from ..prompts.attribution import Attribution
     from ..prompts.paths import PathAttribution
 
-
-# What commands ask of a model to name its memories in tokens.
-
-PROMOTES = "value promotes"  # the column of its name
-PROMOTED = 12  # more than a line of 120 columns holds
-
-
-def promoted(model: Model, neurons: pd.DataFrame, k: int) -> dict[tuple[int, int], list[str]]:
-    """The ``k`` tokens that each neuron's value promotes most, best first, by (layer, neuron)."""
-    from ..vocabulary.projections import promoted_tokens  # needs torch
-
-    return promoted_tokens(model, neurons, k)
-
-
-# The figures of `--plot`.
 
 FORMATS = (".png", ".svg", ".pdf")
 
