@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -183,13 +183,19 @@ GAP = 2  # between columns
 BARE = 12  # the fewest columns of bars and contexts
 
 
+UNBROKEN: Literal["ignore"] = "ignore"  # rich's word for a line that may be longer than the terminal is wide
+
+
 def show(sheet: sheets.Sheet, out: Console | None = None) -> None:
-    """A sheet on standard output, an empty line after each block but the last's origin."""
+    """A sheet on standard output, an empty line after each block but a line to copy, which has its words below it."""
     out = out or console()
-    for index, part in enumerate(drawn(sheet, out)):
-        if index:
+    apart = False
+    for part in drawn(sheet, out):
+        if apart:
             out.print()
-        out.print(part)
+        unbroken = isinstance(part, Text) and part.overflow == UNBROKEN
+        out.print(part, soft_wrap=unbroken)
+        apart = not unbroken
 
 
 def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
@@ -205,8 +211,7 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
                 yield from (titled(part, table(part, out)) for part in parts(block, out.width))
         elif isinstance(block, sheets.Words):
             words = line(block.line)
-            if block.to_copy:
-                words.no_wrap, words.overflow = True, "ignore"
+            words.overflow = UNBROKEN if block.to_copy else None
             yield words
         elif isinstance(block, sheets.Shaded):
             yield shaded(block)
