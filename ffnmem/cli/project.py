@@ -86,7 +86,7 @@ def write_all(
     emit(
         None,
         form,
-        sheet=lambda: Sheet.of(Words.of(f"{path}\n{words}"), Origin(provenance)),
+        sheet=lambda: Sheet.of(Words.of(str(path), to_copy=True), Words.of(words), Origin(provenance)),
         data=lambda: {**summary, "provenance": provenance},
         frame=lambda: pd.DataFrame([summary]),
     )

@@ -94,14 +94,12 @@ def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
     return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
 
 
-def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = (), title: str = "") -> Table:
+def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
     """An empty table with a rule under its header; columns are right-aligned unless named in ``left`` or ``wraps``.
 
     Where the terminal is too narrow, only the columns in ``wraps`` give way.
     """
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    if title:
-        table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
     for name in columns:
         to_left = name in left or name in wraps
         table.add_column(user_text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
@@ -204,9 +202,12 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
             yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
         elif isinstance(block, sheets.Table):
             if not block.folded:
-                yield from (table(part, out) for part in parts(block, out.width))
+                yield from (titled(part, table(part, out)) for part in parts(block, out.width))
         elif isinstance(block, sheets.Words):
-            yield line(block.line)
+            words = line(block.line)
+            if block.to_copy:
+                words.no_wrap, words.overflow = True, "ignore"
+            yield words
         elif isinstance(block, sheets.Shaded):
             yield shaded(block)
         else:
@@ -280,6 +281,14 @@ def parts(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
         title = ""
 
 
+def titled(block: sheets.Table, shown: Table) -> RenderableType:
+    """A table below its title, which is as wide as the terminal: rich breaks its own at the table's width."""
+    if not block.title:
+        return shown
+    note = [user_text(block.note, "dim")] if block.note else []
+    return Group(user_text(block.title, "bold"), *note, shown)
+
+
 def table(block: sheets.Table, out: Console) -> Table:
     """A table of typed columns."""
     texts = [column_texts(block, index, out.width) for index in range(len(block.columns))]
@@ -301,11 +310,6 @@ def table(block: sheets.Table, out: Console) -> Table:
             shown.add_section()
         style = "bold" if index in block.strong else "dim" if index in block.soft else None
         shown.add_row(*("" if column[index] is None else column[index] for column in texts), style=style)
-    if block.title:
-        shown.title, shown.title_justify = user_text(block.title, "bold"), "left"
-        shown.title_style = ""
-        if block.note:
-            shown.title.append("\n").append_text(user_text(block.note, "dim"))
     legends = [f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero" for one in block.columns if one.scale]
     caption = "\n".join([*legends, *([block.caption] if block.caption else [])])
     return captioned(shown, caption) if caption else shown

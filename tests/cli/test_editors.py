@@ -23,6 +23,7 @@ def test_names_are_the_librarys() -> None:
     assert tuple(EDITORS) == (*NAMES, "none")
     assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.edits and not e.finds_values}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
+    assert all(hasattr(fm.editing, name) for name in NAMES if name != "rome_original")
     assert all("force" in e.options for e in EDITORS.values() if e.edits)
 
 
