@@ -38,10 +38,11 @@ test-all: $(READY) ## the same, one of every kind, with every type and shape in 
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)
 
-check: $(READY) ## format, lint, types, outputs in the README and the manual, the notebooks, the wheel
+check: $(READY) ## format, lint, types, the rooms' order, outputs in the README and the manual, the notebooks, the wheel
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m ffnmem.cli.reference --check docs/cli.md
 	$(BIN)/python docs/outputs.py --check
 	$(BIN)/python -m tests.models.table --check
@@ -84,4 +85,4 @@ lock: $(READY) ## pin what is installed now
 	  $(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+cpu$$//'; } > constraints.txt
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = (
     "ffnmem/py.typed",
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "ffnmem").rglob("*.pyi"))),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "ffnmem").glob("*/templates/*"))),
     "ffnmem/data/atlas/config.json",
     "ffnmem/data/atlas/model.safetensors",
     "ffnmem/data/atlas/tokenizer.json",

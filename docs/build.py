@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import docstrings
 import griffe
 import nbformat
 
@@ -34,7 +35,7 @@ OUTSIDE = {
 FENCED = re.compile(r"^(```+).*?^\1$", re.M | re.S)
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 
-# The pages of the API, in their order, and modules that are shown on the page of another room.
+# The pages of the API, in their order: a page a room, and the errors of core.
 TITLES = {
     "models": "Models",
     "prompts": "Prompts",
@@ -52,17 +53,7 @@ TITLES = {
     "ffn": "The FFN in plain tensors",
     "plots": "Figures",
     "pages": "Pages",
-    "errors": "Errors",
-}
-SHOWN_IN = {
-    "attribution": "prompts",
-    "calibration": "planted",
-    "captures": "prompts",
-    "contributions": "prompts",
-    "health": "neurons",
-    "paths": "prompts",
-    "reports": "pages",
-    "semantics": "neurons",
+    "core": "Errors",
 }
 
 
@@ -127,24 +118,20 @@ def shown(output: nbformat.NotebookNode, figure: Path) -> str:
 
 
 def public_names() -> Iterator[tuple[str, str]]:
-    """The page and the path of every public name: those of the package, then those that its rooms list in __all__."""
+    """The page and the path of every public name: those of the package, then those of its rooms, by their stubs."""
     package = griffe.load("ffnmem", search_paths=[str(ROOT)], resolve_aliases=True, resolve_implicit=True)
     seen = set()
-    for holder in (package, *package.modules.values()):
-        for name in holder.exports or ():
-            member = holder[str(name)]
-            home = member.final_target.path if member.is_alias else member.path
-            if home not in seen and name != "__version__":
-                seen.add(home)
-                yield page_of(home), f"{holder.path}.{name}"
+    for path, home in docstrings.public(package).items():
+        if home not in seen:
+            seen.add(home)
+            yield page_of(home), path
 
 
 def page_of(home: str) -> str:
     room = home.split(".")[1]
-    page = "plots" if room.endswith("plots") else SHOWN_IN.get(room, room)
-    if page not in TITLES:
+    if room not in TITLES:
         raise ManualError(f"{home} is public, and no page of the API shows ffnmem.{room}: see TITLES in docs/build.py")
-    return page
+    return room
 
 
 def api() -> dict[str, str]:

@@ -8,7 +8,8 @@ paragraph, not a section, and what continues an entry may be indented by less th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -27,14 +28,27 @@ class Docstrings(griffe.Extension):
         """Called once for every object of the package, when all of it was read."""
         if obj.docstring is None:
             return
-        public = frozenset(obj.package.exports or ())
-        text = ROLE.sub(lambda found: linked(found[1], public), obj.docstring.value)
+        text = ROLE.sub(lambda found: linked(found[1], public(obj.package)), obj.docstring.value)
         obj.docstring.value = "\n".join(one_by_one(text.splitlines()))
 
 
-def linked(name: str, public: frozenset[str]) -> str:
-    bare = name.removeprefix("ffnmem.")
-    return f"[`{name}`][ffnmem.{bare}]" if bare in public else f"`{name}`"
+def public(package: griffe.Module) -> dict[str, str]:
+    """Every public name, as users write it, and where it is defined: the top's, then the rooms', from their stubs.
+
+    lazy_loader reads the stubs when a name is first asked for, so no ``__all__`` is there to be read.
+    """
+    found = {}
+    for holder in (package, *package.modules.values()):
+        if isinstance(holder.filepath, Path) and holder.filepath.with_suffix(".pyi").is_file():
+            for name, member in holder.members.items():
+                if member.is_alias and member.target_path.startswith("ffnmem.") and not name.startswith("_"):
+                    found[f"{holder.path}.{name}"] = member.final_target.path
+    return found
+
+
+def linked(name: str, names: Mapping[str, str]) -> str:
+    path = f"ffnmem.{name.removeprefix('ffnmem.')}"
+    return f"[`{name}`][{path}]" if path in names else f"`{name}`"
 
 
 def one_by_one(lines: list[str]) -> Iterator[str]:

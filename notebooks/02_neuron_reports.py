@@ -58,8 +58,8 @@ peaked[["layer", "neuron", "firing_rate", "mean", "max", "kurtosis"]]
 # %% [markdown]
 # ## One neuron's card
 #
-# `store.neuron(layer, neuron)` is everything about one neuron, and shows itself as a card. This one comes a little
-# further down the same list.
+# `store.neuron(layer, neuron)` is everything about one neuron, and shows itself as a card; on the command line `ffnmem
+# neuron STORE 1.161`. This one comes a little further down the same list.
 
 # %%
 neuron = store.neuron(1, 161)
@@ -119,7 +119,7 @@ store.search("capital", where="examples").head(6)
 # %% [markdown]
 # ## Reports
 #
-# `neuron_report` writes a set of neurons into one file: `.html` and `.md` for reading, `.csv` and `.parquet` for
+# `fm.pages.neurons` writes a set of neurons into one file: `.html` and `.md` for reading, `.csv` and `.parquet` for
 # further work. On the command line: `ffnmem report --store DIR --top-by kurtosis 8 -o peaked.html`.
 
 # %%

@@ -16,11 +16,6 @@ import ffnmem as fm
 from ffnmem import ffn
 from ffnmem.core.resources import embedded_folder
 from ffnmem.ffn.activations import activation_table
-from ffnmem.models import anatomy
-from ffnmem.neurons import dying_relu
-from ffnmem.plots import activations
-from ffnmem.plots import anatomy as plot_anatomy
-from ffnmem.plots import dying as plot_dying
 
 model = fm.load("atlas")
 prompt = "The Eiffel Tower is located in the city of"
@@ -139,7 +134,7 @@ bends.round(2)
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-plots = activations(["relu", "gelu", "silu"], axes=axes)
+plots = fm.plots.activations(["relu", "gelu", "silu"], axes=axes)
 
 # %%
 table = activation_table(names=["relu", "gelu", "silu"])
@@ -160,11 +155,11 @@ table.pivot(index="title", columns="x", values="gradient").round(3)
 # three times from the same weights, half of its neurons pushed below 0 first:
 
 # %%
-dying = dying_relu(steps=1000)
+dying = fm.neurons.dying_relu(steps=1000)
 ends = dying.outcomes.set_index("activation")
 assert ends.loc["relu", "recovered"] == ends.loc["relu", "largest_gradient"] == 0
 assert (ends.loc[["gelu", "silu"], "recovered"] > 0.5).all()
-ax = plot_dying(dying)
+ax = fm.plots.dying(dying)
 
 # %% [markdown]
 # Not one of the 32 ReLU neurons came back, and no weight of them ever had a gradient. How many of the others do depends
@@ -183,8 +178,8 @@ assert (llama.h, llama.gated, llama.classic) == (11008, 135_266_304, 134_217_728
 assert f"{llama.relative:+.1%}" == "+0.8%"
 
 # %% [markdown]
-# `anatomy` counts a model from its config alone (`ffnmem anatomy gpt2`), so that nothing large has to be at hand. Here
-# from the sizes that were published:
+# `fm.models.anatomy` counts a model from its config alone (`ffnmem anatomy gpt2`), so that nothing large has to be at
+# hand. Here from the sizes that were published:
 
 # %%
 llama_3 = {"model_type": "llama", "vocab_size": 128256, "intermediate_size": 14336, "num_key_value_heads": 8}
@@ -197,7 +192,7 @@ sources = {
     "Mistral 7B": {"model_type": "mistral"},
     "Gemma 2B": {"model_type": "gemma", "num_attention_heads": 8, **gemma},
 }
-found = {name: anatomy(source) for name, source in sources.items()}
+found = {name: fm.models.anatomy(source) for name, source in sources.items()}
 assert found["GPT-2"].parameters == 124_439_808
 assert found["Llama 7B"].parameters == 6_738_415_616
 assert abs(found["GPT-2"].ledger.ffn_share_of_layers - 2 / 3) < 1e-3
@@ -221,13 +216,13 @@ pd.DataFrame(
 # scale:
 
 # %%
-pair = plot_anatomy(found["Llama 7B"])
+pair = fm.plots.anatomy(found["Llama 7B"])
 
 # %% [markdown]
 # For a loaded model every parameter is counted, and the formula must agree.
 
 # %%
-counted = anatomy(model)
+counted = fm.models.anatomy(model)
 assert counted.parameters == counted.formula.parameters == found["atlas"].parameters
 counted
 

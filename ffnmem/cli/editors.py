@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import ffnmem as fm
-
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
 from ..core.progress import Progress
@@ -96,11 +94,11 @@ def make_edit(
     progress: Progress | None = None,
 ) -> Edit:
     """The edit of one fact by an editor; see :func:`options_of`."""
-    from ..editing.edit import Edit
+    from .. import editing  # needs torch
 
     more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
     if name == "rome_original":
         name, more = "rome", {**more, "keys": "original"}
-    found = getattr(fm.editing, name)(model, fact, target, progress=progress, **more, **options)
-    assert isinstance(found, Edit)
+    found = getattr(editing, name)(model, fact, target, progress=progress, **more, **options)
+    assert isinstance(found, editing.Edit)
     return found

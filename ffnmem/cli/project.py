@@ -13,7 +13,6 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.neuron_names import read_neuron
 from ..core.sheets import Origin, Sheet, Words
-from ..core.token_text import printable
 from ..show.records import emit
 from .guard import Command
 from .options import BASES, SIDES, ModelChoice, given, model_options, output_options, text, top_option
@@ -84,12 +83,10 @@ def write_all(
     size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
     words = f"{counted:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {size}"
     provenance = model.provenance(basis=basis).as_dict()
-    if form == "table":
-        click.echo(printable(str(path)))  # on a line of its own however long it is, to be copied
     emit(
         None,
         form,
-        sheet=lambda: Sheet.of(Words.of(words), Origin(provenance)),
+        sheet=lambda: Sheet.of(Words.of(str(path), to_copy=True), Words.of(words), Origin(provenance)),
         data=lambda: {**summary, "provenance": provenance},
         frame=lambda: pd.DataFrame([summary]),
     )

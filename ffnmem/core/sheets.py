@@ -195,13 +195,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Words:
-    """A paragraph."""
+    """A paragraph; one to be copied, such as a path, is not broken into lines."""
 
     line: Line
+    to_copy: bool = False
 
     @classmethod
-    def of(cls, text: str, style: Style = "") -> Words:
-        return cls((Span(text, style),))
+    def of(cls, text: str, style: Style = "", to_copy: bool = False) -> Words:
+        return cls((Span(text, style),), to_copy)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,9 @@ def list_facts(found: Sequence[Fact], limit: int | None = None) -> Listing:
         shown.add(fact.relation, fact.text, Span(fact.target_true, "strong"))
     more = "" if len(chosen) == len(found) else f"; --limit {len(found)} shows all, --relation and --subject choose"
     records = [fact.to_dict() for fact in chosen]
-    return Listing(records, shown.table(), f"{len(chosen):,} of {len(found):,} facts{more}", tuple(records[0]))
+    return Listing(
+        records, shown.table(), f"{len(chosen):,} of {len(found):,} facts{more}", tuple(records[0]) if records else ()
+    )
 
 
 def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
@@ -114,7 +116,7 @@ def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
     for record in records:
         shown.add(*record.values())
     of = f"{sum(record['facts'] for record in records):,} of {len(found):,} facts"
-    return Listing(records, shown.table(), f"{len(records)} relations, {of}", tuple(records[0]))
+    return Listing(records, shown.table(), f"{len(records)} relations, {of}", tuple(records[0]) if records else ())
 
 
 def list_lacks(found: Sequence[Fact], limit: int | None = None) -> Listing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,8 @@ PROMOTED = 10  # tokens a side kept of each value
 
 def finish(job: Scanner, packed: Packed, folder: Path, progress: Progress | None) -> None:
     """Write the tables and, last, the manifest."""
-    told = None if progress is None else partial(progress, "project")
     sides = SIDES if job.model.gated else ("value",)
-    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=told)
+    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=progress)
     backend = fast_tokenizer(job.model)
     # What calls on it change in passing is left out, so that the same scan writes the same bytes.
     content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}

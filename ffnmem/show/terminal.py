@@ -204,7 +204,10 @@ def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
             if not block.folded:
                 yield from (titled(part, table(part, out)) for part in parts(block, out.width))
         elif isinstance(block, sheets.Words):
-            yield line(block.line)
+            words = line(block.line)
+            if block.to_copy:
+                words.no_wrap, words.overflow = True, "ignore"
+            yield words
         elif isinstance(block, sheets.Shaded):
             yield shaded(block)
         else:

@@ -150,7 +150,7 @@ def test_an_interrupted_run_says_where_its_work_is(
     def stop(*_args: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ffnmem.evaluation.evaluating.evaluate", stop)
+    monkeypatch.setattr("ffnmem.evaluation.evaluate", stop)
     for more, told in (((), False), (("-o", tmp_path / "run"), True)):
         found = run("evaluate", *files, *more, status=130)
         assert ("the same command goes on" in found.stderr) == told

@@ -103,7 +103,7 @@ def test_that_a_stopped_scan_goes_on(
     assert not out
     assert not FOLDER.is_finished(tmp_path / "out")
     mistake("merge", tmp_path / "out", "--out", tmp_path / "x", named=("unfinished scan",))
-    monkeypatch.setattr("ffnmem.scanning.jobs.run_locally", in_this_process)  # starting them again takes seconds
+    monkeypatch.setattr("ffnmem.corpus.shards.run_locally", in_this_process)  # starting them again takes seconds
     run(*arguments)
     assert (tmp_path / "out" / STATE).exists()
     assert fm.open_store(tmp_path / "out").complete

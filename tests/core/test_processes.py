@@ -16,10 +16,10 @@ from ffnmem.core.processes import start, tell
 
 PARENT = """
 import os, sys, time
-from ffnmem import children
+from ffnmem.core import processes
 from tests.core.test_processes import wait_for_ever
 if __name__ == "__main__":
-    process, pipe = children.start(wait_for_ever, "task")
+    process, pipe = processes.start(wait_for_ever, "task")
     assert pipe.recv() == "task"
     print(process.pid, flush=True)
     time.sleep(600)
