@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning
 from ffnmem.core.sheets import Sheet
 from ffnmem.models.turns import Turns
@@ -307,3 +309,26 @@ def printed(shown: Any, width: int = 100) -> list[str]:
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
     show(shown if isinstance(shown, Sheet) else Sheet.of(shown), console)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+DOORLESS = {
+    "corpus": ("Corpus", "Document", "Packed", "Problem", "open_packed"),
+    "facts": ("write_facts",),
+    "plots": ("convergence", "percentiles"),
+    "studies": ("Figure", "Study", "Table"),
+    "vocabulary": ("read_projection",),
+}
+"""Public in a room, and without a check of arguments: data of the package's own making, and what only reads it."""
+
+
+def public_things() -> dict[str, Any]:
+    """Functions and classes that users call, by name: ``"rome"`` at the top, ``"editing.memit"`` in a room.
+
+    The room ``ffn`` is left out: its functions are of plain tensors, whose shapes the tests' type checker sees.
+    """
+    rooms = {name: getattr(fm, name) for name in fm.__all__ if inspect.ismodule(getattr(fm, name)) and name != "ffn"}
+    found = {name: getattr(fm, name) for name in fm.__all__}
+    for room, module in rooms.items():
+        names = (name for name in module.__all__ if name not in DOORLESS.get(room, ()) and name not in found)
+        found |= {f"{room}.{name}": getattr(module, name) for name in names}
+    return {name: thing for name, thing in found.items() if inspect.isclass(thing) or inspect.isfunction(thing)}

@@ -18,19 +18,16 @@ import ffnmem as fm
 from ffnmem.core.arguments import guarded, joined, plural, public, rules_of
 from ffnmem.core.errors import InputError, InputTypeError
 
-from ..helpers import refuses
+from ..helpers import public_things, refuses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-NAMES = [name for name in fm.__all__ if inspect.isclass(getattr(fm, name)) or inspect.isfunction(getattr(fm, name))]
 
 
 def doors() -> list[tuple[str, Any]]:
     """Every public function, and every method of a public class, as it is called."""
     found = []
-    for name in NAMES:
-        thing = getattr(fm, name)
+    for name, thing in public_things().items():
         if inspect.isfunction(thing):
             found.append((name, thing))
         elif not issubclass(thing, Exception):

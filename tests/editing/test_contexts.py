@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,8 +53,9 @@ def test_tokens_come_from_the_likeliest_by_their_probabilities() -> None:
     assert float((shares - expected).abs().max()) < 0.015
 
 
-def test_every_step_reads_the_model(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_reads_the_model(make_tiny: Callable[..., fm.Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens would not follow from those before: a greedy sample must be the model's own greedy text."""
+    tiny = make_tiny()  # its own: a bridge, once made, stays
     monkeypatch.setattr(requests, "TOP", 1)
     (ids,) = sample(tiny, 0, 1, 8, torch.Generator())
     tokens = [0]

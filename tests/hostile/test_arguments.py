@@ -18,22 +18,23 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.cli import cli
 from ffnmem.scanning import Store
+from tests.helpers import public_things
 
 from .judging import LONGEST, OUTCOMES, answered, hostile
 from .material import fresh, place, tiny, tiny_folder, tiny_store
 
 SLOW = {
-    "activations_report",  # writes where it is told to
-    "calibrate",  # makes and scans dozens of models unless its first argument is wrong
-    "convergence",
-    "dying_relu",
-    "edit_quality",
+    "pages.activations",  # writes where it is told to
+    "planted.calibrate",  # makes and scans dozens of models unless its first argument is wrong
+    "editing.convergence",
+    "neurons.dying_relu",
+    "evaluation.edit_quality",
     "evaluate",
-    "knowledge_neurons",
-    "layer_sweep",
-    "plant",
-    "sequential",
-    "study",
+    "interventions.knowledge_neurons",
+    "evaluation.layer_sweep",
+    "planted.plant",
+    "evaluation.sequential",
+    "studies.run",
 }
 """Functions that take long when nothing is wrong: they are given no right model, or store."""
 
@@ -107,8 +108,12 @@ def zoo() -> st.SearchStrategy[Any]:
     return st.one_of(plain, things, ours, nested)
 
 
-FUNCTIONS = sorted(name for name in fm.__all__ if inspect.isfunction(getattr(fm, name)))
-CLASSES = ("Fact", "Probe", "Set", "Scale", "Add", "Mean", "Resample", "Rule")
+PUBLIC = public_things()
+FUNCTIONS = sorted(name for name, thing in PUBLIC.items() if inspect.isfunction(thing))
+CLASSES = (
+    *("Fact", "facts.Probe", "neurons.Rule"),
+    *(f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean", "Resample")),
+)
 INSIDE = (
     *("view", "table", "opened", "example_rows", "windows", "with_contexts", "check_kinds"),  # of Store
     *("with_attrs", "shares", "logits_at"),  # of what capture and attribute give
@@ -132,7 +137,7 @@ METHODS = [
 def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A public function, and values for what it must be given and for some of the rest, right ones among them."""
     name = draw(st.sampled_from([*FUNCTIONS, *CLASSES]))
-    return name, draw(values_for(getattr(fm, name), wrong=name in SLOW))
+    return name, draw(values_for(PUBLIC[name], wrong=name in SLOW))
 
 
 @st.composite
@@ -167,7 +172,7 @@ def usable(value: Any) -> bool:
 def test_any_argument_of_any_function(call: tuple[str, dict[str, Any]]) -> None:
     name, given = call
     with contextlib.chdir(place()):  # where reports are written that are told no place
-        answered(name, lambda: getattr(fm, name)(**given))
+        answered(name, lambda: PUBLIC[name](**given))
 
 
 @hostile(examples=40, method=st.sampled_from(METHODS).flatmap(lambda one: st.tuples(st.just(one), values_of(one))))

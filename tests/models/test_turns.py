@@ -28,6 +28,7 @@ from ffnmem.models.layer_pass import LayerPass
 from ffnmem.models.replaying import PlainLayers, Replay
 from ffnmem.models.turns import INSIDE, Turns
 from ffnmem.studies import geva2021, gurnee2024, voita2023
+from tests.helpers import public_things
 
 from ..editing.edits import made
 from ..helpers import PROMPT, refuses
@@ -119,14 +120,18 @@ class Halfway:
 def public() -> Iterator[tuple[str, Callable[..., Any], str]]:
     """Every function of ours that takes a model or a capture, and the name under which it takes it."""
     rooms = (geva2021, gurnee2024, voita2023)
-    found = [(name, getattr(fm, name)) for name in fm.__all__]
+    found = [(name, thing) for name, thing in public_things().items() if not name.startswith("studies.")]
+    found += [("studies.run", fm.studies.run)]
     found += [(f"{room.__name__}.study", room.study) for room in rooms]
     found += [(f.__name__, f) for f in (generate, diff, export, export_lora, apply, revert)]
     for name, function in found:
         if inspect.isfunction(function):
-            names = ("model", "capture", *(("source",) if name == "anatomy" else ()))
+            names = ("model", "capture", *(("source",) if name == "models.anatomy" else ()))
             takes = next((n for n in inspect.signature(function).parameters if n in names), None)
-            if takes is not None and name not in ("intervene", "pack"):  # a block itself; what needs a tokenizer alone
+            if takes is not None and name not in (
+                "intervene",
+                "corpus.pack",
+            ):
                 yield name, function, takes
 
 
@@ -151,7 +156,17 @@ def test_every_public_function_is_refused_elsewhere(model: fm.Model, kind: str) 
             with refuses(BusyError, RuntimeError, "another thread or context", "copy_context", "load"):
                 elsewhere(lambda f=behind, g={**rest, **given}: f(**g))
             tried.add(name)
-    assert {"capture", "attribute", "scan", "rome", "evaluate", "project", "report", "study", "trace_fact"} <= tried
+    assert {
+        "capture",
+        "attribute",
+        "scan",
+        "rome",
+        "evaluate",
+        "project",
+        "report",
+        "studies.run",
+        "trace_fact",
+    } <= tried
     assert len(tried) > 40
 
 

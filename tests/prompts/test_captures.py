@@ -233,8 +233,9 @@ def test_layers_that_are_not_there(tiny: fm.Model) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}], ids=str)
-def test_hooks_do_not_leak(tiny: fm.Model, options: dict[str, Any]) -> None:
+def test_hooks_do_not_leak(make_tiny: Callable[..., fm.Model], options: dict[str, Any]) -> None:
     """Each call would make the next one slower, and keep its tensors alive."""
+    tiny = make_tiny()
     before = hook_count(tiny.bridge) + hook_count(tiny.hf_model)
     fm.capture(tiny, PROMPT, **options)
     assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before

@@ -217,8 +217,9 @@ def test_any_position_target_and_foil(tiny: fm.Model, data: st.DataObject) -> No
 # -- attribute: each part is what it is called ------------------------------------------------------------------------
 
 
-def test_neurons_equal_transformer_lens(tiny: fm.Model) -> None:
+def test_neurons_equal_transformer_lens(make_tiny: Callable[..., fm.Model]) -> None:
     """The field's own tool would give each memory another logit."""
+    tiny = make_tiny()  # its own: a bridge, once made, stays
     capture = fm.capture(tiny, PROMPT)
     _, cache = tiny.bridge.run_with_cache(capture.tokens)
     norm = inner(tiny.layout.final_norm)
