@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -111,6 +112,8 @@ def neuron(
 def check_options(setting: click.Context, form: str) -> None:
     """Raise InputError unless there are neurons or a search, and only options that do something with them."""
     values = setting.params
+    if values["search"] is None and not values["neurons"] and re.fullmatch(r"[L\d.N,]+", values["store"]):
+        raise InputError(f"the store comes first: ffnmem neuron STORE {values['store']}")
     if (values["search"] is None) == (not values["neurons"]):
         raise InputError("name neurons, such as 3.17, or give --search TEXT: one of the two")
     if values["html"] is not None and form != "table":
