@@ -68,7 +68,7 @@ def asking(tiny: fm.Model, store: fm.scanning.Store, out: Path) -> dict[str, Ask
         "Store.by_token": store.by_token,
         "Store.by_position": store.by_position,
         "Store.values": store.values,
-        "Store.neuron": lambda *place: repr(store.neuron(*place, k=2).as_dict()),
+        "Store.neuron": lambda *place: repr(store.neuron(*place, k=2).to_dict()),
         "meanings": lambda at, n=None: fm.meanings(store, at, n, tiny, draws=20).examples,
         "ablate": lambda *place: fm.ablate(found, neurons=[place if len(place) == 2 else place[0]]).neurons,
         "intervene": lambda *place: changed(tiny, place if len(place) == 2 else place[0]),

@@ -32,9 +32,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int] | str]:
 
 
 def test_what_is_quick_shows_nothing(calls: list[object]) -> None:
-    with late_bar("read") as report:
-        report(1, 2)
-        report(2, 2)
+    with late_bar() as report:
+        report("read", 1, 2)
+        report("read", 2, 2)
     assert calls == []
 
 
@@ -43,9 +43,9 @@ def test_what_takes_long_shows_a_bar(calls: list[object], monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "WAIT", -1.0)
 
     def work() -> None:
-        with late_bar("read") as report:
-            report(1, 2)
-            report(2, 2)
+        with late_bar() as report:
+            report("read", 1, 2)
+            report("read", 2, 2)
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
@@ -56,6 +56,6 @@ def test_what_takes_long_shows_a_bar(calls: list[object], monkeypatch: pytest.Mo
 def test_its_phase_has_words(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The true bar knows the phase; where there is no terminal it is silent."""
     monkeypatch.setattr(module, "WAIT", -1.0)
-    with late_bar("read") as report:
-        report(1, 2)
+    with late_bar() as report:
+        report("read", 1, 2)
     assert capfd.readouterr() == ("", "")

@@ -26,7 +26,7 @@ def test_one_edit_holds_all_facts(tiny: fm.Model) -> None:
     plan = plan_of(tiny, settings={"steps": 3})
     done: list[int] = []
     form = ClosedForm("emmet", [0], emmet_left(plan, 0.0, 1e-6), {"epsilon": 0.0})
-    edit = edit_together(plan, form, True, lambda i, _n: done.append(i))
+    edit = edit_together(plan, form, True, lambda _, i, _n: done.append(i))
     assert edit.facts == FACTS
     assert (edit.layers, edit.rank) == ((0,), 3)
     assert edit.settings["layers"] == [0]

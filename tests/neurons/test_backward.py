@@ -66,7 +66,7 @@ def test_equals_brute_force(pair64: Pair) -> None:
         slopes[layer] = slope if linear is None else slope * linear
 
     found = Passes(model).run(TOKENS, on_layer, gradients.__setitem__, scored)
-    tolerance = 1e-10 if pair64.name.startswith("gpt") else 1e-6  # others' softmax or norms are in float32 there
+    tolerance = pair64.exact(1e-10)
     assert allclose(found, loss, tolerance)
     assert len(gradients) == len(of_m) == model.n_layers
     for layer, gradient in gradients.items():
