@@ -285,14 +285,21 @@ def rows(*columns: Column | str) -> Rows:
     return Rows(tuple(Column(one) if isinstance(one, str) else one for one in columns))
 
 
+def share_of(value: float) -> float:
+    """A bar's length from 0 to 1, whatever a number it is of."""
+    return min(max(float(value), 0.0), 1.0) if math.isfinite(value) else 0.0
+
+
 def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     """The first ``most`` rows of a pandas table (None: all), columns by what they hold; the caption counts the rest."""
     shown = frame if most is None else frame.head(most)
-    columns = []
+    columns: list[Column] = []
+    texts: list[int] = []
     for name in frame.columns:
         values = [value for value in shown[name] if value is not None]
-        if any(isinstance(value, str) for value in values):
+        if any(isinstance(value, bool) or not hasattr(value, "__float__") for value in values):
             columns.append(Column(str(name)))
+            texts.append(len(columns) - 1)
         elif all(float(value).is_integer() for value in shown[name].dropna()):
             columns.append(Column(str(name), "number", places=0))
         else:
@@ -301,15 +308,20 @@ def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     more = len(frame) - len(shown)
     return Table(
         tuple(columns),
-        tuple(tuple(map(marked, row)) for row in body.itertuples(index=False, name=None)),
+        tuple(
+            tuple(marked(value) if i in texts else value for i, value in enumerate(row))
+            for row in body.itertuples(index=False, name=None)
+        ),
         title,
         caption=f"… and {more:,} more" if more else "",
     )
 
 
 def marked(value: Any) -> Any:
-    """A text that begins or ends with spaces as a token, whose spaces show; anything else as it is."""
-    return token(value) if isinstance(value, str) and value != value.strip() else value
+    """A cell of a column of text: what begins or ends with spaces as a token, whose spaces show; numbers in brief."""
+    if isinstance(value, str):
+        return token(value) if value != value.strip() else value
+    return None if value is None else brief(value)
 
 
 def decimals(values: Iterable[float], digits: int = 4) -> int:

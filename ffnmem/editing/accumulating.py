@@ -66,7 +66,7 @@ def second_moment(
         layers: which; default: all.
         tokens: stop after the sequence, in the order of the text, that brings the count to so many; default: all of
             the text. Ten times d_mlp go most of the way, about d_mlp are worse than fewer: see
-            :func:`ffnmem.editing.accumulating`.
+            :func:`ffnmem.editing.convergence`.
         context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
         prepend_bos: put BOS before each sequence; default: the model's own convention.
         batch_tokens: of one forward pass, pads included; changes float rounding only.

@@ -22,11 +22,14 @@ OF_LAYER = {
     "linear": "mlp.hook_pre_linear",
     "coefficients": "mlp.hook_post",
     "ffn_in": "mlp.hook_in",
-    "ffn_out": "mlp.hook_out",
+    "ffn_out": "mlp.out.hook_out",  # mlp.hook_out has the residual stream in it where an FFN adds it (Bloom, MPT)
     "attention": "hook_attn_out",
     "resid_pre": "hook_resid_pre",
     "resid_post": "hook_resid_post",
 }
+TOKEN_IDS = "embed.hook_in"
+"""The token ids themselves, by which a cache is known to be of a prompt."""
+
 OF_MODEL = {
     "embedding": "hook_embed",
     "position": "hook_pos_embed",
@@ -36,7 +39,7 @@ OF_MODEL = {
 ALSO = {
     "mlp.in.hook_in": "ffn_in",
     "mlp.out.hook_in": "coefficients",
-    "mlp.out.hook_out": "ffn_out",
+    "mlp.hook_out": "ffn_out",
     "hook_in": "resid_pre",
 }
 PARTS = {hook: part for part, hook in OF_LAYER.items()} | ALSO
@@ -126,8 +129,10 @@ def read_cache(
                 f"the cache's {name} is {list(value.shape)}, but the prompt is {list(tokens.shape)} [batch, pos]: "
                 "give the prompt that the cache is of"
             )
+        if value.dtype != model.dtype:
+            raise InputError(f"the cache's {name} is {value.dtype}, but {model.name} runs in {model.dtype}")
         found[key] = value
-    check_tokens_of(model, found, tokens)
+    check_tokens_of(model, cache, found, tokens)
     for layer in layers:
         ffn = model.ffn[layer]
         m, bias = found["coefficients", layer], ffn.value_bias
@@ -137,13 +142,17 @@ def read_cache(
     return found if bool(mask.all()) else {key: v.masked_fill(~mask.unsqueeze(-1), 0) for key, v in found.items()}
 
 
-def check_tokens_of(model: Model, found: Mapping[Key, Tensor], tokens: Tensor) -> None:
-    """Raise InputError where the embeddings in a cache are not those of the tokens."""
-    if ("position", -1) not in found:  # then what was read is not the embedding itself
-        return
-    with torch.no_grad():
-        expected = model.embedding.detach()[tokens]
-    if not torch.equal(found["embedding", -1].to(expected.dtype), expected):
+def check_tokens_of(model: Model, cache: Any, found: Mapping[Key, Tensor], tokens: Tensor) -> None:
+    """Raise InputError unless a cache is of these tokens: by their ids in it, or else by their embeddings."""
+    if TOKEN_IDS in cache:
+        ids = cache[TOKEN_IDS].to(tokens.device)
+        same = ids.numel() == tokens.numel() and torch.equal(ids.reshape(tokens.shape).long(), tokens)
+    elif ("position", -1) in found:  # then what was read is the embedding itself
+        with torch.no_grad():
+            same = torch.equal(found["embedding", -1], model.embedding.detach()[tokens])
+    else:
+        raise InputError(f"the cache lacks {TOKEN_IDS}, by which its tokens are known: take it without a names_filter")
+    if not same:
         raise InputError("the cache is of other tokens than the prompt: give the prompt that it is of")
 
 
@@ -154,3 +163,10 @@ def check_near(model: Model, expected: Tensor, found: Tensor, layer: int) -> Non
             f"the cache's {hook_name('ffn_out', layer)} is not what its coefficients give with the values of "
             f"{model.name} (off by {off:.1g}): it is of another model, of one changed since, or was changed by hooks"
         )
+
+
+def as_cache(places: dict[str, Tensor], model: Model) -> Any:
+    """Tensors by TransformerLens' names as its ``ActivationCache`` around ``model.bridge``."""
+    from transformer_lens import ActivationCache
+
+    return ActivationCache(places, model.bridge)

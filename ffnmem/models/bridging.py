@@ -66,9 +66,11 @@ class Twin:
         """
         ran: set[nn.Module] = set()
         handles = [other.register_forward_pre_hook(lambda module, _args: ran.add(module)) for _, other in self.pairs]
-        run()
-        for handle in handles:
-            handle.remove()
+        try:
+            run()
+        finally:
+            for handle in handles:
+                handle.remove()
         wrappers = {inner(module): module for module in bridge.modules() if inner(module) is not module}
         blocks: list[Any] = [module for module in bridge.modules() if hasattr(module, "_teardown_capture_hooks")]
         for block in blocks:  # TransformerLens' own hooks

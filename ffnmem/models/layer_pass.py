@@ -377,7 +377,7 @@ def check_same(model: Model) -> None:
         model.body(tokens)
     LayerPass(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
     if len(expected) != model.n_layers:
-        raise HookError(f"{model.name}: only {len(expected)} of {model.n_layers} FFNs of the bridge ran")
+        raise HookError(f"{model.name}: only {len(expected)} of {model.n_layers} FFNs ran")
     allowed = AGREE.get(model.dtype, HALF)
     for layer, theirs in expected.items():
         difference = (found[layer] - theirs).abs()
@@ -387,6 +387,6 @@ def check_same(model: Model) -> None:
         off = float(difference[finite].max() / theirs[finite].abs().max().clamp(min=1.0))
         if off > allowed:
             raise UnsupportedModelError(
-                f"{model.name}: the layers by themselves compute other coefficients than the bridge (layer {layer}, "
-                f"off by {off:.1g}): remove hooks that change them, and load it without compatibility mode"
+                f"{model.name}: the layers by themselves compute other coefficients than its own pass (layer {layer}, "
+                f"off by {off:.1g}): remove hooks that change them; a bridge must be without compatibility mode"
             )

@@ -100,8 +100,13 @@ class Model:
                 twin = Twin(self.hf_model, self.turns)
                 expected = self.probe(twin.network.base_model)
                 bridge = boot(twin.network, self.tokenizer, self.name, self.dtype)
-                self.run_through(bridge, expected)
-                twin.share_hooks(bridge, lambda: self.probe(self.layout.body))
+                before = self.hf_model, self.layout, self.ffn
+                try:
+                    self.run_through(bridge, expected)
+                    twin.share_hooks(bridge, lambda: self.probe(self.layout.body))
+                except BaseException:  # else it would run on without the hooks that hang on the model
+                    self._bridge, (self.hf_model, self.layout, self.ffn) = None, before
+                    raise
         return self._bridge
 
     def run_through(self, bridge: Any, expected: Float[Tensor, "pos vocab"]) -> None:

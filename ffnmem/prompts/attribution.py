@@ -230,6 +230,17 @@ class Attribution(Result):
         header, found = file.header, {name: torch.from_numpy(file.array(name)) for name in file.shapes}
         if set(found) != {*ARRAYS, "components"} or len(found["components"]) != len(header["components"]):
             raise FileError(f"{path} is damaged: its arrays are not those of an attribution")
+        n, shape = len(header["positions"]), found["neuron_logits"].shape
+        lengths = {
+            n,
+            len(header["target_ids"]),
+            len(header["target_tokens"]),
+            len(found["logits"]),
+            len(shape) and shape[0],
+        }
+        fits = len(lengths) == 1 and shape == found["coefficients"].shape and len(shape) == 3
+        if not fits or found["components"].shape[1:] != (n,) or max(header["positions"]) >= len(header["tokens"]):
+            raise FileError(f"{path} is damaged: its arrays are not those that its header tells of")
         return cls(
             neuron_logits=found["neuron_logits"],
             coefficients=found["coefficients"],

@@ -29,7 +29,7 @@ from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from ..core.token_text import printable
 from ..facts.questions import target_ids
-from ..models.activation_cache import hook_name, layer_of, part_of, read_cache
+from ..models.activation_cache import TOKEN_IDS, as_cache, hook_name, layer_of, part_of, read_cache
 from ..models.hooks import OnTensor, listening
 from ..models.layout import inner
 from ..models.model import Model
@@ -366,14 +366,13 @@ class Capture(Result):
         Attention's queries, keys, values and patterns, which a capture does not keep, are not in it. The residual
         streams between the layers are summed from what was written.
         """
-        from transformer_lens import ActivationCache
-
         places = {hook_name(part, layer): tensor for (part, layer), tensor in self.by_place().items()}
         for layer in range(self.model.n_layers) if self.residual is not None else ():
             block = self.model.layout.blocks[layer]
             with torch.no_grad():
                 places[f"blocks.{layer}.hook_mlp_out"] = self.model.layout.through(block.post, self.ffn_out[layer])
-        return ActivationCache(places, self.model.bridge)
+        places[TOKEN_IDS] = self.tokens
+        return as_cache(places, self.model)
 
     def summary(self) -> str:
         batch, pos = self.tokens.shape
@@ -476,6 +475,11 @@ def capture(
     if cache is None:
         found = record(model, tokens, mask, chosen, everything, logits)
     else:
+        if model.interventions:
+            raise InputError(
+                f"a cache does not say under which intervention it was taken, and {model.name} is under "
+                f"{listed(model.interventions, 3)}: leave that block, or capture without cache="
+            )
         found = read_cache(model, cache, tokens, mask, chosen, everything=everything, logits=logits)
     return Capture(
         model=model,

@@ -57,7 +57,7 @@ def shown(one: Cell) -> str:
         case "heat":
             return " ".join(strength(value, one.column.limit or 1.0) for value in one.value)
         case "bar":
-            return escaped("█" * round(20 * one.value))
+            return escaped("█" * round(20 * sheets.share_of(one.value)))
         case _:
             return escaped(one.text)
 

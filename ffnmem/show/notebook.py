@@ -14,7 +14,7 @@ import pandas as pd
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..core.sheets import Column, Context, Sheet, Span, Table, decimals, is_line
+from ..core.sheets import Column, Context, Sheet, Span, Table, decimals, is_line, share_of
 from ..core.token_text import flowing, page_text, pieces
 
 # The geometry of bars on one scale.
@@ -308,6 +308,8 @@ def column_cells(column: Column, values: list[Any]) -> Iterator[Cell]:
 
 def text(column: Column, value: Any, places: int) -> str:
     """A number as its column reads it; nothing of what is no number."""
+    if column.kind in ("change", "count") and not math.isfinite(value):
+        return MISSING
     match column.kind:
         case "neuron":
             return f"{value[0]}.{value[1]}"
@@ -343,4 +345,11 @@ def provenance_text(fields: Any) -> Markup | str:
     return provenance_line(fields)
 
 
-FILTERS = {"is_line": is_line, "cells": cells, "kind": kind, "strength": strength, "provenance": provenance_text}
+FILTERS = {
+    "share": share_of,
+    "is_line": is_line,
+    "cells": cells,
+    "kind": kind,
+    "strength": strength,
+    "provenance": provenance_text,
+}

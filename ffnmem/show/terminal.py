@@ -5,6 +5,7 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -367,10 +368,12 @@ def cell(column: sheets.Column, value: Any, places: int) -> RenderableType:
         return token(value, limit=int(column.limit or 40))
     if column.kind == "neuron":
         return f"{value[0]}.{value[1]}"
-    if column.kind == "count":
-        return f"{value:,}"
     if column.kind == "heat":
         return strip(value, column.limit or 1.0)
+    if not math.isfinite(value):
+        return "–"
+    if column.kind == "count":
+        return f"{value:,}"
     text = {
         "number": lambda: number(value, places, column.sign),
         "percent": lambda: percent(value),
@@ -385,9 +388,9 @@ def stretched(value: Any, room: int, out: Console) -> RenderableType:
     """A bar or a text around a token, in the columns that are left; other text as it is."""
     if isinstance(value, sheets.Context):
         return in_context(value, room, marked=out.color_system is None or out.no_color)
-    if not isinstance(value, int | float):
+    if isinstance(value, str | tuple | sheets.Span | sheets.Fitting | sheets.Prompt):
         return content(value)
-    eighths = round(value * max(room, BARE) * 8)
+    eighths = round(sheets.share_of(value) * max(room, BARE) * 8)
     return BAR * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 

@@ -81,12 +81,17 @@ def test_caches_that_do_not_fit(tiny: fm.Model) -> None:
         fm.capture(tiny, PROMPT, cache=some)
     with refuses(InputError, ValueError, "[1, 9, 64]", "[1, 3]"):
         fm.capture(tiny, torch.tensor([[1, 2, 3]]), cache=cache)
-    with refuses(InputError, ValueError, "other tokens"):
-        fm.capture(tiny, torch.arange(9), cache=cache)
+    for layers in (None, [0]):
+        with refuses(InputError, ValueError, "other tokens"):
+            fm.capture(tiny, torch.arange(9), cache=cache, layers=layers)
+    with refuses(InputError, ValueError, "float64", "float32"):
+        fm.capture(tiny, PROMPT, cache={k: v.double() if v.is_floating_point() else v for k, v in cache.items()})
+    with fm.intervene(tiny, {"1.3": 5.0}), refuses(InputError, ValueError, "1.3 = 5", "without cache="):
+        fm.capture(tiny, PROMPT, cache=cache)
     other = copied(tiny)
     with torch.no_grad():
         other.ffn[1].values[:] *= 2
-    with refuses(InputError, ValueError, "blocks.1.mlp.hook_out", "another model"):
+    with refuses(InputError, ValueError, "blocks.1.mlp.out.hook_out", "another model"):
         fm.capture(other, PROMPT, cache=cache)
 
 
