@@ -101,3 +101,13 @@ def test_everything_can_be_imported_at_once() -> None:
     environment = {**os.environ, "EAGER_IMPORT": "1"}
     out = subprocess.run([sys.executable, "-c", EAGER], capture_output=True, text=True, timeout=300, env=environment)
     assert out.returncode == 0, out.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("memit", "ffnmem.editing.memit"), ("plot_trace", "ffnmem.plots.trace"), ("nothing", "'nothing'")],
+)
+def test_a_name_that_moved_says_where_it_is(name: str, place: str) -> None:
+    """Whoever has scripts of 0.1.0 would look for it in twenty rooms."""
+    with pytest.raises(AttributeError, match=place):
+        getattr(fm, name)
