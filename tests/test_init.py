@@ -73,7 +73,7 @@ def test_a_name_is_the_object_of_its_home(package: str, name: str) -> None:
 
 def test_unknown_attribute() -> None:
     """hasattr and friends rely on AttributeError."""
-    with pytest.raises(AttributeError, match="ffnmem attribute rom"):
+    with pytest.raises(AttributeError, match="'ffnmem' has no attribute 'rom'"):
         _ = fm.rom  # type: ignore[attr-defined]
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ..core.errors import InputError, listed, quoted
+from ..core.errors import InputError, InputTypeError, listed, quoted
 from .model import AGREE, HALF, Model
 
 OF_LAYER = {
@@ -72,7 +72,7 @@ def part_of(name: str, n_layers: int) -> Key:
 def layer_of(name: str, n_layers: int) -> int:
     """The layer that a hook name such as ``blocks.3.mlp.hook_post`` stands in."""
     found = LAYER.fullmatch(name)
-    if found is None or int(found[1]) >= n_layers:
+    if found is None or int(found[1]) >= n_layers or found[2] not in PARTS:
         raise InputError(
             f"{quoted(name)} names no layer: TransformerLens' names are blocks.0.mlp.hook_post to "
             f"blocks.{n_layers - 1}.mlp.hook_post"
@@ -113,6 +113,8 @@ def read_cache(
 
     Raises InputError: a cache that lacks some, naming all of them; of another shape, other tokens or another model.
     """
+    if not (hasattr(cache, "__getitem__") and hasattr(cache, "keys")):
+        raise InputTypeError(f"a cache is an ActivationCache or a dict of tensors, not {type(cache).__name__}")
     names = dict(wanted(model, layers, everything, logits))
     lacking = [name for name in names.values() if name not in cache]
     if lacking:

@@ -17,6 +17,7 @@ from ..core.arguments import public
 from ..core.errors import (
     HookError,
     InputError,
+    InputTypeError,
     OutOfRangeError,
     check_count,
     check_index,
@@ -334,7 +335,11 @@ class Capture(Result):
 
         Raises InputError for a name that is none, OutOfRangeError for a layer that was not captured.
         """
+        if not isinstance(name, str):
+            raise InputTypeError(f"a place is a text such as 'blocks.3.mlp.hook_post', not {type(name).__name__}")
         part, layer = part_of(name, self.model.n_layers)
+        if part == "linear" and not self.model.gated:
+            raise InputError(f"{self.model.name} is not gated: its FFNs have no {name}")
         held = self.by_place()
         if (part, layer) not in held:
             missing = f"layer {layer} was not captured" if part in LAYER_PARTS else "capture every layer for it"

@@ -9,7 +9,7 @@ import torch
 from transformer_lens import ActivationCache
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
 
 from ..helpers import PROMPT, Pair, allclose, build_gpt2, refuses
 
@@ -70,6 +70,12 @@ def test_places_by_their_names(tiny: fm.Model) -> None:
         capture["blocks.1.hook_resid_post"]
     with refuses(InputError, ValueError, "blocks.9.mlp.hook_post", "blocks.1"):
         fm.capture(tiny, PROMPT, layers=["blocks.9.mlp.hook_post"])
+    with refuses(InputError, ValueError, "blocks.1.attn.hook_z", "blocks.1.mlp.hook_post"):
+        fm.capture(tiny, PROMPT, layers=["blocks.1.attn.hook_z"])
+    with refuses(InputTypeError, TypeError, "blocks.3.mlp.hook_post", "int"):
+        capture[3]
+    with refuses(InputError, ValueError, "not gated", "hook_pre_linear"):
+        capture["blocks.1.mlp.hook_pre_linear"]
 
 
 def test_caches_that_do_not_fit(tiny: fm.Model) -> None:
@@ -88,6 +94,8 @@ def test_caches_that_do_not_fit(tiny: fm.Model) -> None:
         fm.capture(tiny, PROMPT, cache={k: v.double() if v.is_floating_point() else v for k, v in cache.items()})
     with fm.intervene(tiny, {"1.3": 5.0}), refuses(InputError, ValueError, "1.3 = 5", "without cache="):
         fm.capture(tiny, PROMPT, cache=cache)
+    with refuses(InputTypeError, TypeError, "ActivationCache", "int"):
+        fm.capture(tiny, PROMPT, cache=3)
     other = copied(tiny)
     with torch.no_grad():
         other.ffn[1].values[:] *= 2
