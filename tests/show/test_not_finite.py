@@ -17,7 +17,7 @@ NUMBERS = ("number", "count", "percent", "change", "probability", "small", "bar"
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan"), None])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float64("nan"), None])
 def test_what_is_no_number_is_a_dash(kind: str, value: float | None) -> None:
     """A crash, or ``nan%``, would be all that a reader sees of the rest."""
     table = rows("name", Column("value", kind)).table()  # type: ignore[arg-type]
