@@ -330,7 +330,7 @@ class Capture(Result):
             raise InputError("predictions need every layer captured, or capture(…, logits=True)")
         return self.model.logits_of(self.residual.final_out[row, position])
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __getitem__(self, name: object) -> Tensor:  # object: what is no text is refused below, by an example
         """A tensor by TransformerLens' name of its place: ``capture["blocks.3.mlp.hook_post"]``.
 
         Raises InputError for a name that is none, OutOfRangeError for a layer that was not captured.
