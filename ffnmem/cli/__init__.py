@@ -16,6 +16,7 @@ from .garbage import seldom_collected
 from .guard import Group
 
 COMMANDS = {  # a command and the module that holds it, in the manual's order
+    "get": "get",
     "attribute": "attribute",
     "paths": "attribute",
     "decompose": "attribute",

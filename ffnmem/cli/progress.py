@@ -28,7 +28,11 @@ UNITS |= {
 }
 UNITS |= {"geometry": "layers", "duplicates": "pairs of layers"}
 UNITS |= {"health": "tokens", "dying": "steps"}
+UNITS |= {"download": "files", "convert": "models", "compare": "models"}
 WORDS = {
+    "download": "downloading",
+    "convert": "dequantising",
+    "compare": "comparing",
     "pack": "tokenising",
     "scan": "scanning",
     "rescore": "running candidates again in float32",

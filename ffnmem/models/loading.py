@@ -18,6 +18,7 @@ from .architectures import DESCRIBED
 from .bridging import boot, is_bridge
 from .checking import check_undescribed
 from .configs import ask_hub, is_cached, locate, open_config, quiet, read_json, unusual_fields
+from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
 from .layout import bound_masks, check_weights
 from .model import Model
 from .norms import widen
@@ -38,8 +39,12 @@ def load_tokenizer(source: str | Path) -> Any:
     Raises:
         ModelNotFoundError: no such name, folder or hub id. InputError: there, but without a tokenizer.
     """
-    name, path, local = locate(source)
-    tokenizer = open_tokenizer(name, path, local or is_cached(path) or ask_hub(name))
+    file = gguf_file(source)
+    if file is not None:
+        name, tokenizer = str(source), open_gguf_tokenizer(file, str(source))
+    else:
+        name, path, local = locate(source)
+        tokenizer = open_tokenizer(name, path, local or is_cached(path) or ask_hub(name))
     check_ids(tokenizer, name)
     return tokenizer
 
@@ -135,6 +140,9 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
         ModelNotFoundError: no such name, folder or hub id. UnsupportedModelError: an encoder-decoder, a PEFT adapter.
         ModelError: files that cannot be read, or tensors that are not those that the config asks for.
     """
+    file = gguf_file(source)
+    if file is not None:
+        return read_gguf(file, str(source), dtype)
     name, path, local = locate(source)
     local = local or is_cached(path) or ask_hub(name)
     config = open_config(name, path, local)
@@ -151,6 +159,30 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
     model, report = from_files(name, path, config, local, dtype)
     check_report(report, name, type(model).__name__)  # whatever became of the files in between
     return model
+
+
+def read_gguf(file: Path, name: str, dtype: torch.dtype) -> Any:
+    """The Hugging Face model in a GGUF file, dequantised to float32 and then of ``dtype``; raises as read_checkpoint.
+
+    Its config says in ``ffnmem`` how it was quantised, and so does whatever it is saved as.
+    """
+    import transformers
+
+    header = GgufHeader(file, name)
+    config = gguf_config(file, name, header)
+    config.ffnmem = header.notes
+    with quiet(), torch.device("meta"), foreign(ModelError, name, lambda: unusual_fields(config.to_dict())):
+        empty = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
+    check_buffers(empty, name)
+    expected = sum(p.numel() for p in empty.parameters())
+    if expected != header.n_weights:
+        raise ModelError(f"{name} holds {header.n_weights:,} weights, but its fields ask for {expected:,}")
+    with no_bar():
+        model, report = from_files(
+            name, str(file.parent), copy.deepcopy(config), True, torch.float32, gguf_file=file.name
+        )
+    check_report(report, name, type(empty).__name__)
+    return unquantized(model, empty).to(dtype)
 
 
 def from_files(

@@ -17,7 +17,7 @@ from ..core.neuron_names import NeuronName, place_of
 from ..core.provenance import Provenance
 from ..core.token_text import visible
 from .bridging import Twin, boot
-from .configs import Hyperparameters
+from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
 from .norms import Norm
@@ -360,6 +360,9 @@ class Model:
         return tuple(dict.fromkeys(str(hook.intervention) for hook in hooks if hasattr(hook, "intervention")))
 
     def provenance(self, prepend_bos: bool | None = None, **settings: Any) -> Provenance:
+        quantization = notes_of(self.hf_model.config).get("quantization")
+        if quantization is not None:
+            settings["quantization"] = str(quantization)
         if self.interventions:
             settings["interventions"] = "; ".join(self.interventions)
         if len(self.edits):

