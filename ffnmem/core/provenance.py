@@ -8,6 +8,20 @@ from typing import Any
 
 from .._version import __version__
 
+
+class Live:
+    """What a result may hold and its file does not, such as a model: it is given again where the file is read.
+
+    ``device``: where it computes.
+    """
+
+    device: Any = "cpu"
+
+    def identified(self) -> tuple[str, str]:
+        """What it is called, and what tells it from every other."""
+        raise NotImplementedError
+
+
 FIELDS = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
 

@@ -461,7 +461,7 @@ class SecondMoment(Result):
         return target
 
     @staticmethod
-    def load(path: str | Path) -> SecondMoment:
+    def load(path: str | Path) -> SecondMoment:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
         moment, header = read_moment(user_path(path))
         if "progress" in header:

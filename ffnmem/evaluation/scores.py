@@ -317,7 +317,7 @@ class Scores(Result):
         return save_scores(self, folder)
 
     @staticmethod
-    def load(folder: str | Path) -> Scores:
+    def load(folder: str | Path) -> Scores:  # type: ignore[override]  # it holds no model
         """What :meth:`save`, or ``evaluate`` with ``out``, wrote. Raises FileError."""
         return load_scores(folder)
 
