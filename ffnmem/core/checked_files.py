@@ -80,14 +80,18 @@ class Form:
     noun: str
     again: str = ""
 
+    def none(self, path: Path, more: str = "") -> FileError:
+        """That a file is none of this form, and what makes one."""
+        name, _, how = self.noun.partition(": ")
+        return FileError(f"{path} is no {name}{more}{remedy(how)}")
+
     def fit(
         self, path: Path, value: Any, whole_if: Callable[[dict[str, Any]], bool] = lambda _: True
     ) -> dict[str, Any]:
         """The object if it is of this form, and its checksum (if any) says that it is whole; raises FileError."""
         if not isinstance(value, dict) or value.get("kind") != self.kind:
             other = f" but {quoted(value['kind'])}" if isinstance(value, dict) and "kind" in value else ""
-            name, _, how = self.noun.partition(": ")
-            raise FileError(f"{path} is no {name}{other}{remedy(how)}")
+            raise self.none(path, other)
         self.check_version(path, value)
         if not whole_if(value):
             raise FileError(f"{path} is damaged: its checksum does not match{remedy(self.again)}")
@@ -205,8 +209,7 @@ class HeadedTensors:
         self.file: Any = file
         checked, _, text = entry.partition(" ")
         if not text or checked != f"{zlib.crc32(text.encode()):08x}":
-            name, _, how = form.noun.partition(": ")
-            raise FileError(f"{path} is no {name}, or its header is damaged{remedy(how)}")
+            raise form.none(path, ", or its header is damaged")
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         """Of the header, which has the checksums of all arrays: another file has another one."""
         self.header: Mapping[str, Any] = form.fit(path, parsed(path, text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..core.arguments import public
 from ..core.errors import InputError
@@ -13,6 +13,8 @@ from ..core.sheets import Sheet
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ResultKind = TypeVar("ResultKind", bound="Result")
 
 
 class Result:
@@ -60,7 +62,7 @@ class Result:
 
     @classmethod
     @public
-    def load(cls, path: str | Path, *live: Live) -> Self:
+    def load(cls: type[ResultKind], path: str | Path, *live: Live) -> ResultKind:
         """The result in a file that :meth:`save` wrote, to the last bit; tensors are on the CPU, or where a model is.
 
         Args:
