@@ -52,7 +52,7 @@ class Provenance:
         settings = tuple((str(name), value) for name, value in record["settings"])
         return cls(**{name: record[name] for name in FIELDS}, settings=settings)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         found = {name: getattr(self, name) for name in FIELDS if name != "version"}
         if self.prepend_bos is None:

@@ -160,7 +160,7 @@ class Attribution(Result):
         return self.with_attrs(frame if len(self.positions) > 1 else frame.drop(columns="position"))
 
     def with_attrs(self, frame: pd.DataFrame) -> pd.DataFrame:
-        frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.as_dict()}
+        frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
 
     def to_dict(self, top: int | None = 20) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Attribution(Result):
             "error": self.error,
             "neurons": plain_records(self.top(top)),
             "components": plain_records(self.components),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -203,13 +203,13 @@ class Attribution(Result):
             promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
         """
         if len(self.positions) > 1:
-            return Sheet.of(self.position_table(), Origin(self.provenance.as_dict()))
+            return Sheet.of(self.position_table(), Origin(self.provenance.to_dict()))
         neurons = self.strongest(top, layers)
         return Sheet.of(
             Facts(self.heading(neurons, layers, capture)),
             self.neuron_table(neurons, promoted),
             self.ledger(),
-            Origin({**self.provenance.as_dict(), **({} if promoted is None else {"basis": "folded"})}),
+            Origin({**self.provenance.to_dict(), **({} if promoted is None else {"basis": "folded"})}),
         )
 
     def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
@@ -404,7 +404,7 @@ def decompose(
         "share": [*share[order].tolist(), float(bias @ y / square)],
     }
     frame = pd.DataFrame(rows)
-    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.as_dict()}
+    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.to_dict()}
     return frame
 
 

@@ -104,7 +104,7 @@ class PathAttribution(Result):
             "firings": plain_records(self.top(top)),
             "map": self.map.tolist(),
             "components": plain_records(self.components),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -126,7 +126,7 @@ class PathAttribution(Result):
             "logit": f"{self.logit:.3f}{'' if self.foil is None else ', the target’s minus the foil’s'}",
             "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
         }
-        return Sheet.of(Facts(facts), self.position_table(), self.firing_table(top), Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(facts), self.position_table(), self.firing_table(top), Origin(self.provenance.to_dict()))
 
     def position_table(self) -> Table:
         """What the memories of each position add, largest first, and the layer that adds most there."""

@@ -95,7 +95,7 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: ScanP
     header = {
         "kind": KIND,
         "schema": 2 if state.gated else 1,
-        "settings": state.settings.as_dict(),
+        "settings": state.settings.to_dict(),
         "identity": {f.name: getattr(identity, f.name) for f in fields(Identity)},
         "progress": {f.name: getattr(progress, f.name) for f in fields(ScanProgress)},
         "tokens": state.tokens,

@@ -693,7 +693,7 @@ class Store(Result, Live):
             "sequences": self.manifest["sequences"],
             "corpus": self.manifest["corpus"],
             "problems": [problem.to_dict() for problem in self.corpus.problems],
-            "settings": self.settings.as_dict(),
+            "settings": self.settings.to_dict(),
             "layers": self.to_frame().to_dict("records"),
             **({"cases": self.case_shares()} if self.gated else {}),
             "provenance": self.provenance,
