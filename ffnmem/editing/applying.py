@@ -18,7 +18,7 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import Change, Replay
-from .edit_record import EditRecord, LayerChange
+from .edit_record import EditedLayer, EditRecord
 
 # Edits in a model's weights and out again: a ledger of what they were, so that reverting gives back every bit.
 
@@ -307,7 +307,7 @@ def check_fits(edit: EditRecord, model: Model) -> None:
 Factors = tuple[Float[Tensor, "edits rank d_mlp"], Float[Tensor, "edits rank d_model"]]
 
 
-class Rows:
+class RowEdits:
     """What each row's own edit makes the FFNs write: a ``change`` for ``Replay.finish``.
 
     ``rows.changing`` is what :func:`ffnmem.models.answers.answer` takes, the rows being questions then.
@@ -359,7 +359,7 @@ class Rows:
             self.ready[key] = left.to(like.device, like.dtype), right.to(like.device, like.dtype)
         return self.ready[key]
 
-    def of(self, rows: Int[Tensor, " some"]) -> Rows:
+    def of(self, rows: Int[Tensor, " some"]) -> RowEdits:
         """The same for some of the rows, in their order."""
         found = copy.copy(self)  # which shares what is ready
         found.rows = self.rows[rows.cpu()]
@@ -388,7 +388,7 @@ def stacks(edits: Sequence[EditRecord]) -> dict[int, Factors]:
     return found
 
 
-def padded(changes: dict[int, LayerChange], count: int, layer: int) -> Factors:
+def padded(changes: dict[int, EditedLayer], count: int, layer: int) -> Factors:
     """The factors of changes at their places among ``count``."""
     sizes = {(change.left.shape[1], change.right.shape[1]) for change in changes.values()}
     if len(sizes) > 1:
@@ -404,7 +404,7 @@ def padded(changes: dict[int, LayerChange], count: int, layer: int) -> Factors:
 class EditHook:
     """Adds what a change of a layer's values would write; ``intervention`` tells whoever looks."""
 
-    def __init__(self, edit: EditRecord, change: LayerChange, like: Tensor) -> None:
+    def __init__(self, edit: EditRecord, change: EditedLayer, like: Tensor) -> None:
         wanted = at_least_float32(like.detach()).dtype
         self.left, self.right = change.left.to(like.device, wanted), change.right.to(like.device, wanted)
         self.edit = edit

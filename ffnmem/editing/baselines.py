@@ -20,7 +20,7 @@ from ..models.replaying import Replay
 from ..models.turns import in_turn
 from ..prompts.captures import capture
 from .edit import Edit
-from .edit_record import LayerChange
+from .edit_record import EditedLayer
 from .preparing import EditPlan, check_change, make_edit, numbers_of, one_or_all, plan_edits
 from .settings import is_published
 from .values import Adam
@@ -123,7 +123,7 @@ def tuned(
         taken += 1
     with torch.no_grad():
         last = float(loss_of(delta))
-    change = LayerChange(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
+    change = EditedLayer(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
     ratio = check_change(plan, [change], repr(request.fact.name), force)
     numbers = numbers_of(request, None, steps=taken, loss=last, change=ratio)
     recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
@@ -198,7 +198,7 @@ def swapped(
         at = int(str(layer))
         left = torch.zeros(1, model.ffn[at].d_mlp, dtype=torch.float64)
         left[0, some["neuron"].tolist()] = 1.0
-        changes.append(LayerChange(at, left, direction.unsqueeze(0)))
+        changes.append(EditedLayer(at, left, direction.unsqueeze(0)))
     pairs = [f"{layer}.{neuron}" for layer, neuron in zip(top["layer"], top["neuron"], strict=True)]
     ratio = check_change(plan, changes, name, force)
     row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability, "change": ratio}

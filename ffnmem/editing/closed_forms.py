@@ -20,7 +20,7 @@ from ..models.model import Model
 from ..models.replaying import Replay
 from ..models.turns import in_turn
 from .edit import Edit
-from .edit_record import LayerChange
+from .edit_record import EditedLayer
 from .moments import NULL, RIDGE
 from .preparing import (
     EditPlan,
@@ -107,7 +107,7 @@ def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[
 
 def spread(
     plan: EditPlan, requests: Sequence[Request], found: Sequence[FoundValue], layers: Sequence[int], closed: Closed
-) -> list[LayerChange]:
+) -> list[EditedLayer]:
     """The changes of some layers that together bring each fact's δ to the highest of them.
 
     From the lowest layer up: keys and what is still missing are read with the changes so far, and a layer takes its
@@ -125,11 +125,11 @@ def spread(
         )
     text = RequestReplay(plan, requests, layers)
     wanted = text.clean + torch.stack([one.delta.double() for one in found])
-    changes: list[LayerChange] = []
+    changes: list[EditedLayer] = []
     for place, layer in enumerate(layers):
         keys, now = text.read(changes, layer)
         missing = (wanted - now) / (len(layers) - place)
-        changes.append(LayerChange(layer, closed(layer, keys), missing))
+        changes.append(EditedLayer(layer, closed(layer, keys), missing))
     return changes
 
 
@@ -152,7 +152,7 @@ class RequestReplay:
         self.clean = self.read([], layers[0])[1]
 
     def read(
-        self, changes: Sequence[LayerChange], layer: int
+        self, changes: Sequence[EditedLayer], layer: int
     ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
         """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
         by_layer = {change.layer: change for change in changes}
@@ -307,7 +307,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str, ridge: fl
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)
     left, right, strength = factors(plan, found, keys, ridge)
-    change = LayerChange(layer, left.unsqueeze(0), right.unsqueeze(0))
+    change = EditedLayer(layer, left.unsqueeze(0), right.unsqueeze(0))
     ratio = check_change(plan, [change], repr(request.fact.name), force, **{"k·u": strength})
     row = numbers_of(request, found, key_u=strength, change=ratio)
     recorded = {**plan.value_words(), "keys": keys, **moment_words(plan, ridge)}

@@ -30,7 +30,7 @@ Record = TypeVar("Record", bound="EditRecord")
 
 
 @dataclass(frozen=True, eq=False)
-class LayerChange:
+class EditedLayer:
     """What is added to the values of one layer: ``leftᵀ @ right``, so that its FFN writes ``(m @ leftᵀ) @ right`` more.
 
     In the papers' orientation (W = valuesᵀ) ΔW is ``rightᵀ left``. The factors are kept in float64 on the CPU.
@@ -74,7 +74,7 @@ class LayerChange:
         return self.left.T @ self.right
 
     def __repr__(self) -> str:
-        return f"LayerChange(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
+        return f"EditedLayer(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
 
 
 SHOWN = 20  # rows of a table
@@ -100,7 +100,7 @@ class EditRecord(Result):
             much (:mod:`ffnmem.editing.preparing`).
     """
 
-    changes: tuple[LayerChange, ...]
+    changes: tuple[EditedLayer, ...]
     fingerprint: str
     method: str
     facts: tuple[Fact, ...]
@@ -252,12 +252,12 @@ def stacked(first: Record, second: Record) -> Record:
     )
 
 
-def joined(first: LayerChange, second: LayerChange) -> LayerChange:
+def joined(first: EditedLayer, second: EditedLayer) -> EditedLayer:
     """Both changes of a layer; raises InputError where they are of other sizes."""
     if first.left.shape[1] != second.left.shape[1] or first.right.shape[1] != second.right.shape[1]:
         sizes = [[change.left.shape[1], change.right.shape[1]] for change in (first, second)]
         raise InputError(f"the changes of layer {first.layer} are of other sizes: {listed(sizes)}")
-    return LayerChange(first.layer, torch.cat([first.left, second.left]), torch.cat([first.right, second.right]))
+    return EditedLayer(first.layer, torch.cat([first.left, second.left]), torch.cat([first.right, second.right]))
 
 
 def settings_of(first: EditRecord, second: EditRecord) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from .edit import Edit
-from .edit_record import LayerChange
+from .edit_record import EditedLayer
 from .moments import RIDGE, SecondMoment, load_second_moment
 from .requests import PLAIN, Request, check_contexts, edit_target, make_requests, sample_contexts
 from .settings import EditSettings, check_settings, settings_for
@@ -149,7 +149,7 @@ class EditPlan:
             self.norms[layer] = weight_norm(self.model, layer)
         return self.norms[layer]
 
-    def largest(self, changes: Sequence[LayerChange]) -> tuple[float, int]:
+    def largest(self, changes: Sequence[EditedLayer]) -> tuple[float, int]:
         """‖ΔW‖/‖W‖ of the layer that changes most, and which it is."""
         return max((change.norm / self.norm(change.layer), change.layer) for change in changes)
 
@@ -229,7 +229,7 @@ def weight_norm(model: Model, layer: int) -> float:
     return float(torch.linalg.matrix_norm(model.ffn[layer].values.detach().double()))
 
 
-def check_change(plan: EditPlan, changes: Sequence[LayerChange], name: str, force: bool, **numbers: float) -> float:
+def check_change(plan: EditPlan, changes: Sequence[EditedLayer], name: str, force: bool, **numbers: float) -> float:
     """‖ΔW‖/‖W‖, the largest of the layers; refused where it is no small change of the layer's weights.
 
     Single edits that are far larger than others are what breaks a model (Gupta et al. 2024, 2403.07175).
@@ -273,7 +273,7 @@ def make_edit(
     plan: EditPlan,
     which: Sequence[int],
     method: str,
-    changes: Sequence[LayerChange],
+    changes: Sequence[EditedLayer],
     rows: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
 ) -> Edit:

@@ -10,7 +10,7 @@ import torch
 import ffnmem as fm
 from ffnmem.editing import Edit
 from ffnmem.editing.closed_forms import RequestReplay, alphaedit_left, emmet_left, memit_left, spread
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import find_values
 
 from ..helpers import allclose
@@ -97,7 +97,7 @@ def test_later_layers_see_what_earlier_ones_did(plan: Any, tiny: fm.Model) -> No
 def test_text_reads_the_clean_model_without_changes(plan: Any, tiny: fm.Model) -> None:
     text = RequestReplay(plan, plan.requests, [0, 1])
     keys, above = text.read([], 0)
-    zero = LayerChange(0, torch.zeros(1, tiny.d_mlp), torch.zeros(1, tiny.d_model))
+    zero = EditedLayer(0, torch.zeros(1, tiny.d_mlp), torch.zeros(1, tiny.d_model))
     same, still = text.read([zero], 0)
     assert allclose(keys, same, 1e-9)
     assert allclose(above, still, 1e-9)

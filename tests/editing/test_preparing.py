@@ -9,7 +9,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
 from ffnmem.editing import second_moment
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
     check_change,
@@ -54,7 +54,7 @@ def test_outliers_are_refused_unless_forced(tiny: fm.Model) -> None:
     assert weight_norm(tiny, 1) == pytest.approx(size)
     for times in (0.5, 1.5):
         scale = times * CHANGE_LIMIT * size / float(left.norm() * right.norm())
-        change = LayerChange(1, left, scale * right)
+        change = EditedLayer(1, left, scale * right)
         if times < 1:
             assert check_change(plan, [change], "'x'", False) == pytest.approx(times * CHANGE_LIMIT)
         else:
@@ -66,7 +66,7 @@ def test_outliers_are_refused_unless_forced(tiny: fm.Model) -> None:
 def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     plan = plan_of(tiny, settings={"steps": 2})
     found = find_values(plan)
-    change = LayerChange(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
+    change = EditedLayer(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
     row = numbers_of(plan.requests[1], found[1], change=0.25)
     edit = make_edit(plan, [1], "mine", [change], [row], {**plan.value_words(), "extra": 7})
     assert edit.facts == (FACTS[1],)
