@@ -30,7 +30,7 @@ from ..models.loading import open_tokenizer
 from ..models.model import AGREE, HALF, Model
 from ..models.turns import in_turn
 from .applying import check_fits, with_edit
-from .edit_record import EditRecord, LayerChange, Record
+from .edit_record import EditedLayer, EditRecord, Record
 
 # Edits as files: their factors as safetensors, everything else as one JSON header, each part with its checksum.
 
@@ -122,7 +122,7 @@ def load_edit(path: str | Path, kind: type[Record]) -> Record:
     try:
         edit = kind(
             changes=tuple(
-                LayerChange(layer, *(torch.from_numpy(factors[name]) for name in FACTORS))
+                EditedLayer(layer, *(torch.from_numpy(factors[name]) for name in FACTORS))
                 for layer, factors in zip(layers, changed, strict=True)
             ),
             fingerprint=header["fingerprint"],

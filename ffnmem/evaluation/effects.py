@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..core.errors import InputError, quoted
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, of_chance, rows, token
-from ..editing.applying import Rows, check_fits, with_edit
+from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
@@ -144,7 +144,7 @@ class Effects:
                 continue
             kept.append(one)
         with self.unedited():
-            rows = Rows([self.edit], [0] * len(questions))
+            rows = RowEdits([self.edit], [0] * len(questions))
             said = answer(self.layers, questions, rows.changing, start=rows.lowest, next_token=True)
         found = [self.row(one, before, after) for one, before, after in zip(kept, *said, strict=True)]
         return pd.DataFrame(found, columns=list(COLUMNS))

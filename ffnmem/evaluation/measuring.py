@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import InputError, quoted
-from ..editing.applying import Rows
+from ..editing.applying import RowEdits
 from ..editing.edit import Edit
 from ..facts.fact import KINDS, Fact
 from ..facts.questions import target_ids
@@ -161,7 +161,7 @@ def ask(
             continue
         questions = [cases[i].questions[j] for i, j in where]
         if made:
-            rows = Rows(made, [-1 if (edit := edits[i]) is None else place[id(edit)] for i, _ in where])
+            rows = RowEdits(made, [-1 if (edit := edits[i]) is None else place[id(edit)] for i, _ in where])
             changing, start = rows.changing, rows.lowest
             both = answer(layers, questions, changing, start=start, next_token=next_token, batch_tokens=batch_tokens)
         else:

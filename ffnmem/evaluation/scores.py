@@ -19,7 +19,6 @@ from ..core.checked_files import (
     Form,
     digest_of,
     file_hash,
-    is_whole,
     open_parquet,
     read_checked,
     reading,
@@ -55,13 +54,8 @@ class CaseFolder(RunFolder):
     """The folder of an evaluation, with the cases of some facts in each file of ``chunks``."""
 
     kind: ClassVar[Kind] = FOLDER
+    form: ClassVar[Form] = Form(PART, SCHEMA, anything, "folder of an evaluation", "name another folder")
     holds: ClassVar[str] = "an evaluation"
-
-    def before(self) -> Mapping[str, Any]:
-        there = FOLDER.said(self.folder) or {}
-        if not is_whole(there):
-            raise FileError(f"{self.folder / MANIFEST} is damaged: its checksum does not match: name another folder")
-        return self.deciding(there)
 
     def path(self, number: int) -> Path:
         return self.folder / CHUNKS / f"{number:05d}.parquet"

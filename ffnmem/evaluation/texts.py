@@ -21,7 +21,7 @@ from ..core.errors import InputError, quoted
 from ..core.resources import EMBEDDED
 from ..corpus.packed import Packed
 from ..corpus.sources import open_corpus
-from ..editing.applying import Rows
+from ..editing.applying import RowEdits
 from ..editing.edit import Edit
 from ..facts.fact import Fact
 from ..facts.templates import mentions
@@ -135,7 +135,7 @@ class Texts:
     def finals(self, edits: Sequence[Edit]) -> Float[Tensor, "edits rows pos d_model"]:
         """What reaches the final norm under each edit."""
         count, length = self.tokens.shape
-        rows = Rows(edits, [i for i in range(len(edits)) for _ in range(count)])
+        rows = RowEdits(edits, [i for i in range(len(edits)) for _ in range(count)])
         index = torch.arange(count, device=self.tokens.device).repeat(len(edits))
         with torch.no_grad():
             final = self.replay.finish(
@@ -244,7 +244,7 @@ class Writer:
         texts: dict[int, str] = {}
         for batch in batches_of_like_length([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
             owners = [edits[starts[at][0]] for at in batch]
-            rows = Rows(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
+            rows = RowEdits(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
             with with_own_edits(self.model, rows):
                 found = sample(self.model, [starts[at][1] for at in batch], [starts[at][2] for at in batch])
             texts.update(zip(batch, found, strict=True))
@@ -281,7 +281,7 @@ def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[i
 
 
 @contextmanager
-def with_own_edits(model: Model, rows: Rows | None) -> Iterator[None]:
+def with_own_edits(model: Model, rows: RowEdits | None) -> Iterator[None]:
     """A block in which each row of a batch has its own edit, in every pass."""
 
     def hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Tensor]:

@@ -10,7 +10,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 
 from ..helpers import allclose, refuses
 from .edits import COLOSSEUM, change, made, same_bits, weights
@@ -78,7 +78,7 @@ def test_refuses_an_edit_twice(tiny: fm.Model, twice: int) -> None:
 def test_refuses_other_sizes(tiny: fm.Model) -> None:
     """Only hand-made edits can be so."""
     first = made(tiny, (0,))
-    narrow = LayerChange(0, torch.ones(1, 3), torch.ones(1, tiny.d_model))
+    narrow = EditedLayer(0, torch.ones(1, 3), torch.ones(1, tiny.d_model))
     other = Edit((narrow,), first.fingerprint, "rome", (), (), {}, first.numbers.head(0), first.provenance)
     with refuses(InputError, ValueError, "layer 0", "[3, 16]"):
         first + other
