@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Float64
 
 from ..core.errors import InputError, check_choice
+from ..facts.fact import KINDS
 
 # What an evaluation can measure of an edit: names, the prompts that they need, how they are averaged.
 
@@ -56,6 +57,14 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 )
 """By name; the papers write NS_plus as NS+."""
 
+NEEDS = {
+    "paraphrase": "paraphrases",
+    "neighbour": "neighbours",
+    "plus": "neighbours",
+    **dict.fromkeys(KINDS, "probes of their kind"),
+    "generation": "generation prompts",
+}
+"""What a fact must have for the metrics that are read off some prompts."""
 SCORE = ("ES", "PS", "NS")  # whose harmonic mean is S
 ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")  # columns of a case besides what is measured
 NUMBERS = ("change", "steps", "loss")  # of the editor, summarised as they are
@@ -89,6 +98,32 @@ def columns_of(metrics: Iterable[str]) -> list[str]:
     """The columns of a table of cases that metrics fill: after the edit, then before it."""
     names = list(metrics)
     return [*names, *(f"{name}_before" for name in names if METRICS[name].before)]
+
+
+def unmeasured(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
+    """By name, the metrics of a summary that have no value anywhere, and why.
+
+    Args:
+        summary: with the columns metric and n. cases: what it is over.
+    """
+    most = summary.groupby("metric", sort=False)["n"].max()
+    edited = cases[cases["failure"] == ""]
+    who = "no fact" if len(edited) == len(cases) else "no fact that was edited"
+    # Scores of older versions may lack the count.
+    room = " that the model has room for" if "unasked" in edited and (edited["unasked"] > 0).any() else ""
+    reasons: dict[str, str] = {}
+    for name in map(str, most.index[most == 0]):
+        if edited.empty and name not in NUMBERS:
+            reasons[name] = "no fact was edited"
+        elif name == "S":
+            reasons[name] = "it takes ES, PS and NS"
+        elif name == "RS":
+            reasons[name] = f"{who} has {NEEDS['generation']} and reference texts"
+        elif name in METRICS:
+            asks = METRICS[name].asks
+            nothing = "there is no text that mentions none of the subjects"
+            reasons[name] = f"{who} has {NEEDS[asks]}{room}" if asks in NEEDS else nothing
+    return reasons
 
 
 # Means over records with 95% intervals: records are drawn anew, the same ones for every metric and every editor.

@@ -33,10 +33,10 @@ from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
-from ..core.sheets import Column, Facts, Line, Origin, Sheet, Span, Table, line, rows
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
 from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised
+from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised, unmeasured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -181,6 +181,15 @@ def relation_table(relations: pd.DataFrame) -> Table:
     return shown.table("by relation", caption="--csv and --json have the intervals")
 
 
+def missing_lines(missing: Mapping[str, str]) -> dict[str, Content]:
+    """What was not measured, a line a reason, as a row of facts; none where all was."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in missing.items():
+        by_reason.setdefault(reason, []).append(NAMES.get(name, name))
+    lines = tuple(line(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items())
+    return {"not measured": lines} if lines else {}
+
+
 def failure_table(failures: pd.DataFrame) -> Table | None:
     """The first facts that were not edited, and why."""
     if not len(failures):
@@ -279,6 +288,11 @@ class Scores(Result):
             return pd.DataFrame(columns=[*columns, *COLUMNS])
         return pd.concat(found, ignore_index=True)
 
+    @cached_property
+    def missing(self) -> dict[str, str]:
+        """The metrics that no fact gives a value (n is 0), and why: ``{"NS": "no fact has neighbours"}``."""
+        return unmeasured(self.summary, self.cases)
+
     def of(self, editor: str | None = None) -> pd.DataFrame:
         """The cases of an editor, by default the first. Raises InputError."""
         name = self.editors[0] if editor is None else check_choice("editor", editor, self.editors)
@@ -302,7 +316,8 @@ class Scores(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "summary": plain_records(self.summary),
+            "summary": plain_records(self.with_unedited),
+            "missing": self.missing,
             "relations": plain_records(self.relations),
             "cases": plain_records(self.cases),
             "failures": plain_records(self.failures),
@@ -339,6 +354,16 @@ class Scores(Result):
         cases = self.of()[[f"{name}_before" for name in names]].set_axis(names, axis=1)
         return summarised(cases, names, self.draws, self.seed).assign(editor="(unedited)")
 
+    @property
+    def with_unedited(self) -> pd.DataFrame:
+        """``summary`` below the unedited model's rows, whose editor is "(unedited)": what tables, JSON and CSV have."""
+        unedited = self.unedited
+        return (
+            self.summary
+            if unedited is None
+            else pd.concat([unedited[list(self.summary)], self.summary], ignore_index=True)
+        )
+
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, without the cases and the scores of single relations."""
         return {name: value for name, value in self.to_dict().items() if name not in ("cases", "relations")}
@@ -361,9 +386,9 @@ class Scores(Result):
         Args:
             relations: adds the main scores of each relation. kept: adds the folder that holds them.
         """
-        unedited = self.unedited
-        summary = self.summary if unedited is None else pd.concat([unedited, self.summary], ignore_index=True)
-        rows = {"facts": f"{len(self):,}, each edited by itself"} | ({} if kept is None else {"kept in": kept})
+        summary = self.with_unedited
+        rows: dict[str, Content] = {"facts": f"{len(self):,}, each edited by itself", **missing_lines(self.missing)}
+        rows |= {} if kept is None else {"kept in": kept}
         return Sheet.of(
             *score_tables(
                 summary, "editor", (MAIN, "scores, in percent"), SIZED, DRIFTED, (PROBES, "more, in percent")

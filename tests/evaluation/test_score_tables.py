@@ -10,6 +10,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.scores import figure, score_tables, span, written
+from ffnmem.prompts.attribution import plain_records
 
 from ..helpers import printed
 from .test_scores import made_scores
@@ -38,6 +39,14 @@ def test_sheet(scores: Scores) -> None:
     html = scores._repr_html_()
     assert "too &lt;large&gt;" in html
     assert "by relation" not in html
+
+
+def test_the_unedited_model_is_in_the_data(scores: Scores) -> None:
+    """What the table shows and the file lacks would have to be typed off."""
+    found = scores.to_dict()["summary"]
+    assert [row for row in found if row["editor"] != "(unedited)"] == plain_records(scores.summary)
+    assert [row["metric"] for row in found if row["editor"] == "(unedited)"] == ["ES"]
+    assert list(found[0]) == list(scores.summary)
 
 
 def test_brief(scores: Scores) -> None:
