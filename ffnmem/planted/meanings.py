@@ -27,6 +27,7 @@ from .skeleton import (
     build_tokenizer,
     empty_gpt2,
     ffn_inputs,
+    mean_by,
     solve_keys,
     stems,
     syllables,
@@ -51,7 +52,7 @@ RARER = 0.5  # the exponent of the concepts' frequencies
 
 
 @dataclass(frozen=True)
-class Neuron:
+class PlannedMeanings:
     """What a neuron is made for: feature numbers and the coefficient that each should give, 0 to 1 of ``gain``."""
 
     features: tuple[int, ...]
@@ -114,7 +115,7 @@ def plant_meanings(
     documents, sample = text.documents(n_tokens), text.full_rows(SOLVED_ON)
     if n_layers > 1:
         see_previous(hf, clock, content, float((1 + noise**2 + POSITION**2) ** 0.5), rng)
-    planned: list[list[Neuron]] = []
+    planned: list[list[PlannedMeanings]] = []
     for layer in range(n_layers):
         planned.append(plan_layer(rng, neurons, n_features, n_features * (1 if layer == 0 else 2)))
         solve_layer(hf, layer, planned[-1], sample, directions, words)
@@ -189,7 +190,7 @@ def see_previous(hf: Any, clock: Clock, content: Tensor, norm: float, rng: np.ra
     write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=(CARRIED / scale) * turn @ content)
 
 
-def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs: int) -> list[Neuron]:
+def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs: int) -> list[PlannedMeanings]:
     """What each neuron of a layer is for: meanings in fixed shares, in random order."""
     counts = np.repeat((*MEANINGS, 0), largest_remainders((*SHARES, 1 - sum(SHARES)), neurons))
     planned = []
@@ -198,7 +199,7 @@ def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs
         strengths = np.ones(meanings)
         strengths[1:] = rng.uniform(WEAKEST, 1.0, max(meanings - 1, 0))
         planned.append(
-            Neuron(
+            PlannedMeanings(
                 tuple(int(f) for f in features),
                 tuple(float(s) for s in strengths),
                 gain=float(rng.uniform(2.0, 4.0)),
@@ -224,7 +225,7 @@ def active(sample: Int[Tensor, "rows pos"], words: int, n_concepts: int) -> Int[
     return torch.stack([concept[:, 1:].flatten(), n_concepts + concept[:, :-1].flatten()], dim=1)
 
 
-def strengths_of(neurons: Sequence[Neuron], n_features: int) -> Float[Tensor, "neurons features"]:
+def strengths_of(neurons: Sequence[PlannedMeanings], n_features: int) -> Float[Tensor, "neurons features"]:
     found = torch.zeros(len(neurons), n_features, dtype=torch.float64)
     for i, neuron in enumerate(neurons):
         found[i, list(neuron.features)] = torch.tensor(neuron.strengths, dtype=torch.float64)
@@ -234,7 +235,7 @@ def strengths_of(neurons: Sequence[Neuron], n_features: int) -> Float[Tensor, "n
 def solve_layer(
     hf: Any,
     layer: int,
-    neurons: Sequence[Neuron],
+    neurons: Sequence[PlannedMeanings],
     sample: Int[Tensor, "rows pos"],
     directions: Float[Tensor, "concepts d_model"],
     words: int,
@@ -268,7 +269,7 @@ def solve_layer(
 @torch.no_grad()
 def truth(
     hf: Any,
-    planned: Sequence[Sequence[Neuron]],
+    planned: Sequence[Sequence[PlannedMeanings]],
     concepts: Sequence[str],
     sample: Int[Tensor, "rows pos"],
     words: int,
@@ -300,15 +301,3 @@ def truth(
                 }
             )
     return pd.DataFrame(rows)
-
-
-def mean_by(
-    features: Int[Tensor, "n kinds"], m: Float[Tensor, "n d_mlp"], n_features: int
-) -> Float[Tensor, "features d_mlp"]:
-    """The mean coefficient where each feature is there; NaN for one that never is."""
-    sums = torch.zeros(n_features, m.shape[1], dtype=m.dtype)
-    counts = torch.zeros(n_features, dtype=m.dtype)
-    for column in features.T:
-        sums.index_add_(0, column, m)
-        counts.index_add_(0, column, torch.ones(len(column), dtype=m.dtype))
-    return sums / counts.unsqueeze(-1)

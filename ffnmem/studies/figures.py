@@ -49,6 +49,15 @@ def log_axis(ax: Axes, label: str) -> None:
     ax.set_ylabel(label)
 
 
+def spread(ax: Axes, frame: pd.DataFrame, name: str) -> None:
+    """Bars of the quantiles of a column over positions, by layer."""
+    layers = frame["layer"].to_numpy()
+    low, first, median, third, high = (frame[f"{name}_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
+    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
+    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
+    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
+
+
 def below(ax: Axes, columns: int, **given: Any) -> None:
     """A legend under the Axes, where it hides nothing."""
     ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, fontsize="small", **given)
@@ -124,11 +133,7 @@ def plot_ranks(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def plot_active(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The share of a layer's memories that are active at a position, by layer (figure 7)."""
     ax = axes_for(ax, (7, 3.8))
-    layers = frame["layer"].to_numpy()
-    low, first, median, third, high = (frame[f"active_share_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
-    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
-    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
-    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
+    spread(ax, frame, "active_share")
     ax.set_ylim(bottom=0)
     layer_axis(ax, frame["layer"])
     in_percent(ax, "memories with a coefficient above 0", 0)
@@ -171,12 +176,8 @@ def plot_match(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def plot_probability(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The probability of the model's answer, read off the residual stream before each FFN (figure 10)."""
     ax = axes_for(ax, (7, 3.8))
-    layers = frame["layer"].to_numpy()
-    low, first, median, third, high = (frame[f"probability_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
-    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
-    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
-    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
-    ax.plot(layers, frame["probability"], color=TAKES, marker="o", markersize=4, linewidth=1.4, label="mean")
+    spread(ax, frame, "probability")
+    ax.plot(frame["layer"], frame["probability"], color=TAKES, marker="o", markersize=4, linewidth=1.4, label="mean")
     ax.set_ylim(0, 1)
     layer_axis(ax, frame["layer"])
     ax.set_ylabel("probability of the model's answer")
@@ -232,11 +233,10 @@ def draw_dead(summary: pd.DataFrame, ax: Axes) -> Axes:
     """The share of dead neurons by layer."""
     ax.bar(summary["layer"], summary["dead_share"], 0.75, color=FFN)
     ax.set_ylim(0, max(1.08 * float(summary["dead_share"].max()), 0.01))
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_ylabel("dead neurons")
+    in_percent(ax, "dead neurons")
     dead, neurons = int(summary["dead"].sum()), int(summary["neurons"].sum())
     if not dead:
-        ax.text(0.5, 0.5, "every neuron fired", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "every neuron fired")
     return layered(ax, summary, f"{dead:,} of {neurons:,} neurons never fired")
 
 
@@ -244,8 +244,7 @@ def draw_rate(summary: pd.DataFrame, ax: Axes) -> Axes:
     """The mean firing rate of the neurons that fire, by layer."""
     ax.plot(summary["layer"], summary["firing_rate"], color=FFN, marker="o", markersize=4)
     ax.set_ylim(bottom=0)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_ylabel("mean firing rate")
+    in_percent(ax, "mean firing rate")
     return layered(ax, summary, "How often a neuron that is not dead fires")
 
 
@@ -258,8 +257,7 @@ def draw_covering(covering: pd.DataFrame, ax: Axes) -> Axes:
         ax.bar(wide.index, wide[name], 0.75, bottom=below, color=shade, edgecolor="#8A8F98", linewidth=0.4, label=name)
         below += wide[name].to_numpy()
     ax.set_ylim(0, 1)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_ylabel("share of the neurons that fired")
+    in_percent(ax, "share of the neurons that fired")
     beside(ax, "tokens")
     return layered(ax, covering, "How many tokens make up 95% of a neuron's firings")
 
@@ -270,14 +268,12 @@ def draw_detectors(summary: pd.DataFrame, ax: Axes) -> Axes:
     against = counts * np.nan_to_num(summary["suppressing"].to_numpy())
     ax.bar(summary["layer"], counts, 0.75, color="#BDD7E7", label="token detectors")
     ax.bar(summary["layer"], against, 0.75, color=TAKES, label="that suppress their triggers")
-    ax.set_ylim(0, max(1.08 * float(counts.max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("neurons")
+    count_axis(ax, counts, "neurons")
     total = int(counts.sum())
     if total:
         ax.legend(frameon=False)
         return layered(ax, summary, f"{total:,} token detectors, {against.sum() / total:.0%} suppress their triggers")
-    ax.text(0.5, 0.5, "no token detectors", transform=ax.transAxes, ha="center", va="center")
+    in_place(ax, "no token detectors")
     return layered(ax, summary, "No neuron fires for a few tokens only")
 
 
@@ -287,14 +283,12 @@ def draw_tokens(summary: pd.DataFrame, ax: Axes) -> Axes:
     ax.plot(layers, summary["tokens_so_far"], color="#1A1A1A", linestyle="--", marker="o", markersize=3, label="so far")
     ax.plot(layers, summary["tokens"], color=FFN, marker="o", markersize=4, label="in the layer")
     ax.plot(layers, summary["new_tokens"], color=TAKES, marker="s", markersize=4, label="new in the layer")
-    ax.set_ylim(0, max(1.08 * float(summary["tokens_so_far"].max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("tokens with a detector")
+    count_axis(ax, summary["tokens_so_far"], "tokens with a detector")
     total = int(summary["tokens_so_far"].max())
     if total:
         ax.legend(frameon=False)
     else:
-        ax.text(0.5, 0.5, "no token detectors", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "no token detectors")
     return layered(ax, summary, f"{total:,} tokens have a detector")
 
 
@@ -308,13 +302,11 @@ def draw_positional(positional: pd.DataFrame, summary: pd.DataFrame, ax: Axes) -
         if counts.any():
             ax.bar(layers, counts, 0.75, bottom=below, color=colour, label=name)
             below += counts
-    ax.set_ylim(0, max(1.08 * float(below.max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("positional neurons")
+    count_axis(ax, below, "positional neurons")
     if len(positional):
         beside(ax, "pattern")
     else:
-        ax.text(0.5, 0.5, "no positional neurons", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "no positional neurons")
     return layered(ax, summary, f"{len(positional):,} neurons tell positions apart")
 
 
@@ -331,8 +323,20 @@ def draw_patterns(firing: FiringCounts, positional: pd.DataFrame, enough: int, a
     if len(positional):
         beside(ax, "neuron", stacked=False)
     else:
-        ax.text(0.5, 0.5, "no positional neurons", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "no positional neurons")
     return titled(ax, "When positional neurons fire")
+
+
+def in_place(ax: Axes, words: str) -> None:
+    """What is said in the middle of a picture where there is nothing to draw."""
+    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center")
+
+
+def count_axis(ax: Axes, counts: Any, label: str) -> None:
+    """A y axis of whole numbers from 0 to a little above the largest."""
+    ax.set_ylim(0, max(1.08 * float(counts.max()), 1.0))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylabel(label)
 
 
 def layered(ax: Axes, rows: pd.DataFrame, title: str) -> Axes:

@@ -27,7 +27,7 @@ from .figures import (
     plot_zero_agreement,
 )
 from .prefixes import CONFIDENCE, RESAMPLES, Places, random_places
-from .study import Figure, Study, Table
+from .study import Figure, Study, StudyTable
 from .triggers import LEAST, change_table, prefix_table, removal_trials
 
 PAPER = (
@@ -184,15 +184,17 @@ def summary(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return joined[order].reset_index()
 
 
-def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Table, ...]:
+def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[StudyTable, ...]:
     """The tables with what a reader needs to know of them."""
     confident, layers = frames["confident"], len(found)
     first = -(-layers * 10 // 16)  # the paper's layers 11 to 16 of 16
     upper = int((confident["layer"] >= first).sum())
     agreeing = int((confident["agreeing"] > 0).sum())
     return (
-        Table("summary", summary(frames), "The main numbers by layer", "Every column is explained at its own table."),
-        Table(
+        StudyTable(
+            "summary", summary(frames), "The main numbers by layer", "Every column is explained at its own table."
+        ),
+        StudyTable(
             "changes",
             frames["changes"],
             "What removing a token does to a key's coefficient",
@@ -201,8 +203,10 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             "sequence of the store does, the paper's where a sentence does; keys without one of at least three tokens "
             "are left out.",
         ),
-        Table("prefixes", frames["prefixes"], "Trigger prefixes of the keys drawn", f"The {SHOWN} best of each key."),
-        Table(
+        StudyTable(
+            "prefixes", frames["prefixes"], "Trigger prefixes of the keys drawn", f"The {SHOWN} best of each key."
+        ),
+        StudyTable(
             "agreement",
             frames["agreement"],
             "Values against what follows their keys' triggers",
@@ -211,14 +215,14 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             "from the vocabulary. A trigger has a positive coefficient, of gated neurons too: what they do where it is "
             "negative, and the opposite of their value is written, is not looked at.",
         ),
-        Table(
+        StudyTable(
             "confident",
             confident,
             f"The {len(confident)} values of the highest probability",
             f"{upper} of {len(confident)} are in layers {first} to {layers - 1} (the paper: 97 of {CONFIDENT}); "
             f"{agreeing} agree with what follows one of their key's kept triggers (the paper: 46).",
         ),
-        Table(
+        StudyTable(
             "composition",
             frames["composition"],
             "How layers compose their memories",
@@ -229,14 +233,14 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             "another position. frequent_share and short_share are of the positions where some memory of "
             "the layer agrees.",
         ),
-        Table(
+        StudyTable(
             "refinement",
             frames["refinement"],
             "How layers refine the model's prediction",
             "The residual stream before and after each FFN is read through the final norm, whose bias can make a third "
             "token win where residual and FFN agree, unlike in the paper: such a case counts as composition.",
         ),
-        Table(
+        StudyTable(
             "updates",
             frames["updates"],
             "How few sub-updates make up a layer's output",
@@ -249,12 +253,10 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
 
 
 def figures(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
-    """The paper's figures, each with what the paper found."""
-    return *figures_of_keys(frames["changes"], frames["agreement"]), *figures_of_layers(frames)
-
-
-def figures_of_keys(changes: pd.DataFrame, agreement: pd.DataFrame) -> tuple[Figure, ...]:
-    """What keys look at, and whether values predict what follows: figures 3 to 5."""
+    """The paper's figures 3 to 5 (keys and values) and 7 to 11 (layers), and sub-updates, with what the paper found."""
+    changes, agreement, composition, refinement, updates = (
+        frames[name] for name in ("changes", "agreement", "composition", "refinement", "updates")
+    )
     return (
         Figure(
             "changes",
@@ -274,13 +276,6 @@ def figures_of_keys(changes: pd.DataFrame, agreement: pd.DataFrame) -> tuple[Fig
             partial(plot_ranks, agreement),
             "The paper's figure 5: ranks become better from layer to layer.",
         ),
-    )
-
-
-def figures_of_layers(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
-    """How layers compose memories and refine predictions, figures 7 to 11, and sub-updates."""
-    composition, refinement = frames["composition"], frames["refinement"]
-    return (
         Figure(
             "active",
             "Active memories",
@@ -315,7 +310,7 @@ def figures_of_layers(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
         Figure(
             "updates",
             "Sub-updates that make up a layer's output",
-            partial(plot_updates, frames["updates"]),
+            partial(plot_updates, updates),
             "By |mᵢ|·‖vᵢ‖ as in Geva et al. 2022. Lines: medians over positions, solid for the squared error "
             "explained, dotted for the sum of weights, grey in random order; bands: half of the positions.",
             (7.0, 4.4),

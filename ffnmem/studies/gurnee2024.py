@@ -23,7 +23,7 @@ from ..plots.neuron_kinds import roles as plot_roles
 from ..scanning.store import Store
 from ..vocabulary.projections import project
 from .prefixes import share_interval
-from .study import Figure, Study, Table
+from .study import Figure, Study, StudyTable
 
 PAPER = "Gurnee et al. 2024, Universal Neurons in GPT2 Language Models (arXiv 2401.12181)"
 PUBLISHED: Mapping[str, Any] = {
@@ -108,17 +108,17 @@ def study(
     )
 
 
-def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[Table, ...]:
+def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[StudyTable, ...]:
     summary = role_counts(frame, flags=True)
     summary.insert(1, "neurons", frame.groupby("layer").size().to_numpy())
     return (
-        Table(
+        StudyTable(
             "summary",
             summary,
             APPLIES.capitalize(),
             "A neuron may count for several roles. Entropy neurons are looked for in the last layer only.",
         ),
-        Table(
+        StudyTable(
             "signs",
             signs,
             "Prediction against suppression by layer",
@@ -126,21 +126,21 @@ def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[Tabl
             "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
             "sign of cos(g, k).",
         ),
-        Table(
+        StudyTable(
             "statistics",
             statistic_table(frame),
             "Statistics of cos(W_U, v) and of the weights by layer",
             "Quantiles over the neurons of a layer; the kurtosis is the excess over a normal distribution. The sign of "
             "a gated neuron's skew and of its gate's cosines is a convention.",
         ),
-        Table(
+        StudyTable(
             "strongest",
             strongest_table(model, frame),
             "The clearest neurons of each role",
             "By the statistic that decides; promoted and suppressed are the ends of the value's projection, which a "
             "negative coefficient exchanges.",
         ),
-        Table(
+        StudyTable(
             "neurons",
             frame.assign(triggers=frame["triggers"].map(spelled)),
             "Every neuron with its roles and statistics",

@@ -34,7 +34,7 @@ SHOWN = ("model", "store", "progress", "seed")  # of a study's function, what is
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class StudyTable:
     """One table of a study, written as ``<name>.csv``.
 
     Attributes:
@@ -85,7 +85,7 @@ class Study(Result):
 
     name: str
     paper: str
-    tables: tuple[Table, ...]
+    tables: tuple[StudyTable, ...]
     figures: tuple[Figure, ...]
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]

@@ -28,7 +28,7 @@ from ..scanning.store import Store
 from . import figures as plots
 from .gurnee2024 import ends, spelled
 from .prefixes import share_interval
-from .study import Figure, Study, Table
+from .study import Figure, Study, StudyTable
 
 PAPER = (
     "Voita, Ferrando and Nalmpantis 2023, Neurons in Large Language Models: Dead, N-gram, Positional (arXiv 2309.04827)"
@@ -123,9 +123,9 @@ def study(
 
 def tables(
     summary: pd.DataFrame, covering: pd.DataFrame, detectors: pd.DataFrame, positional: pd.DataFrame
-) -> tuple[Table, ...]:
+) -> tuple[StudyTable, ...]:
     return (
-        Table(
+        StudyTable(
             "summary",
             summary,
             "Dead, token-detecting and positional neurons by layer",
@@ -133,13 +133,13 @@ def tables(
             "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
             "before does not; suppressing is the share of detectors that write away from their tokens.",
         ),
-        Table(
+        StudyTable(
             "covering",
             covering,
             "How many tokens make up a neuron's firings",
             "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings.",
         ),
-        Table(
+        StudyTable(
             "detectors",
             detectors,
             "Token detectors",
@@ -147,7 +147,7 @@ def tables(
             "vocabulary: negative where it suppresses them. Of gated neurons it is times the sign of the mean "
             "coefficient, and promoted and suppressed are what they are with a coefficient of that sign.",
         ),
-        Table(
+        StudyTable(
             "positional",
             positional,
             "Positional neurons",
