@@ -7,7 +7,7 @@ import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
@@ -64,10 +64,6 @@ class Editor:
     all: Callable[[Setup, list[Fact]], Any] | None = None
     options: tuple[str, ...] = ()
     finds_values: bool = True
-
-    @property
-    def edits(self) -> bool:
-        return self.one is not None or self.all is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +172,6 @@ def by_rome(batch: FactBatch, i: int, options: Mapping[str, Any], keys: str = "c
     return rank_one(batch.plan, i, batch.found[i], keys, options.get("ridge", RIDGE), options.get("force", False))
 
 
-def by_rome_original(batch: FactBatch, i: int, options: Mapping[str, Any]) -> Edit:
-    return by_rome(batch, i, options, "original")
-
-
 def by_form(form: Callable[..., ClosedForm]) -> Callable[[FactBatch, int, Mapping[str, Any]], Edit]:
     """An editor that solves the closed form which ``form(plan, …)`` makes of its options."""
 
@@ -203,13 +195,9 @@ def by_own(editor: OwnEditor) -> Callable[[Setup, list[Fact]], Any]:
     return lambda setup, facts: editor(setup.plan.model, facts)
 
 
-def by_name(*editors: Editor) -> Mapping[str, Editor]:
-    return MappingProxyType({editor.name: editor for editor in editors})
-
-
-EDITORS = by_name(
+KNOWN = (
     Editor("rome", by_rome, options=("keys", "ridge", "force")),
-    Editor("rome_original", by_rome_original, options=("ridge", "force")),
+    Editor("rome_original", partial(by_rome, keys="original"), options=("ridge", "force")),
     Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
     Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
     Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
@@ -217,6 +205,7 @@ EDITORS = by_name(
     Editor("embedding_swap", by_itself(swapped), options=("neurons", "less", "more", "force"), finds_values=False),
     Editor("none"),
 )
+EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""
 
 

@@ -153,11 +153,13 @@ def figure(means: pd.DataFrame, name: str) -> tuple[Line, ...]:
     if name not in means.index or not math.isfinite(means.loc[name, "mean"]):
         return (line("–"),)
     mean, low, high = (float(means.loc[name, part]) for part in ("mean", "low", "high"))
-    first = line(Span(written(name, mean, True), "strong" if name == "S" else ""))
-    return (first,) if math.isnan(low) else (first, line(Span(f"{written(name, low)}–{written(name, high)}", "soft")))
+    first = line(Span(digits_of(name, mean, True), "strong" if name == "S" else ""))
+    return (
+        (first,) if math.isnan(low) else (first, line(Span(f"{digits_of(name, low)}–{digits_of(name, high)}", "soft")))
+    )
 
 
-def written(name: str, value: float, fine: bool = False) -> str:
+def digits_of(name: str, value: float, fine: bool = False) -> str:
     """As many digits as mean something: of an interval's ends fewer than of the mean."""
     if not math.isfinite(value):
         return "–"
@@ -338,9 +340,7 @@ class Scores(Result):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The main scores with their intervals, as :func:`ffnmem.plots.evaluation.scores` draws them."""
-        scores = picture("scores")
-
-        return scores(self, ax=ax)
+        return picture("scores")(self, ax=ax)
 
     def __len__(self) -> int:
         return len(self.of())

@@ -98,9 +98,7 @@ class Decay(Result):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Scores by number of edits, as :func:`ffnmem.plots.evaluation.decay` draws them."""
-        decay = picture("decay")
-
-        return decay(self, ax)
+        return picture("decay")(self, ax)
 
     def summary(self) -> str:
         points = ", ".join(map(str, self.frame["edits"].unique()))
@@ -345,9 +343,7 @@ class Sweep(Result):
 
     def plot(self, trace: Traces | pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
         """Scores by layer, beside a trace if given, as :func:`ffnmem.plots.evaluation.sweep` draws them."""
-        sweep = picture("sweep")
-
-        return sweep(self, trace, ax)
+        return picture("sweep")(self, trace, ax)
 
     def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))

@@ -30,7 +30,7 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay, inputs
-from .measuring import GATHERED, EditCase, mean, together
+from .measuring import GATHERED, EditCase, case_slices, mean
 
 # Drift: how much an edit changes what a model says of text that has nothing to do with it.
 
@@ -170,13 +170,13 @@ class Texts:
                     old[i] -= weight @ clean.gather(1, following).squeeze(1).double().cpu()
                     new[i] -= weight @ changed.gather(1, following).squeeze(1).double().cpu()
         tokens = weights @ asked.sum(1).double().cpu()
-        return [figures(*map(float, each)) for each in zip(kl, old, new, tokens, strict=True)]
+        return [drift_figures(*map(float, each)) for each in zip(kl, old, new, tokens, strict=True)]
 
     def logs(self, final: Float[Tensor, "n d_model"]) -> Float[Tensor, "n vocab"]:
         return at_least_float32(self.layers.logits(final)).log_softmax(-1)
 
 
-def figures(kl: float, old: float, new: float, tokens: float) -> dict[str, float]:
+def drift_figures(kl: float, old: float, new: float, tokens: float) -> dict[str, float]:
     """Sums over tokens as means; NaN where every text was left out."""
     if not tokens:
         return {"drift_kl": math.nan, "drift_perplexity": math.nan}
@@ -227,13 +227,13 @@ class Writer:
     def write(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[list[str]]:
         """For each case a text from each of its generation prompts, the prompt included."""
         found: list[list[str]] = [[] for _ in cases]
-        for some in together(edits, ROWS * TOKENS):
-            texts = list(self.written(cases[some], edits[some]))
+        for some in case_slices(edits, ROWS * TOKENS):
+            texts = list(self.texts_of(cases[some], edits[some]))
             for i, text in texts:
                 found[some.start + i].append(text)
         return found
 
-    def written(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
+    def texts_of(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
         """Case and text, in order."""
         made = [edit for edit in edits if edit is not None]
         place = {id(edit): i for i, edit in enumerate(made)}
@@ -330,7 +330,7 @@ def sample(
         for step in range(steps):
             out = model.hf_model(**given, past_key_values=cache, use_cache=True)
             cache, logits = out.past_key_values, out.logits[:, -1]
-            new = chosen(logits, uniform[:, step], top)
+            new = pick_tokens(logits, uniform[:, step], top)
             for row, token in enumerate(new.tolist()):
                 running[row] = running[row] and token != ends and len(texts[row]) < min(TOKENS, model.n_ctx)
                 if running[row]:
@@ -343,7 +343,7 @@ def sample(
     return [model.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts]
 
 
-def chosen(logits: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"], top: int) -> Tensor:
+def pick_tokens(logits: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"], top: int) -> Tensor:
     """One of each row's likeliest tokens, by a number between 0 and 1."""
     best = logits.float().topk(min(top, logits.shape[1]), dim=1)
     below = best.values.double().softmax(1).cumsum(1)[:, :-1]

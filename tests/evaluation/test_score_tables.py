@@ -9,7 +9,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.scores import figure, score_tables, span, written
+from ffnmem.evaluation.scores import digits_of, figure, score_tables, span
 from ffnmem.prompts.attribution import plain_records
 
 from ..helpers import printed
@@ -69,7 +69,7 @@ def test_brief(scores: Scores) -> None:
 )
 def test_digits(name: str, value: float, fine: bool, text: str) -> None:
     """As many as mean something, and never so many that a table breaks."""
-    assert written(name, value, fine) == text
+    assert digits_of(name, value, fine) == text
 
 
 def test_how_many_facts() -> None:
