@@ -23,7 +23,6 @@ from ..corpus.packed import Packed
 from ..corpus.sources import open_corpus
 from ..editing.applying import Rows
 from ..editing.edit import Edit
-from ..facts.fact import Fact
 from ..facts.templates import mentions
 from ..models.answers import LOGITS, padded
 from ..models.hooks import first_tensor
@@ -208,6 +207,7 @@ class Writer:
 
     def __init__(self, model: Model, references: References | None, seed: int) -> None:
         self.model, self.seed = model, seed
+        self.length = min(model.n_ctx, TOKENS)  # of a text at most
         self.references = {target.strip(): " ".join(texts) for target, texts in (references or {}).items() if texts}
         self.weights = TermWeights([text for texts in (references or {}).values() for text in texts])
 
@@ -228,8 +228,7 @@ class Writer:
         """For each case a text from each of its generation prompts, the prompt included."""
         found: list[list[str]] = [[] for _ in cases]
         for some in case_slices(edits, ROWS * TOKENS):
-            texts = list(self.texts_of(cases[some], edits[some]))
-            for i, text in texts:
+            for i, text in self.texts_of(cases[some], edits[some]):
                 found[some.start + i].append(text)
         return found
 
@@ -240,7 +239,9 @@ class Writer:
         starts: list[Start] = []
         for i, case in enumerate(cases):
             for j, template in enumerate(case.fact.generation_prompts):
-                starts += [(i, tokens, self.draws(case.fact, j)) for tokens in self.prompt(case.fact.ask(template))]
+                # The same random numbers for a prompt whatever else is in the batch, and for every edit of it.
+                draws = np.random.default_rng([self.seed, zlib.crc32(case.fact.name.encode()), j])
+                starts += [(i, tokens, draws) for tokens in self.prompt(case.fact.ask(template))]
         texts: dict[int, str] = {}
         for batch in batches_of_like_length([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
             owners = [edits[starts[at][0]] for at in batch]
@@ -250,11 +251,6 @@ class Writer:
             texts.update(zip(batch, found, strict=True))
         yield from ((start[0], texts[at]) for at, start in enumerate(starts))
 
-    @property
-    def length(self) -> int:
-        """Of a text at most, in tokens."""
-        return min(self.model.n_ctx, TOKENS)
-
     def prompt(self, text: str) -> list[tuple[int, ...]]:
         """A prompt's tokens; none where there is no room to write behind it."""
         try:
@@ -262,10 +258,6 @@ class Writer:
         except InputError:
             return []
         return [tokens] if len(tokens) < self.length else []
-
-    def draws(self, fact: Fact, place: int) -> np.random.Generator:
-        """The same random numbers for a prompt whatever else is in the batch, and for every edit of it."""
-        return np.random.default_rng([self.seed, zlib.crc32(fact.name.encode()), place])
 
 
 def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
@@ -368,19 +360,16 @@ class TermWeights:
     """Terms of two letters or more, weighted by their count and log((1 + n)/(1 + documents with it)) + 1."""
 
     def __init__(self, documents: Sequence[str]) -> None:
-        seen = Counter(term for text in documents for term in set(terms(text)))
+        seen = Counter(term for text in documents for term in set(TERM.findall(text.lower())))
         self.inverse = {term: math.log((1 + len(documents)) / (1 + count)) + 1 for term, count in seen.items()}
 
     def vector(self, text: str) -> dict[str, float]:
         """Weights of a text's terms; those of no document do not count."""
-        return {term: n * self.inverse[term] for term, n in Counter(terms(text)).items() if term in self.inverse}
+        counts = Counter(TERM.findall(text.lower()))
+        return {term: n * self.inverse[term] for term, n in counts.items() if term in self.inverse}
 
     def cosine(self, first: str, second: str) -> float:
         """Between two texts; 0 where one has no known term."""
         a, b = self.vector(first), self.vector(second)
         norms = math.sqrt(sum(w * w for w in a.values()) * sum(w * w for w in b.values()))
         return sum(weight * b.get(term, 0.0) for term, weight in a.items()) / norms if norms else 0.0
-
-
-def terms(text: str) -> list[str]:
-    return TERM.findall(text.lower())

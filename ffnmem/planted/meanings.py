@@ -22,6 +22,7 @@ from ..core.errors import InputError, check_count
 from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
+    SYLLABLES,
     Clock,
     Room,
     build_tokenizer,
@@ -30,7 +31,6 @@ from .skeleton import (
     mean_by,
     solve_keys,
     stems,
-    syllables,
     unit_rows,
     write_embeddings,
     write_ffn,
@@ -92,14 +92,25 @@ def plant_meanings(
 
     Raises: InputError.
     """
-    check_sizes(n_features, neurons, words, n_layers, n_tokens)
+    check_count("n_features", n_features, least=max(MEANINGS))
+    check_count("neurons", neurons)
+    check_count("n_layers", n_layers)
+    check_count("n_tokens", n_tokens, least=2000)
+    if check_count("words", words, least=2) > len(SYLLABLES):
+        raise InputError(f"words must be at most {len(SYLLABLES)}, not {words}: so many endings there are")
     if not (0 < superposition < np.inf and 0 <= noise < np.inf):
         raise InputError(f"superposition must be above 0 and noise at least 0, not {superposition} and {noise}")
     rng = np.random.default_rng([seed, 0])
     concepts = stems(n_features, rng)
-    vocabulary = [stem + ending for stem in concepts for ending in list(syllables())[:words]]
+    vocabulary = [stem + ending for stem in concepts for ending in SYLLABLES[:words]]
     tokenizer = build_tokenizer(vocabulary)
-    d_content = dimensions(n_features * min(n_layers, 2), superposition)
+    features = n_features * min(n_layers, 2)
+    if features / superposition > WIDEST:
+        raise InputError(
+            f"superposition {superposition:g} of {features:,} features takes more than {WIDEST:,} dimensions: give a "
+            "larger one, or fewer features"
+        )
+    d_content = max(4, round(features / superposition))
     d_model = 1 + d_content + 2 * PLANES
     hf = empty_gpt2(len(tokenizer), n_layers=n_layers, d_model=d_model, d_mlp=neurons, n_ctx=CONTEXT)
     room = Room(d_model, rng)
@@ -132,28 +143,6 @@ def plant_meanings(
         settings=settings,
         pristine=hf,
     )
-
-
-def check_sizes(n_features: int, neurons: int, words: int, n_layers: int, n_tokens: int) -> None:
-    """Raise InputError for a model that is too small for its neurons, or has too few endings for its words."""
-    check_count("n_features", n_features, least=max(MEANINGS))
-    check_count("neurons", neurons)
-    check_count("n_layers", n_layers)
-    check_count("n_tokens", n_tokens, least=2000)
-    endings = len(list(syllables()))
-    if check_count("words", words, least=2) > endings:
-        raise InputError(f"words must be at most {endings}, not {words}: so many endings there are")
-
-
-def dimensions(n_features: int, superposition: float) -> int:
-    """How many dimensions features share; raises InputError for more than WIDEST."""
-    wanted = n_features / superposition
-    if wanted > WIDEST:
-        raise InputError(
-            f"superposition {superposition:g} of {n_features:,} features takes more than {WIDEST:,} dimensions: give a "
-            "larger one, or fewer features"
-        )
-    return max(4, round(wanted))
 
 
 class Text:

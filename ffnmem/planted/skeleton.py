@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ UNKNOWN = "<|unk|>"
 SPECIAL = (BOS, UNKNOWN)
 CONSONANTS = "bdfgklmnprstvz"
 VOWELS = "aeiou"
+SYLLABLES = [consonant + vowel for consonant in CONSONANTS for vowel in VOWELS]
 
 
 def build_tokenizer(words: Sequence[str]) -> Any:
@@ -47,17 +48,11 @@ def build_tokenizer(words: Sequence[str]) -> Any:
 
 def stems(count: int, rng: np.random.Generator) -> list[str]:
     """Different pronounceable stems of two syllables, three when these run out."""
-    two = [a + b for a in syllables() for b in syllables()]
-    pool = two if count <= len(two) else two + [a + b for a in two for b in syllables()]
+    two = [a + b for a in SYLLABLES for b in SYLLABLES]
+    pool = two if count <= len(two) else two + [a + b for a in two for b in SYLLABLES]
     if count > len(pool):
         raise InputError(f"at most {len(pool)} concepts can be named, not {count}")
     return [pool[i] for i in rng.permutation(len(pool))[:count]]
-
-
-def syllables() -> Iterator[str]:
-    for consonant in CONSONANTS:
-        for vowel in VOWELS:
-            yield consonant + vowel
 
 
 def empty_gpt2(d_vocab: int, *, n_layers: int, d_model: int, d_mlp: int, n_ctx: int, n_heads: int = 1) -> Any:

@@ -10,16 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from ..neurons.counting import FiringCounts
-from ..plots.attribution import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, axes_for, ink, titled
+from ..plots.attribution import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, ink, titled
 from .composition import CASES, SHARES
 
 # The figures of Geva et al. 2021, drawn from the tables of :mod:`ffnmem.studies.geva2021`.
-#
-# As in :mod:`ffnmem.plots.attribution`: each takes `ax=None`, draws on it or on a new figure, and returns the Axes.
 
 GREEN = "#009E73"
 OF_REMOVED = {"first": (ADDS, "s"), "random": (GREEN, "^"), "last": (TAKES, "o")}
 OF_CASE = {"residual": ADDS, "agreement": "#56B4E9", "composition": GREEN, "ffn": TAKES}
+WHISKERED: dict[str, Any] = {"markersize": 5, "linewidth": 1.6, "elinewidth": 1, "capsize": 2}
 OF_SHARE = (ADDS, GREEN, TAKES)
 
 
@@ -63,9 +62,8 @@ def below(ax: Axes, columns: int, **given: Any) -> None:
     ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, fontsize="small", **given)
 
 
-def plot_changes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_changes(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The relative change of coefficients when a token is removed, by layer (figure 3)."""
-    ax = axes_for(ax, (7, 3.8))
     ax.axhline(0, color=ink(), linewidth=0.8)
     for name, (colour, marker) in OF_REMOVED.items():
         rows = frame[frame["removed"] == name]
@@ -75,10 +73,7 @@ def plot_changes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
             whiskers(rows, "change", "low", "high"),
             color=colour,
             marker=marker,
-            markersize=5,
-            linewidth=1.6,
-            elinewidth=1,
-            capsize=2,
+            **WHISKERED,
             label=f"the {name} token" if name != "random" else "a random token",
         )
     layer_axis(ax, frame["layer"])
@@ -87,19 +82,15 @@ def plot_changes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "What a key looks at: its coefficient without one token")
 
 
-def plot_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_agreement(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How often a value's top token follows its key's top trigger, by layer, and by chance (figure 4)."""
-    ax = axes_for(ax, (7, 3.8))
     ax.errorbar(
         frame["layer"],
         frame["agreement"],
         whiskers(frame, "agreement", "low", "high"),
         color=ADDS,
         marker="o",
-        markersize=5,
-        linewidth=1.6,
-        elinewidth=1,
-        capsize=2,
+        **WHISKERED,
         label="agreement, with its 95% interval",
     )
     ax.plot(
@@ -113,9 +104,8 @@ def plot_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Values that predict what follows their key's top trigger")
 
 
-def plot_ranks(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_ranks(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The rank of the trigger's next token among what the value predicts: quantiles over keys (figure 5)."""
-    ax = axes_for(ax, (7, 3.8))
     for row in frame.itertuples():
         ax.bar(row.layer, row.rank_95 - row.rank_5, 0.7, bottom=row.rank_5, color=ATTENTION)
         ax.bar(row.layer, row.rank_75 - row.rank_25, 0.7, bottom=row.rank_25, color=ADDS)
@@ -130,9 +120,8 @@ def plot_ranks(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "How high values rank what follows their key's top trigger")
 
 
-def plot_active(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_active(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The share of a layer's memories that are active at a position, by layer (figure 7)."""
-    ax = axes_for(ax, (7, 3.8))
     spread(ax, frame, "active_share")
     ax.set_ylim(bottom=0)
     layer_axis(ax, frame["layer"])
@@ -141,9 +130,8 @@ def plot_active(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Active memories at a position")
 
 
-def plot_zero_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_zero_agreement(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How often a layer predicts what none of its memories predicts, by layer (figure 8)."""
-    ax = axes_for(ax, (7, 3.8))
     layers = frame["layer"].to_numpy()
     for shift, name, colour, label in (
         (-0.2, "zero_agreement", ADDS, "no memory of the layer"),
@@ -161,9 +149,8 @@ def plot_zero_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Layers that predict what none of their memories predicts")
 
 
-def plot_match(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_match(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How often the residual stream before an FFN already predicts what the model will, by layer (figure 9)."""
-    ax = axes_for(ax, (7, 3.8))
     ax.bar(frame["layer"], frame["match"], 0.7, color=ADDS)
     ends = whiskers(frame, "match", "match_low", "match_high")
     ax.errorbar(frame["layer"], frame["match"], ends, fmt="none", ecolor=ink(), elinewidth=1, capsize=2)
@@ -173,9 +160,8 @@ def plot_match(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Where the residual already predicts the model's answer")
 
 
-def plot_probability(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_probability(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The probability of the model's answer, read off the residual stream before each FFN (figure 10)."""
-    ax = axes_for(ax, (7, 3.8))
     spread(ax, frame, "probability")
     ax.plot(frame["layer"], frame["probability"], color=TAKES, marker="o", markersize=4, linewidth=1.4, label="mean")
     ax.set_ylim(0, 1)
@@ -185,9 +171,8 @@ def plot_probability(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "How sure of its answer the residual is")
 
 
-def plot_cases(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_cases(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Where the prediction after each layer comes from: stacked shares of positions (figure 11)."""
-    ax = axes_for(ax, (7, 3.8))
     bottom = np.zeros(len(frame))
     for name in CASES:
         ax.bar(frame["layer"], frame[name], 0.74, bottom=bottom, color=OF_CASE[name], label=name)
@@ -199,9 +184,8 @@ def plot_cases(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Whose prediction stands after the layer")
 
 
-def plot_updates(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_updates(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How few sub-updates make up a layer's output: medians, and bands of half the positions."""
-    ax = axes_for(ax, (7, 3.8))
     for measure, style in (("output", "-"), ("weight", ":")):
         for colour, (share, rows) in zip(OF_SHARE, frame[frame["measure"] == measure].groupby("share"), strict=False):
             label = f"{share:.0%} of the {'output' if measure == 'output' else 'weights'}"
@@ -221,7 +205,7 @@ def plot_updates(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "How few sub-updates make up a layer's output")
 
 
-# The figures of :mod:`ffnmem.studies.voita2023`. Each draws on the Axes given and returns them.
+# The figures of :mod:`ffnmem.studies.voita2023`.
 
 SHADES = ("#08306B", "#2171B5", "#6BAED6", "#BDD7E7", "#E3E8EE", "#F5F5F5")
 PATTERNS = {"oscillatory": "#7B5EA7", "both extremes": "#C8382D", "one extreme": "#4C9F50", "other": "#F0C000"}
