@@ -199,7 +199,7 @@ def summarised(cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: in
     mean, drawn, n = means(values), resampled(values, draws, seed), (~np.isnan(values)).sum(axis=0)
     if at:
         names = ["S", *names]
-        # In the order of rows, in which a mean of three columns is summed.
+        # Contiguous, so that it is summed row by row however the table lies in memory.
         mean = np.append(harmonic(means(np.ascontiguousarray(values[:, at]))), mean)
         drawn, n = with_harmonic(drawn, at), np.append(n[at].min(), n)
     return mean_table(names, mean, drawn, n)

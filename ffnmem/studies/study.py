@@ -50,6 +50,11 @@ class StudyTable:
     note: str = ""
 
 
+def tables_of(frames: Mapping[str, pd.DataFrame], words: Mapping[str, tuple[str, str]]) -> tuple[StudyTable, ...]:
+    """Tables in the order of their ``words``: by name, title and note."""
+    return tuple(StudyTable(name, frames[name], title, note) for name, (title, note) in words.items())
+
+
 @dataclass(frozen=True, eq=False)
 class Figure:
     """One figure of a study, written as ``<name>.png``.
