@@ -419,7 +419,7 @@ def summary_text(scores: Scores, cases: str) -> str:
         "seed": scores.seed,
         "settings": dict(scores.settings),
         "provenance": scores.provenance.record(),
-        "summary": plain_records(scores.summary),
+        "summary": plain_records(scores.with_unedited),
         "relations": plain_records(scores.relations),
         "cases": cases,
     }
