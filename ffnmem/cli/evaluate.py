@@ -114,8 +114,8 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
       ffnmem evaluate --limit 1 --sweep --set steps=5 --plot layers.png
       ffnmem evaluate --editor ft_l --limit 3 --sequential 1,3 --json
 
-    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, the failures, the settings and
-    the provenance; with --full the cases and relations too.
+    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, why a metric is missing, the
+    failures, the settings and the provenance; with --full the cases and relations too.
     """
     check_options(context)
     path = None if options["plot"] is None else check_figure(options["plot"])
@@ -226,7 +226,7 @@ def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full
     def relations() -> dict[str, Any]:
         return {"relations": plain_records(found.relations)} if options["relations"] else {}
 
-    frame = found.cases if options["cases"] else found.relations if options["relations"] else found.summary
+    frame = found.cases if options["cases"] else found.relations if options["relations"] else found.with_unedited
     emit(
         found,
         form,

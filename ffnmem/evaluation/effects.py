@@ -12,7 +12,22 @@ from typing import Any
 import pandas as pd
 
 from ..core.errors import InputError, quoted
-from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, of_chance, rows, token
+from ..core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Line,
+    Origin,
+    Sheet,
+    Span,
+    Style,
+    Table,
+    line,
+    of_chance,
+    of_share,
+    rows,
+    token,
+)
 from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
@@ -295,11 +310,6 @@ class EditEffects(Result):
                 parts.append(f"neurons {row['neurons']}")
             if parts:
                 yield line(", ".join(parts))
-
-
-def of_share(value: float) -> str:
-    """A share of a whole in percent; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:

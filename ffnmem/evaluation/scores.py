@@ -32,10 +32,10 @@ from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
-from ..core.sheets import Column, Facts, Line, Origin, Sheet, Span, Table, line, rows
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
 from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised
+from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised, unmeasured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,11 +147,13 @@ def figure(means: pd.DataFrame, name: str) -> tuple[Line, ...]:
     if name not in means.index or not math.isfinite(means.loc[name, "mean"]):
         return (line("–"),)
     mean, low, high = (float(means.loc[name, part]) for part in ("mean", "low", "high"))
-    first = line(Span(written(name, mean, True), "strong" if name == "S" else ""))
-    return (first,) if math.isnan(low) else (first, line(Span(f"{written(name, low)}–{written(name, high)}", "soft")))
+    first = line(Span(digits_of(name, mean, True), "strong" if name == "S" else ""))
+    return (
+        (first,) if math.isnan(low) else (first, line(Span(f"{digits_of(name, low)}–{digits_of(name, high)}", "soft")))
+    )
 
 
-def written(name: str, value: float, fine: bool = False) -> str:
+def digits_of(name: str, value: float, fine: bool = False) -> str:
     """As many digits as mean something: of an interval's ends fewer than of the mean."""
     if not math.isfinite(value):
         return "–"
@@ -173,6 +175,15 @@ def relation_table(relations: pd.DataFrame) -> Table:
         figures = [float(means.loc[name, "mean"]) if name in means.index else math.nan for name in known]
         shown.add(str(relation), str(editor), n, *figures)
     return shown.table("by relation", caption="--csv and --json have the intervals")
+
+
+def missing_lines(missing: Mapping[str, str]) -> dict[str, Content]:
+    """What was not measured, a line a reason, as a row of facts; none where all was."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in missing.items():
+        by_reason.setdefault(reason, []).append(NAMES.get(name, name))
+    lines = tuple(line(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items())
+    return {"not measured": lines} if lines else {}
 
 
 def failure_table(failures: pd.DataFrame) -> Table | None:
@@ -273,6 +284,11 @@ class Scores(Result):
             return pd.DataFrame(columns=[*columns, *COLUMNS])
         return pd.concat(found, ignore_index=True)
 
+    @cached_property
+    def missing(self) -> dict[str, str]:
+        """The metrics that no fact gives a value (n is 0), and why: ``{"NS": "no fact has neighbours"}``."""
+        return unmeasured(self.summary, self.cases)
+
     def of(self, editor: str | None = None) -> pd.DataFrame:
         """The cases of an editor, by default the first. Raises InputError."""
         name = self.editors[0] if editor is None else check_choice("editor", editor, self.editors)
@@ -296,7 +312,8 @@ class Scores(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "summary": plain_records(self.summary),
+            "summary": plain_records(self.with_unedited),
+            "missing": self.missing,
             "relations": plain_records(self.relations),
             "cases": plain_records(self.cases),
             "failures": plain_records(self.failures),
@@ -317,9 +334,7 @@ class Scores(Result):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The main scores with their intervals, as :func:`ffnmem.plots.evaluation.scores` draws them."""
-        scores = picture("scores")
-
-        return scores(self, ax=ax)
+        return picture("scores")(self, ax=ax)
 
     def __len__(self) -> int:
         return len(self.of())
@@ -332,6 +347,16 @@ class Scores(Result):
         names = [name for name in self.metrics if f"{name}_before" in self.cases]
         cases = self.of()[[f"{name}_before" for name in names]].set_axis(names, axis=1)
         return summarised(cases, names, self.draws, self.seed).assign(editor="(unedited)")
+
+    @property
+    def with_unedited(self) -> pd.DataFrame:
+        """``summary`` below the unedited model's rows, whose editor is "(unedited)": what tables, JSON and CSV have."""
+        unedited = self.unedited
+        return (
+            self.summary
+            if unedited is None
+            else pd.concat([unedited[list(self.summary)], self.summary], ignore_index=True)
+        )
 
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, without the cases and the scores of single relations."""
@@ -355,9 +380,9 @@ class Scores(Result):
         Args:
             relations: adds the main scores of each relation. kept: adds the folder that holds them.
         """
-        unedited = self.unedited
-        summary = self.summary if unedited is None else pd.concat([unedited, self.summary], ignore_index=True)
-        rows = {"facts": f"{len(self):,}, each edited by itself"} | ({} if kept is None else {"kept in": kept})
+        summary = self.with_unedited
+        rows: dict[str, Content] = {"facts": f"{len(self):,}, each edited by itself", **missing_lines(self.missing)}
+        rows |= {} if kept is None else {"kept in": kept}
         return Sheet.of(
             *score_tables(
                 summary, "editor", (MAIN, "scores, in percent"), SIZED, DRIFTED, (PROBES, "more, in percent")
@@ -388,7 +413,7 @@ def summary_text(scores: Scores, cases: str) -> str:
         "seed": scores.seed,
         "settings": dict(scores.settings),
         "provenance": scores.provenance.record(),
-        "summary": plain_records(scores.summary),
+        "summary": plain_records(scores.with_unedited),
         "relations": plain_records(scores.relations),
         "cases": cases,
     }

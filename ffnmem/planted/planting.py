@@ -22,6 +22,7 @@ from .._version import __version__
 from ..core import sheets
 from ..core.arguments import public
 from ..core.checked_files import read_json
+from ..core.choices import PLANTED_KINDS
 from ..core.errors import FileError, InputError, check_choice, check_seed, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
@@ -245,14 +246,11 @@ def read_truth(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
 
 # `plant`: a planted model by the name of what is planted.
 
-KINDS = {"meanings": "meanings:plant_meanings", "roles": "roles:plant_roles", "facts": "facts:plant_facts"}
-"""What can be planted, and where it is made."""
-
 
 def builder(kind: str) -> Callable[..., Planted]:
     """The function behind a kind; raises InputError."""
-    module, _, name = KINDS[check_choice("kind", kind, KINDS)].partition(":")
-    found: Callable[..., Planted] = getattr(import_module(f".{module}", __package__), name)
+    check_choice("kind", kind, PLANTED_KINDS)
+    found: Callable[..., Planted] = getattr(import_module(f".{kind}", __package__), f"plant_{kind}")
     return found
 
 

@@ -21,10 +21,10 @@ from ..helpers import refuses
 def test_names_are_the_librarys() -> None:
     """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
-    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.edits and not e.finds_values}
+    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is not None and not e.finds_values}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
     assert all(hasattr(fm.editing, name) for name in NAMES if name != "rome_original")
-    assert all("force" in e.options for e in EDITORS.values() if e.edits)
+    assert all("force" in e.options for e in EDITORS.values() if e.one is not None)
 
 
 @pytest.mark.parametrize(
