@@ -332,6 +332,14 @@ def decimals(values: Iterable[float], digits: int = 4) -> int:
     return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 9)
 
 
+def places_of(column: Column, values: Iterable[Any]) -> int:
+    """Decimal places of the numbers of a column."""
+    if column.places is not None:
+        return column.places
+    known = [value for value in values if isinstance(value, int | float)]
+    return decimals(known, column.digits) if column.kind == "number" else 1
+
+
 def of_number(value: float, places: int, sign: bool = False) -> str:
     """A number with fixed places; a dash where there is none."""
     return f"{value:{'+' if sign else ''}.{places}f}" if math.isfinite(value) else "–"

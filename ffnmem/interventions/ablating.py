@@ -295,10 +295,10 @@ class Ablation(Result):
         return table.table(caption="; ".join([*notes, *([f"{left:,} more in .neurons"] if left else [])]))
 
 
-def of_change(value: float) -> Span:
+def of_change(value: float, digits: int = 1) -> Span:
     """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
-    shown = f"{value:z.1%}"
-    if shown == f"{0.0:z.1%}":
+    shown = f"{value:z.{digits}%}"
+    if shown == f"{0.0:.{digits}%}":
         return Span(shown, "soft")
     return Span(f"+{shown}" if value > 0 else shown, "adds" if value > 0 else "takes")
 

@@ -248,7 +248,8 @@ def comparison_sheet(
     )
     for row in found.itertuples():
         ranks = str(row.rank_before) if row.rank_before == row.rank_after else f"{row.rank_before} → {row.rank_after}"
-        shown.add(row.token, row.before, row.after, of_change(row.change), ranks)
+        # With a digit more than the two beside it, a change of -0.06% does not contradict two that read 99.7%.
+        shown.add(row.token, row.before, row.after, of_change(row.change, 2), ranks)
     heading = Facts(
         {
             "prompt": Prompt(tuple(tokens), at, before.starts_with_bos),

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..core.sheets import Column, Context, Sheet, Span, Table, decimals, is_line, share_of
+from ..core.sheets import Column, Context, Sheet, Span, Table, is_line, places_of, share_of
 from ..core.token_text import flowing, page_text, pieces
 
 # The geometry of bars on one scale.
@@ -96,8 +96,8 @@ def environment(room: str) -> Environment:
         setting=setting,
         share=share_of,
         is_line=is_line,
-        cells=cells,
-        kind=kind,
+        cells=shown_rows,
+        kind=kind_of,
         strength=strength,
         provenance=provenance_line,
     )
@@ -111,15 +111,15 @@ def finished(value: Any) -> Any:
 
 def token_html(token: str) -> Markup:
     """A token's text, escaped, with whitespace and unprintable characters as marks that styles can dim."""
-    return marked(pieces(token))
+    return marked_html(pieces(token))
 
 
 def running_html(text: str) -> Markup:
     """Running text in the same way, but with its spaces as they are."""
-    return marked(flowing(text))
+    return marked_html(flowing(text))
 
 
-def marked(parts: Iterable[tuple[str, bool]]) -> Markup:
+def marked_html(parts: Iterable[tuple[str, bool]]) -> Markup:
     mark = Markup('<span class="fm-mark">{}</span>')
     return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in parts)
 
@@ -211,16 +211,11 @@ def framed(html: str) -> str:
 
 def html(sheet: Sheet) -> str:
     """A sheet in the frame that no style of the page around it reaches."""
-    return framed(blocks(sheet))
-
-
-def blocks(sheet: Sheet) -> str:
-    """A sheet's title and blocks, for a page that has the styles."""
-    return render("sheet.html", sheet=sheet)
+    return framed(render("sheet.html", sheet=sheet))
 
 
 @dataclass(frozen=True)
-class Cell:
+class ShownCell:
     """A value in its column, as it reads, with its bar if the column has bars."""
 
     column: Column
@@ -229,37 +224,27 @@ class Cell:
     bar: Bar | None
 
 
-def cells(block: Table) -> list[list[Cell]]:
+def shown_rows(block: Table) -> list[list[ShownCell]]:
     """The rows of a table."""
-    columns = [list(column_cells(column, [row[i] for row in block.rows])) for i, column in enumerate(block.columns)]
+    columns = [column_cells(column, [row[i] for row in block.rows]) for i, column in enumerate(block.columns)]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def column_cells(column: Column, values: list[Any]) -> Iterator[Cell]:
-    known = [value for value in values if isinstance(value, int | float)]
-    places = column.places
-    if places is None:
-        places = decimals(known, column.digits) if column.kind == "number" else 1
-    axis, total = None, 0.0
-    if column.bars:
-        ends = known
-        if column.bars == "steps":
-            ends = list(accumulate(known))
-        axis = Axis.over(ends)
+def column_cells(column: Column, values: list[Any]) -> Iterator[ShownCell]:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    places = places_of(column, numbers)
+    axis = Axis.over(list(accumulate(numbers)) if column.bars == "steps" else numbers) if column.bars else None
+    total = 0.0
     for value in values:
         drawing = None
         if axis is not None and isinstance(value, int | float):
             drawing = bar(axis, value, total)
             total += value if column.bars == "steps" else 0.0
-        yield Cell(
-            column,
-            value,
-            "" if value is None or is_line(value) else text(column, value, places),
-            drawing,
-        )
+        text = "" if value is None or is_line(value) else number_text(column, value, places)
+        yield ShownCell(column, value, text, drawing)
 
 
-def text(column: Column, value: Any, places: int) -> str:
+def number_text(column: Column, value: Any, places: int) -> str:
     """A number as its column reads it; nothing of what is no number."""
     if column.kind in ("change", "count") and not math.isfinite(value):
         return MISSING
@@ -282,7 +267,7 @@ def text(column: Column, value: Any, places: int) -> str:
             return ""
 
 
-def kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Which block or content a value is: its class, or "line" or "lines" of a tuple."""
     if isinstance(value, tuple):
         return "lines" if value and not isinstance(value[0], Span) else "line"
