@@ -42,7 +42,7 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
 
     Raises: InputError: a metric that was not measured.
     """
-    names = chosen(scores.summary, metrics)
+    names = metrics_to_draw(scores.summary, metrics)
     editors = scores.editors
     ax = axes_for(ax, (7, 1.4 + 0.24 * len(editors) * (1 + len(names))))
     step = 0.8 / len(names)
@@ -79,7 +79,7 @@ def sweep(
 
     Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token.
     """
-    names = chosen(sweep.frame, metrics)
+    names = metrics_to_draw(sweep.frame, metrics)
     ax = axes_for(ax, (7.5, 4.2))
     curves(ax, sweep.frame, "layer", names)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -126,7 +126,7 @@ def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = 
 
     Raises: InputError: a metric that was not measured.
     """
-    names = chosen(decay.frame, metrics)
+    names = metrics_to_draw(decay.frame, metrics)
     ax = axes_for(ax, (7, 4))
     curves(ax, decay.frame, "edits", names)
     ax.set_xscale("log")
@@ -177,7 +177,7 @@ def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:
     ax.set_ylabel("mean over facts, 95% interval")
 
 
-def chosen(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:
+def metrics_to_draw(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:
     """The metrics to draw; raises InputError for one that was not measured."""
     known = list(dict.fromkeys(summary.dropna(subset="mean")["metric"]))
     if metrics is None:

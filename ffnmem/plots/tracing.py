@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -17,7 +16,7 @@ from ..core.arguments import public
 from ..core.errors import InputError, check_choice
 from ..core.token_text import printable, visible
 from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
-from .attribution import ADDS, MOST_TICKS, TAKES, ink
+from .attribution import MOST_TICKS, SIGNS, ink
 
 GROUP_COLOURS = dict(zip(GROUPS, ("#56B4E9", "#009E73", "#0072B2", "#CC79A7", "#8A9099", "#E07B00"), strict=True))
 LABEL = 14  # characters of a token
@@ -38,18 +37,17 @@ def trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = N
     Raises:
         InputError: a kind that was not traced, or another number of axes.
     """
-    kinds = chosen(trace.kinds, kind)
+    kinds = kinds_to_draw(trace.kinds, kind)
     labels = [visible(token, LABEL) + "*" * (i in trace.subject) for i, token in enumerate(trace.tokens)]
     if trace.provenance.prepend_bos:
         labels[0] = "BOS"
     height = min(1.9 + 0.27 * len(labels), 14)
     panels = panels_for(axes, len(kinds), (min(1.9 + 0.16 * trace.n_layers, 6), height), room=1.2)
-    colours = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF", ADDS])
     for ax, one in zip(panels, kinds, strict=True):
         effects = trace.indirect(one)
         limit = float(abs(effects).max()) or 1.0
         image = ax.imshow(
-            effects.T, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", origin="upper", interpolation="nearest"
+            effects.T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="upper", interpolation="nearest"
         )
         ax.set_xticks(range(0, trace.n_layers, 1 + trace.n_layers // MOST_TICKS * 2))
         ax.set_yticks(range(len(labels)), labels if ax is panels[0] or axes is not None else [], parse_math=False)
@@ -82,7 +80,7 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     if not len(traces):
         raise InputError(f"no fact was traced ({len(traces.skipped)} skipped), so there is nothing to draw")
     first = traces.traces[0]
-    kinds = chosen(first.kinds, kind)
+    kinds = kinds_to_draw(first.kinds, kind)
     panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
     for ax, one in zip(panels, kinds, strict=True):
         of_kind = traces.groups[traces.groups["kind"] == one]
@@ -120,7 +118,7 @@ def figure_of(found: Trace | Traces) -> Figure:
     return figure
 
 
-def chosen(kinds: tuple[str, ...], kind: str | None) -> tuple[str, ...]:
+def kinds_to_draw(kinds: tuple[str, ...], kind: str | None) -> tuple[str, ...]:
     """All kinds, or the one that is asked for."""
     return kinds if kind is None else (check_choice("kind", kind, kinds),)
 
