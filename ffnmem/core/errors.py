@@ -231,6 +231,11 @@ def check_seed(value: SupportsIndex, name: str = "seed") -> int:
     return seed
 
 
+def plural(count: int, noun: str, several: str = "") -> str:
+    """The word after a number: ``neuron`` after 1, ``neurons`` (or ``several``) after any other."""
+    return noun if count == 1 else several or noun + "s"
+
+
 def listed(items: Sequence[object], limit: int = 8) -> str:
     """The first items of a list as text for a message."""
     shown = ", ".join(str(item) for item in items[:limit])

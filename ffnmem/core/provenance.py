@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._version import __version__
@@ -25,10 +25,7 @@ class Provenance:
 
     def with_settings(self, **settings: Any) -> Provenance:
         """The same provenance with further settings recorded."""
-        merged = {**dict(self.settings), **settings}
-        return Provenance(
-            self.model, self.fingerprint, self.dtype, self.device, self.prepend_bos, self.version, tuple(merged.items())
-        )
+        return replace(self, settings=tuple({**dict(self.settings), **settings}.items()))
 
     def record(self) -> dict[str, Any]:
         """All of it as a file holds it, and :meth:`of` reads it."""
@@ -43,12 +40,7 @@ class Provenance:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        result: dict[str, Any] = {
-            "model": self.model,
-            "fingerprint": self.fingerprint,
-            "dtype": self.dtype,
-            "device": self.device,
-        }
-        if self.prepend_bos is not None:
-            result["prepend_bos"] = self.prepend_bos
-        return {**result, **dict(self.settings), "ffnmem": self.version}
+        fields = {name: getattr(self, name) for name in FIELDS if name != "version"}
+        if self.prepend_bos is None:
+            del fields["prepend_bos"]
+        return {**fields, **dict(self.settings), "ffnmem": self.version}

@@ -309,7 +309,7 @@ def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     return Table(
         tuple(columns),
         tuple(
-            tuple(marked(value) if i in texts else value for i, value in enumerate(row))
+            tuple(text_cell(value) if i in texts else value for i, value in enumerate(row))
             for row in body.itertuples(index=False, name=None)
         ),
         title,
@@ -317,7 +317,7 @@ def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     )
 
 
-def marked(value: Any) -> Any:
+def text_cell(value: Any) -> Any:
     """A cell of a column of text: what begins or ends with spaces as a token, whose spaces show; numbers in brief."""
     if isinstance(value, str):
         return token(value) if value != value.strip() else value

@@ -90,10 +90,10 @@ def neurons(
     if suffix in TABLES:
         frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
         schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
-        write_table(path, suffix, counted(frames, len(places), progress), store.provenance, schema)
+        write_table(path, suffix, reporting(frames, len(places), progress), store.provenance, schema)
         return path
     neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
-    found = list(counted(neurons_read, len(places), progress))
+    found = list(reporting(neurons_read, len(places), progress))
     html = suffix == ".html"
     write_whole(path, page_html(store, [card(one, k) for one in found]) if html else neurons_markdown(store, found, k))
     return path
@@ -134,7 +134,7 @@ def check_kinds(store: Store, kind: str | Sequence[str] | None, default: Sequenc
     return store.check_kinds(kinds)
 
 
-def counted(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
+def reporting(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
     """The items one by one, each reported once it is there."""
     for done, item in enumerate(items, start=1):
         if progress is not None:
