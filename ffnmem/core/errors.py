@@ -231,9 +231,9 @@ def check_seed(value: SupportsIndex, name: str = "seed") -> int:
     return seed
 
 
-def plural(count: int, noun: str, several: str = "") -> str:
-    """The word after a number: ``neuron`` after 1, ``neurons`` (or ``several``) after any other."""
-    return noun if count == 1 else several or noun + "s"
+def counted(count: int, noun: str) -> str:
+    """How many of something: ``1 neuron``, ``1,024 neurons``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def listed(items: Sequence[object], limit: int = 8) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ..core.errors import counted
 from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
 from ..scanning.store import KEYS, MEANINGS, Group, Neuron
@@ -150,7 +151,7 @@ def histogram_drawing(neuron: Neuron) -> HistogramDrawing | None:
     def column(b: Bin) -> HistogramBar:
         height = round((math.log10(b.density) - floor) * scale, 2) if b.density else 0.0
         x, end = (round(1000 * (edge - low) / span, 2) for edge in (b.low, b.high))
-        title = f"{b.low:.4g} to {b.high:.4g}: {b.count:,} tokens, {b.count / total:.2%}"
+        title = f"{b.low:.4g} to {b.high:.4g}: {counted(b.count, 'token')}, {b.count / total:.2%}"
         return HistogramBar(x, round(end - x, 2), round(HEIGHT - height, 2), height, b.low >= 0, title)
 
     tens = range(math.ceil(floor), math.floor(top) + 1)

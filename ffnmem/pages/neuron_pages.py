@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError, check_count, counted
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
@@ -162,7 +162,7 @@ def neurons_markdown(store: Store, neurons: Sequence[Neuron], listed: int | None
     name = f"Neuron {neurons[0].name}" if len(neurons) == 1 else f"{len(neurons):,} neurons"
     parts = [
         f"# {name} of {escaped(store.model)}\n\nFrom a scan of {escaped(store.manifest['corpus']['source'])}:"
-        f" {store.n_tokens:,} tokens. **Bold** marks the token at which the neuron fires.\n",
+        f" {counted(store.n_tokens, 'token')}. **Bold** marks the token at which the neuron fires.\n",
         *(markdown(one.sheet(listed, origin=False)) for one in neurons),
         f"*{escaped(provenance_line(store.provenance))}*\n",
     ]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..core.arguments import public
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..core.token_text import printable, visible
 from ..interventions.ablating import Ablation
 from ..prompts.attribution import Attribution
@@ -266,7 +266,7 @@ def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("total effect: clean minus ablated")
     ax.legend(frameon=False, loc="upper left")
     rank = "" if np.isnan(ablation.spearman) else f", Spearman {ablation.spearman:.2f}"
-    return titled(ax, f"{len(ablation.neurons):,} neurons behind {answer(ablation)}{rank}")
+    return titled(ax, f"{counted(len(ablation.neurons), 'neuron')} behind {answer(ablation)}{rank}")
 
 
 def name_points(ax: Axes, ablation: Ablation, width: float) -> None:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, quoted
+from ..core.errors import InputError, check_choice, counted, quoted
 from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay, Sweep
 from ..tracing.traces import Traces
@@ -56,7 +56,7 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
     ax.invert_yaxis()
     ax.set_xlabel("mean over facts, 95% interval")
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return titled(ax, f"Edits of {len(scores):,} facts of {scores.provenance.model}")
+    return titled(ax, f"Edits of {counted(len(scores), 'fact')} of {scores.provenance.model}")
 
 
 @public
@@ -88,7 +88,7 @@ def sweep(
         draw_trace(ax, trace)
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.12 if trace is not None else 1.0, 1.0))
     facts = len(next(iter(sweep.scores.values())))
-    ax = titled(ax, f"{sweep.editor} by layer, {facts:,} facts of {sweep.provenance.model}")
+    ax = titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
     ax.spines["right"].set_visible(trace is not None)
     return ax
 

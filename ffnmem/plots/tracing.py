@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice
+from ..core.errors import InputError, check_choice, counted
 from ..core.token_text import printable, visible
 from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
 from .attribution import MOST_TICKS, SIGNS, ink
@@ -97,7 +97,7 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     panels[0].set_ylabel("mean indirect effect")
     panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     if axes is None:
-        overall(panels[0], f"Where {len(traces):,} facts are recalled in {traces.provenance.model}")
+        overall(panels[0], where_recalled(traces))
     return panels
 
 
@@ -114,7 +114,7 @@ def figure_of(found: Trace | Traces) -> Figure:
         overall(panels[0], f"What brings back {found.answer!r}: {said}")
     else:
         traces(found, axes=panels)
-        overall(panels[0], f"Where {len(found):,} facts are recalled in {found.provenance.model}")
+        overall(panels[0], where_recalled(found))
     return figure
 
 
@@ -138,6 +138,11 @@ def panels_for(
         1, count, figsize=(room + count * width, height), layout="constrained", sharey=share, squeeze=False
     )
     return list(made[1][0])
+
+
+def where_recalled(found: Traces) -> str:
+    verb = "is" if len(found) == 1 else "are"
+    return f"Where {counted(len(found), 'fact')} {verb} recalled in {found.provenance.model}"
 
 
 def overall(ax: Axes, title: str) -> None:

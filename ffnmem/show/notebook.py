@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..core.errors import plural
+from ..core.errors import counted
 from ..core.sheets import Column, Context, Sheet, Span, Table, is_line, places_of, share_of
 from ..core.token_text import flowing, page_text, pieces
 
@@ -101,7 +101,7 @@ def environment(room: str) -> Environment:
         kind=kind_of,
         strength=strength,
         provenance=provenance_line,
-        plural=plural,
+        counted=counted,
     )
     return found
 
