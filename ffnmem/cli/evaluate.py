@@ -13,7 +13,7 @@ import click
 import ffnmem as fm
 
 from ..core.choices import EDITORS
-from ..core.errors import InputError, quoted
+from ..core.errors import InputError, counted, quoted
 from ..facts.listing import choose_facts
 from ..show.records import emit
 from .editors import force_option, layer_option, moment_option, options_of, set_option
@@ -176,8 +176,10 @@ def known_facts(model: Model, facts: list[Fact]) -> list[Fact]:
     """Those that the model says by itself; raises InputError where it says none."""
     found = list(fm.facts.filter_known(model, facts).facts)
     if not found:
-        raise InputError(f"{model.name} knows none of the {len(facts)} facts: leave out --known, or choose others")
-    note(f"{model.name} knows {len(found):,} of {len(facts):,} facts")
+        raise InputError(
+            f"{model.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
+        )
+    note(f"{model.name} knows {len(found):,} of {counted(len(facts), 'fact')}")
     return found
 
 

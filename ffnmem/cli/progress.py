@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from ..core.errors import counted
 from ..core.progress import Progress as Told
 
 UNITS = {"pack": "documents", "scan": "tokens", "rescore": "tokens", "project": "neurons", "read": "neurons"}
@@ -94,7 +95,7 @@ class Progress:
         self.bars.update(task, completed=done, total=total if known else None)  # type: ignore[arg-type]
         speed = self.bars.tasks[self.bars.task_ids.index(task)].speed  # type: ignore[arg-type]
         rate = f"{speed:,.0f} {UNITS[phase]}/s" if speed else ""
-        count = "" if known else f"{done:,} documents, {total:,} tokens  "
+        count = "" if known else f"{counted(done, 'document')}, {total:,} tokens  "
         self.bars.update(task, speed=count + rate)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..core.choices import DIVISIONS, ENGINES, SCAN_DTYPES
+from ..core.errors import counted
 from ..show.records import emit
 from ..show.terminal import user_text
 from .figures import check_figure
@@ -95,7 +96,7 @@ def pack(source: str, out: str, column: str, documents: str | None, model: str, 
                 last = now
                 speed = n_tokens / (now - began)
                 status.update(
-                    Text(f"{n_documents:,} documents, {n_tokens:,} tokens, {speed:,.0f} a second", style="dim")
+                    Text(f"{counted(n_documents, 'document')}, {n_tokens:,} tokens, {speed:,.0f} a second", style="dim")
                 )
 
         packed = pack_corpus(corpus, load_tokenizer(model), out, progress=show)

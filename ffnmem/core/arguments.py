@@ -213,15 +213,11 @@ def list_of(kind: Any, inside: Sequence[Any]) -> ArgumentRule:
             return False  # an array of one number, which NumPy and torch call iterable
         if kind is not Iterable and not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
             return False  # NumPy's and torch's arrays are no Sequence to Python
-        return item is None or not is_kept(value) or all(map(item.fits, value))
+        # An iterator's items cannot be looked at without using them up.
+        return item is None or isinstance(value, Iterator) or all(map(item.fits, value))
 
-    of = f" of {joined(tuple(map(plural, item.due)))}" if item is not None else ""
+    of = f" of {joined(tuple(map(of_several, item.due)))}" if item is not None else ""
     return ArgumentRule(fits, (f"a list{of}",), item)
-
-
-def is_kept(value: Any) -> bool:
-    """Whether a list's items can be looked at without using them up."""
-    return not isinstance(value, Iterator)
 
 
 def is_whole(value: Any) -> bool:
@@ -238,7 +234,7 @@ def words(kind: type) -> str:
     return PLAIN.get(name) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{source}"
 
 
-def plural(due: str) -> str:
+def of_several(due: str) -> str:
     """``texts`` of ``a text``, ``Models (from fm.load)`` of ``a Model (from fm.load)``."""
     if not due.startswith(("a ", "an ")):
         return due

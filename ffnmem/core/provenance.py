@@ -54,7 +54,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        found = {name: getattr(self, name) for name in FIELDS if name != "version"}
+        fields = {name: getattr(self, name) for name in FIELDS if name != "version"}
         if self.prepend_bos is None:
-            del found["prepend_bos"]
-        return {**found, **dict(self.settings), "ffnmem": self.version}
+            del fields["prepend_bos"]
+        return {**fields, **dict(self.settings), "ffnmem": self.version}

@@ -12,8 +12,7 @@ EMBEDDED = ("atlas",)
 
 def embedded_folder(name: str) -> Path:
     """The folder of an embedded model: inside the installed package, or ``data/`` of a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = (package / "data" / name, package.parent / "data" / name)
+    candidates = [folder / name for folder in data_folders()]
     for folder in candidates:
         if (folder / "config.json").is_file():
             return folder
@@ -22,11 +21,15 @@ def embedded_folder(name: str) -> Path:
 
 def embedded_corpus(name: str) -> Path:
     """The file of an embedded corpus, found as the model of that name is."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = tuple(folder / "data" / "corpus" / f"{name}.jsonl.gz" for folder in (package, package.parent))
+    candidates = [folder / "corpus" / f"{name}.jsonl.gz" for folder in data_folders()]
     for path in candidates:
         if path.is_file():
             return path
     raise FileError(
         f"the embedded corpus {quoted(name)} is missing from this installation (looked for {candidates[0]})"
     )
+
+
+def data_folders() -> tuple[Path, Path]:
+    package = Path(__file__).resolve().parents[1]
+    return package / "data", package.parent / "data"

@@ -439,7 +439,7 @@ def alphaedit(
 
     The layer's values get (P(KKᵀ + K_pK_pᵀ) + λI)⁻¹ PK Rᵀ, P being the projection on the eigenvectors of C below a
     threshold: keys in the other directions are not touched at all. Spread over layers as :func:`ffnmem.editing.memit`
-        does.
+    does.
 
     Args:
         model, facts, target, subject, layer, layers, moment, contexts, seed, settings, force, progress: as

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.sheets import (
     Column,
     Content,
@@ -251,7 +251,7 @@ class EditEffects(Result):
     warnings: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        return f"{self.edit.title}; {len(self.prompts)} prompts"
+        return f"{self.edit.title}; {counted(len(self.prompts), 'prompt')}"
 
     def to_frame(self) -> pd.DataFrame:
         """``prompts``."""
@@ -298,7 +298,7 @@ class EditEffects(Result):
         if self.drift:
             found["drift"] = (
                 f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "
-                f"on {self.drift['texts']} texts about other things"
+                f"on {counted(int(self.drift['texts']), 'text')} about other things"
             )
         return found
 

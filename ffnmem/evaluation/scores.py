@@ -26,7 +26,7 @@ from ..core.checked_files import (
     sealable,
     with_checksum,
 )
-from ..core.errors import FileError, check_choice, listed
+from ..core.errors import FileError, check_choice, counted, listed
 from ..core.files import make_folder, replacing, user_folder, user_path, write_whole
 from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
 from ..core.pictures import picture
@@ -195,7 +195,9 @@ def failure_table(failures: pd.DataFrame) -> Table | None:
     for each_row in failures.head(REASONS).to_dict("records"):
         shown.add(*(str(each_row[name]) for name in names))
     more = "--json has all of them" if len(failures) > REASONS else ""
-    return shown.table(f"{len(failures):,} edits were not made", caption=more)
+    return shown.table(
+        f"{counted(len(failures), 'edit')} {'was' if len(failures) == 1 else 'were'} not made", caption=more
+    )
 
 
 # `Scores`: what an evaluation of editors measured, case by case and over records.
@@ -369,7 +371,7 @@ class Scores(Result):
             means = dict(zip(group["metric"], group["mean"], strict=True))
             parts.append(f"{editor} " + ", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means))
         failed = f", {len(self.failures)} failures" if len(self.failures) else ""
-        return f"{'; '.join(parts)}; {len(self)} facts of {self.provenance.model}{failed}"
+        return f"{'; '.join(parts)}; {counted(len(self), 'fact')} of {self.provenance.model}{failed}"
 
     def __repr__(self) -> str:
         return f"Scores({self.summary_line()})"

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, check_seed, listed, quoted
+from ..core.errors import InputError, check_choice, check_count, check_seed, counted, listed, quoted
 from ..core.files import user_path
 from ..core.pictures import picture
 from ..core.plain_values import plain_value
@@ -190,7 +190,7 @@ def checkpoints(at: Sequence[int] | None, facts: int) -> list[int]:
     if not points:
         raise InputError("at is empty: give numbers of edits, such as (1, 10, 100)")
     if points[-1] > facts:
-        raise InputError(f"at {points[-1]} is more than the {facts} facts that were given")
+        raise InputError(f"at {points[-1]} is more than the {counted(facts, 'fact')} that were given")
     return points
 
 
@@ -348,7 +348,7 @@ class Sweep(Result):
     def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))
         best = f", best S in layer {self.best()}" if self.ranked else ""
-        return f"{self.editor} in layers {', '.join(map(str, self.scores))}; {facts} facts{best}"
+        return f"{self.editor} in layers {', '.join(map(str, self.scores))}; {counted(facts, 'fact')}{best}"
 
     @property
     def ranked(self) -> bool:

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, quoted
+from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
@@ -59,7 +59,7 @@ class Known(Result):
         return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:
-        return f"{len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)}"
+        return f"{len(self)} of {counted(len(self.frame), 'fact')} by {printable(self.provenance.model)}"
 
     def sheet(self, limit: int | None = SHOWN, hint: str = "") -> Sheet:
         """What the model says to the facts, and how many it knows, which stand out.
@@ -84,7 +84,7 @@ class Known(Result):
             shown.add(row["relation"], row["subject"], target, chance, rank, says)
         count = len(self.frame)
         more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown{hint}"
-        said = f"{self.provenance.model} knows {len(self):,} of {count:,} facts{more}"
+        said = f"{self.provenance.model} knows {len(self):,} of {counted(count, 'fact')}{more}"
         return Sheet.of(shown.table(), Words.of(said, "soft"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_count, quoted
+from ..core.errors import InputError, check_count, counted, quoted
 from ..core.sheets import Column, Sheet, Table, Words, rows
 from ..core.token_text import printable
 from ..show.result import Result
@@ -145,7 +145,7 @@ class Ledger(Result):
             shown.add(row["component"], *(row[name] for name in names))
         sums = {name: 1.0 if "share" in name else int(frame[name].sum()) for name in names}
         shown.add("all", *sums.values(), style="strong")
-        return shown.table(caption=f"FLOPs of a token that attends over {self.context:,} positions")
+        return shown.table(caption=f"FLOPs of a token that attends over {counted(self.context, 'position')}")
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:

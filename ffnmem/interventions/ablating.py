@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, quoted
+from ..core.errors import InputError, check_choice, check_count, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -224,7 +224,7 @@ class Ablation(Result):
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
         return (
-            f"{len(self.neurons)} neurons {self.how}, of {self.target!r}{against}, logit {self.logit:.3f}, "
+            f"{counted(len(self.neurons), 'neuron')} {self.how}, of {self.target!r}{against}, logit {self.logit:.3f}, "
             f"Spearman of direct and total {self.spearman:.2f}"
         )
 
@@ -253,7 +253,7 @@ class Ablation(Result):
             facts["foil"] = token(self.foil, "strong")
         facts["logit"] = f"{self.logit:.3f}" + ("" if self.foil is None else ", the target's minus the foil's")
         where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
-        facts["removed"] = f"{len(self.neurons):,} neurons, one at a time: {self.how} {where}"
+        facts["removed"] = f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}"
         facts["agree"] = self.agreement()
         whole = self.neurons if attributed is None else attributed
         table = self.effect_table(whole if top is None else whole.head(top), promoted)
@@ -295,10 +295,10 @@ class Ablation(Result):
         return table.table(caption="; ".join([*notes, *([f"{left:,} more in .neurons"] if left else [])]))
 
 
-def of_change(value: float) -> Span:
+def of_change(value: float, digits: int = 1) -> Span:
     """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
-    shown = f"{value:z.1%}"
-    if shown == f"{0.0:z.1%}":
+    shown = f"{value:z.{digits}%}"
+    if shown == f"{0.0:.{digits}%}":
         return Span(shown, "soft")
     return Span(f"+{shown}" if value > 0 else shown, "adds" if value > 0 else "takes")
 

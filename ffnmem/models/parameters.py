@@ -13,7 +13,7 @@ from torch import nn
 
 from .._version import __version__
 from ..core.arguments import public
-from ..core.errors import InputError, ModelError, UnsupportedModelError, check_count
+from ..core.errors import InputError, ModelError, UnsupportedModelError, check_count, counted
 from ..core.foreign import foreign
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Sheet, Words
@@ -149,7 +149,7 @@ class Anatomy(Result):
         n, kind = self.ledger.n_layers, "gated" if self.gated else "classic"
         vectors = ", ".join(self.vectors[:-1]) + " and " + self.vectors[-1]
         return {
-            "memories": f"{n:,} layers × {self.d_mlp:,} neurons = {self.neurons:,}",
+            "memories": f"{counted(n, 'layer')} × {self.d_mlp:,} neurons = {self.neurons:,}",
             "a memory": f"{vectors}, {self.d_model:,} numbers each: {len(self.vectors) * self.d_model:,} weights",
             "FFN": f"{kind}, {self.d_mlp:,} neurons for d_model {self.d_model:,}: {self.expansion:.3g}×",
             "its share": f"{self.ledger.ffn_share:.1%} of all parameters, {self.ledger.ffn_share_of_layers:.1%} of "
@@ -194,7 +194,7 @@ class Anatomy(Result):
 
     def sheet(self) -> Sheet:
         """Parameters and FLOPs by component, and what the FFNs are as memories."""
-        kind = f"{self.architecture}, {self.ledger.n_layers:,} layers, d_model {self.d_model:,}"
+        kind = f"{self.architecture}, {counted(self.ledger.n_layers, 'layer')}, d_model {self.d_model:,}"
         in_layers = replace(self.ledger.table(in_layers=True), title="in a layer and in all", folded=True)
         return Sheet.of(
             self.ledger.table(),

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._version import __version__
 from ..core import choices
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, folded, rows
@@ -91,9 +91,10 @@ class Dying(Result):
 
     def summary(self) -> str:
         if not self.settings["pushed"]:
-            return f"no neuron pushed; {self.settings['steps']:,} steps"
+            return f"no neuron pushed; {counted(self.settings['steps'], 'step')}"
         ends = ", ".join(f"{row.activation} {row.recovered:.0%}" for row in self.outcomes.itertuples())
-        return f"{self.settings['pushed']} neurons pushed; back after {self.settings['steps']:,} steps: {ends}"
+        pushed, steps = counted(self.settings["pushed"], "neuron"), counted(self.settings["steps"], "step")
+        return f"{pushed} pushed; back after {steps}: {ends}"
 
     def sheet(self) -> Sheet:
         """How many neurons are dead by step, and what became of them in the end."""
@@ -103,7 +104,7 @@ class Dying(Result):
             self.outcome_table(),
             folded(self.frame.to_dict("records"), "steps", "all columns"),
             Words.of(" · ".join(f"{name} {value}" for name, value in self.settings.items()), "soft"),
-            title=f"{pushed} of {of} neurons pushed to where they fire for no input",
+            title=f"{pushed} of {counted(of, 'neuron')} pushed to where they fire for no input",
         )
 
     def step_table(self) -> Table:

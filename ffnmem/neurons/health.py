@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import public
-from ..core.errors import HookError, InputError, check_count, check_seed
+from ..core.errors import HookError, InputError, check_count, check_seed, counted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -344,8 +344,8 @@ class NeuronHealth(Result):
     def summary(self) -> str:
         shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
         return (
-            f"{printable(self.provenance.model)}, {len(self.layers)} layers, "
-            f"{len(self.neurons):,} neurons over {self.positions:,} positions: {shares}"
+            f"{printable(self.provenance.model)}, {counted(len(self.layers), 'layer')}, "
+            f"{counted(len(self.neurons), 'neuron')} over {counted(self.positions, 'position')}: {shares}"
         )
 
     def sheet(self, top: int = 5) -> Sheet:
@@ -369,7 +369,8 @@ class NeuronHealth(Result):
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
         flow = "; half: neurons that carry half of dL/dpre" if self.flow else ""
         return shown.table(
-            f"{len(self.neurons):,} neurons ({self.activation}) over {self.positions:,} positions{loss}",
+            f"{counted(len(self.neurons), 'neuron')} ({self.activation}) over "
+            f"{counted(self.positions, 'position')}{loss}",
             caption=f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}",
         )
 

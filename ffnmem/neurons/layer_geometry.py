@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.choices import DUPLICATE_COSINE
-from ..core.errors import InputError, check_count, check_seed, quoted
+from ..core.errors import InputError, check_count, check_seed, counted, quoted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
@@ -171,7 +171,7 @@ class Geometry(Result):
     def summary(self) -> str:
         sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
         model = printable(self.provenance.model)
-        return f"{model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought}"
+        return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}{sought}"
 
     def sheet(self, top: int = 20) -> Sheet:
         """Overlap, rank and capacity of each layer's sides, cosines within neurons, and near-duplicates if sought.

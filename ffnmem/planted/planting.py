@@ -23,7 +23,7 @@ from ..core import sheets
 from ..core.arguments import public
 from ..core.checked_files import read_json
 from ..core.choices import PLANTED_KINDS
-from ..core.errors import FileError, InputError, check_choice, check_seed, quoted
+from ..core.errors import FileError, InputError, check_choice, check_seed, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
 from ..facts.fact import Fact
@@ -154,19 +154,20 @@ class Planted(Result):
 
     def summary(self) -> str:
         words = sum(text.count(" ") + 1 for text in self.texts)
-        return f"{self.kind!r}, seed {self.seed}: {self.model!r}, {len(self.texts)} texts of {words} words"
+        return f"{self.kind!r}, seed {self.seed}: {self.model!r}, {counted(len(self.texts), 'text')} of {words} words"
 
     def sheet(self, folder: str | None = None) -> sheets.Sheet:
         """How many neurons of each sort there are, and what else; ``folder``: where it was saved."""
         model, written = self.model, folder is not None
-        sizes = f"{model.n_layers} layers, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
+        layers = counted(model.n_layers, "layer")
+        sizes = f"{layers}, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
         facts: dict[str, sheets.Content] = {
             "model": sizes,
-            "corpus": f"{len(self.texts):,} documents{f' in {CORPUS}' * written}",
+            "corpus": f"{counted(len(self.texts), 'document')}{f' in {CORPUS}' * written}",
         }
         if self.facts:
             facts["facts"] = f"{len(self.facts):,}{f' in {FACTS}' * written}, {sum(self.recall):,} of them recalled"
-        facts["truth"] = f"{len(self.truth):,} neurons{f' in {TRUTH}' * written}"
+        facts["truth"] = f"{counted(len(self.truth), 'neuron')}{f' in {TRUTH}' * written}"
         facts["settings"] = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         if folder is not None:
             command, words = "decompose", " ".join(self.texts[0].split()[:5])

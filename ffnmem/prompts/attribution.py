@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count, quoted
+from ..core.errors import InputError, check_count, counted, quoted
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
@@ -112,7 +112,9 @@ class Attribution(Result):
 
     def single(self) -> int:
         if len(self.positions) != 1:
-            raise InputError(f"this attribution holds {len(self.positions)} positions: read .logits, or attribute one")
+            raise InputError(
+                f"this attribution holds {counted(len(self.positions), 'position')}: read .logits, or attribute one"
+            )
         return 0
 
     @cached_property
@@ -327,7 +329,7 @@ class Attribution(Result):
         found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
         for position, target, logit, row in found:
             shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
-        return shown.table(caption=f"{len(self.positions)} positions, the largest error {self.error:.1e}")
+        return shown.table(caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}")
 
 
 def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from ..core.errors import (
     check_count,
     check_index,
     check_text,
+    counted,
     listed,
     quoted,
     warn,
@@ -154,7 +155,7 @@ def warn_of_trailing_space(model: Model, *prompts: str) -> None:
         return
     text = found[0].rstrip(" ")
     end = text if len(text) <= ENDING else f"…{text[-ENDING:]}"
-    more = f" (and {len(found) - 1:,} more prompts)" if len(found) > 1 else ""
+    more = f" (and {counted(len(found) - 1, 'more prompt')})" if len(found) > 1 else ""
     warn(
         f"the prompt ends in a space, which is a token of its own to {model.name}, while most words bring theirs: "
         f"what is said next is not what follows {end!r}{more}; leave the space out"
@@ -382,7 +383,7 @@ class Capture(Result):
     def summary(self) -> str:
         batch, pos = self.tokens.shape
         prompts = f"{batch} prompt{'s' * (batch > 1)}"
-        return f"{prompts}, {pos} tokens, layers {list(self.layers)} of {printable(self.model.name)}"
+        return f"{prompts}, {counted(pos, 'token')}, layers {list(self.layers)} of {printable(self.model.name)}"
 
     def sheet(self) -> Sheet:
         """The prompts' tokens (the first ones of many or long prompts), layers, shapes and provenance."""
@@ -394,10 +395,10 @@ class Capture(Result):
         for prompt in range(min(batch, PROMPTS)):
             more = self.length(prompt) - TOKENS
             shown: list[Line] = [(one,) for one in self.prompt_spans(prompt)]
-            shown += [line(f"… and {more:,} more tokens")] if more > 0 else []
+            shown += [line(f"… and {counted(more, 'more token')}")] if more > 0 else []
             facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
         if batch > PROMPTS:
-            facts["…"] = f"and {batch - PROMPTS:,} more prompts"
+            facts["…"] = f"and {counted(batch - PROMPTS, 'more prompt')}"
         shapes = {
             "tokens": [batch, pos],
             "pre, coefficients": list(self.coefficients[first].shape),
@@ -648,5 +649,7 @@ def check_tokens(model: Model, tokens: Tensor) -> Tensor:
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.d_vocab:
         raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
     if tokens.shape[-1] > model.n_ctx:
-        raise InputError(f"the prompt has {tokens.shape[-1]} tokens; {model.name} reads at most {model.n_ctx}")
+        raise InputError(
+            f"the prompt has {counted(tokens.shape[-1], 'token')}; {model.name} reads at most {model.n_ctx}"
+        )
     return tokens.reshape(-1, tokens.shape[-1]).long().to(model.device)

@@ -16,7 +16,7 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.checked_files import digest_of, reading
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
-from ..core.errors import FileError, InputError, check_choice, check_count, check_index, quoted
+from ..core.errors import FileError, InputError, check_choice, check_count, check_index, counted, quoted
 from ..core.files import user_folder
 from ..core.neuron_names import NeuronName, place_of
 from ..core.provenance import Live
@@ -115,7 +115,7 @@ class Found(Result):
     rows: pd.DataFrame
 
     def summary(self) -> str:
-        return f"{len(self.rows)} rows for {self.text!r} in {self.where}"
+        return f"{counted(len(self.rows), 'row')} for {self.text!r} in {self.where}"
 
     def sheet(self) -> Sheet:
         """Neurons and the token that matched; or that there is none, and where else to look."""
@@ -638,8 +638,8 @@ class Store(Result, Live):
         stats, units = self.stats(), self.manifest["units"]
         found: dict[str, Content] = {
             "store": str(self.folder),
-            "neurons": f"{len(stats):,} in {self.n_layers} layers, {stats['dead'].sum():,} of them dead",
-            "corpus": f"{self.n_tokens:,} tokens in {self.manifest['sequences']:,} sequences",
+            "neurons": f"{len(stats):,} in {counted(self.n_layers, 'layer')}, {stats['dead'].sum():,} of them dead",
+            "corpus": f"{self.n_tokens:,} tokens in {counted(self.manifest['sequences'], 'sequence')}",
         }
         if not self.complete:
             found["part"] = f"{units['done']} of {units['total']} units; ffnmem merge joins the shards"
@@ -657,9 +657,10 @@ class Store(Result, Live):
         part = "" if self.complete else f", a part: {units['done']:,} of {units['total']:,} units"
         rescored = f", examples in {manifest['rescored_in']}" if manifest["rescored_in"] else ""
         return {
-            "model": f"{self.model} {self.fingerprint}, {self.n_layers} layers, {sum(manifest['d_mlp']):,} neurons",
-            "corpus": f"{corpus['source']}, {corpus['documents']:,} documents, hash {corpus['hash']}",
-            "scanned": f"{self.n_tokens:,} tokens in {manifest['sequences']:,} sequences"
+            "model": f"{self.model} {self.fingerprint}, {counted(self.n_layers, 'layer')}, "
+            f"{sum(manifest['d_mlp']):,} neurons",
+            "corpus": f"{corpus['source']}, {counted(corpus['documents'], 'document')}, hash {corpus['hash']}",
+            "scanned": f"{self.n_tokens:,} tokens in {counted(manifest['sequences'], 'sequence')}"
             f" of at most {settings.context}{part}",
             "settings": f"{settings.dtype}{rescored}, {'with BOS' if settings.prepend_bos else 'no BOS'},"
             f" seed {settings.seed}",

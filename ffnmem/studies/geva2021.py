@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.progress import Progress
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -158,7 +158,7 @@ def fixed(store: Store) -> dict[str, Any]:
         "frequent tokens": FREQUENT,
         "short prefix": SHORT,
         "intervals": f"{CONFIDENCE:.0%}: bootstrap of {RESAMPLES} for means, Wilson for shares",
-        "corpus": f"{corpus['source']}: {store.n_tokens:,} tokens in {corpus['documents']:,} documents",
+        "corpus": f"{corpus['source']}: {store.n_tokens:,} tokens in {counted(corpus['documents'], 'document')}",
         "context": store.settings.context,
         "prepend_bos": store.settings.prepend_bos,
     }

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.errors import check_choice
+from ..core.errors import check_choice, counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, Span, Table, line, of_chance, rows, token
@@ -160,7 +160,7 @@ class Trace(Result):
     def summary(self) -> str:
         return (
             f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, corrupted {self.corrupted:.3f}, "
-            f"{len(self.samples)} samples, {', '.join(self.kinds)}"
+            f"{counted(len(self.samples), 'sample')}, {', '.join(self.kinds)}"
         )
 
     def sheet(self) -> Sheet:
@@ -171,7 +171,8 @@ class Trace(Result):
         heading: dict[str, Content] = {
             "prompt": self.text,
             "answer": line(token(self.answer, "strong"), said),
-            "noise": f"standard deviation {self.noise:.3g}{taken}, {len(self.samples)} samples, seed {self.seed}",
+            "noise": f"standard deviation {self.noise:.3g}{taken}, "
+            f"{counted(len(self.samples), 'sample')}, seed {self.seed}",
         }
         maps = [self.map(kind).table(kind_in_words(kind, self.window)) for kind in self.kinds]
         return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
@@ -307,11 +308,11 @@ class Traces(Result):
             if self.traces
             else ""
         )
-        return f"{len(self.traces)} facts, {len(self.skipped)} skipped{means}"
+        return f"{counted(len(self.traces), 'fact')}, {len(self.skipped)} skipped{means}"
 
     def sheet(self) -> Sheet:
         """How many facts were traced, why some were not, and the mean effects of each kind and group."""
-        heading: dict[str, Content] = {"traced": f"{len(self):,} facts, {len(self.skipped):,} skipped"}
+        heading: dict[str, Content] = {"traced": f"{counted(len(self), 'fact')}, {len(self.skipped):,} skipped"}
         if len(self):
             clean, corrupted = (f"{float(self.facts[name].mean()):.1%}" for name in ("clean", "corrupted"))
             heading["answer"] = f"{clean} clean, {corrupted} with noise on the subject, on the mean"

@@ -96,7 +96,7 @@ def test_sequential(tiny: fm.Model, files: tuple[Any, ...]) -> None:
     assert {row["edits"] for row in found["edits"]} == {1, 3}
     out = table("evaluate", *files, "--editor", "memit", "--set", "steps=2", "--sequential", "1,4")
     assert "one edit after another" in " ".join(out.split())
-    assert "1 edits were not made" in " ".join(out.split())
+    assert "1 edit was not made" in " ".join(out.split())
 
 
 def test_known_facts_only(files: tuple[Any, ...]) -> None:

@@ -34,7 +34,7 @@ def test_sheet(scores: Scores) -> None:
     assert lines[0] == "scores, in percent"
     assert lines[1].split()[:3] == ["editor", "n", "S"]
     text = "\n".join(lines)
-    for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edits were not made", "kept in  runs/a", "NKL"):
+    for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edit was not made", "kept in  runs/a", "NKL"):
         assert part in text
     html = scores._repr_html_()
     assert "too &lt;large&gt;" in html
