@@ -16,7 +16,7 @@ from ..show.terminal import console
 from . import options
 from .figures import write_figure
 from .guard import Command, note
-from .options import argument, option
+from .options import PAGE, argument, file_to_write, option
 
 BETA = 2.0  # as in activation_curves, which needs torch
 
@@ -45,6 +45,7 @@ def numbers(value: str) -> tuple[float, ...]:
 @options.plot("curves and gradients")
 @option(
     "--html",
+    callback=file_to_write(PAGE),
     metavar="FILE",
     help="Also write the explorer into FILE: one page with a movable line, for any browser, without a network.",
 )

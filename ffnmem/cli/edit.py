@@ -13,14 +13,14 @@ import ffnmem as fm
 
 from ..core.choices import EDITORS
 from ..core.errors import InputError, ModelError, quoted
-from ..core.files import check_destination, check_new_folder
+from ..core.files import check_new_folder
 from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
 from ..show.records import emit, print_json
 from . import options
 from .editors import arguments_of, editor_options, make_edit
 from .guard import Command, note
-from .options import ModelChoice, argument, given, option
+from .options import OWN, PAGE, ModelChoice, argument, file_to_write, given, option
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
     metavar="PROMPT",
     help="A prompt about another subject with the same true target (repeatable).",
 )
-@option("-o", "--out", metavar="FILE", help="Save the edit: FILE.safetensors, a few kB.")
-@option("--report", metavar="FILE", help="Also write a page about the edit: FILE.html.")
+@option("-o", "--out", callback=file_to_write(OWN), metavar="FILE", help="Save the edit: FILE.safetensors, a few kB.")
+@option("--report", callback=file_to_write(PAGE), metavar="FILE", help="Also write a page about the edit: FILE.html.")
 @option("--export", metavar="DIR", help="Write the edited model as a new Hugging Face checkpoint.")
 @option("--lora", metavar="DIR", help="Write the edit as a PEFT adapter, of rank one where it is that.")
 @option("--apply", "files", multiple=True, metavar="FILE", help="Use a saved edit (repeatable).")
@@ -105,10 +105,7 @@ def edit(
     components and where it writes too.
     """
     check_options(context)
-    for name in ("out", "report"):  # before minutes of work
-        if asked[name] is not None:
-            check_destination(asked[name])
-    for name in ("export", "lora"):
+    for name in ("export", "lora"):  # before minutes of work
         if asked[name] is not None:
             check_new_folder(asked[name])
     if asked["undone"]:

@@ -20,7 +20,7 @@ from ..show.records import emit
 from . import options
 from .figures import save_axes
 from .guard import Command
-from .options import COUNT, argument, option, read_neurons, refuse
+from .options import COUNT, PAGE, argument, file_to_write, option, read_neurons, refuse
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -54,7 +54,12 @@ if TYPE_CHECKING:
     metavar="N",
     help="How many tokens of text on each side of an example.",
 )
-@option("--html", metavar="FILE", help="Write the cards as a page into FILE instead, and print its path.")
+@option(
+    "--html",
+    callback=file_to_write(PAGE),
+    metavar="FILE",
+    help="Write the cards as a page into FILE instead, and print its path.",
+)
 @options.plot("the histograms of the coefficients")
 @option("--search", metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
 @option(

@@ -17,7 +17,8 @@ from rich.console import Console
 import ffnmem as fm
 
 from ..core.choices import DIVISIONS
-from ..core.errors import InputError, quoted
+from ..core.errors import FileError, InputError, quoted
+from ..core.files import check_destination
 from ..core.neuron_names import read_neuron
 from ..show.terminal import user_text
 from .figures import check_figure
@@ -117,6 +118,36 @@ def exclusive(prompt: object, other: object, flag: str, nothing: str) -> bool:
     if (other is None) == (prompt is None):
         raise InputError(nothing if prompt is None else f"PROMPT and {flag} exclude each other: give one of them")
     return other is not None
+
+
+# Files that are written.
+
+PAGE, TABLE, OWN = (0, b"<!doctype html"), (0, b"PAR1"), (8, b'{"__metadata__":{"ffnmem"')
+"""How a page, a Parquet file and a safetensors file of ours begin: from which byte on, and with what."""
+
+
+def check_replaceable(file: str, kind: tuple[int, bytes]) -> None:
+    """Raise FileError before any work is done for nothing: for what cannot be written, and for a file of another kind.
+
+    A page or an edit made again takes the place of the older one. A text, or a model's weights, are somebody's work.
+    """
+    path, (at, start) = check_destination(file), kind
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as opened:
+            head = opened.read(64)
+        if not head[at:].lower().startswith(start.lower()):
+            raise FileError(f"{file} is there already, and nothing that ffnmem wrote: name another file, or remove it")
+
+
+def file_to_write(kind: tuple[int, bytes]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback of an option: :func:`check_replaceable`."""
+
+    def checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
+        if file is not None:
+            check_replaceable(file, kind)
+        return file
+
+    return checked
 
 
 # The model.

@@ -15,7 +15,7 @@ from ..core.sheets import Origin, Sheet, Words
 from ..show.records import emit
 from . import options
 from .guard import Command
-from .options import BASES, SIDES, ModelChoice, argument, given, option, read_neurons
+from .options import BASES, SIDES, TABLE, ModelChoice, argument, file_to_write, given, option, read_neurons
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ NEEDS = {
 @click.command(cls=Command, short_help="What memories write, and what excites them, in tokens.")
 @argument("neurons", nargs=-1, metavar="[LAYER.NEURON...]")
 @option("--all", "whole", is_flag=True, help="All neurons, of all layers or of --layer, into the file --out.")
-@option("--out", metavar="FILE", help="The Parquet file that --all writes.")
+@option("--out", callback=file_to_write(TABLE), metavar="FILE", help="The Parquet file that --all writes.")
 @option("--layer", type=int, metavar="LAYER", help="Only this layer, with --all or --token.")
 @option(
     "--token",

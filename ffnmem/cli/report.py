@@ -13,7 +13,18 @@ import ffnmem as fm
 from ..core.errors import InputError
 from . import options
 from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, exclusive, option, read_neurons, refuse
+from .options import (
+    COUNT,
+    PAGE,
+    TABLE,
+    ModelChoice,
+    argument,
+    check_replaceable,
+    exclusive,
+    option,
+    read_neurons,
+    refuse,
+)
 from .progress import late_bar
 
 MEASURES = ("firing_rate", "kurtosis", "max")
@@ -87,7 +98,9 @@ def report(
         path = report_neurons(str(store), neurons, layer, top_by, "neurons.html" if out is None else out)
     else:
         refuse(context, ("neurons", "layer", "top_by"), "a PROMPT")
-        path = fm.report(choice.load(), str(prompt), out="report.html" if out is None else out, **page)
+        out = "report.html" if out is None else out
+        check_replaceable(out, PAGE)
+        path = fm.report(choice.load(), str(prompt), out=out, **page)
     click.echo(path)
     if show and not webbrowser.open(Path(path).resolve().as_uri()):
         note(f"no browser could be opened here: open {path} in one")
@@ -99,6 +112,9 @@ def report_neurons(
     """The report of the neurons chosen, with a bar on standard error where it takes long."""
     if (neurons is None) == (layer is None and top_by is None):
         raise InputError("which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these")
+    kind = {".html": PAGE, ".parquet": TABLE}.get(Path(out).suffix.lower())
+    if kind is not None:
+        check_replaceable(out, kind)
     store = fm.open_store(folder)
     chosen: Any
     if neurons is not None:

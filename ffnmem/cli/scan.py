@@ -19,7 +19,7 @@ from ..show.terminal import user_text
 from . import options
 from .figures import save_axes
 from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, option
+from .options import COUNT, OWN, ModelChoice, argument, file_to_write, option
 from .progress import Progress
 
 # `ffnmem pack`: a corpus tokenised once, for every scan.
@@ -194,7 +194,14 @@ def store(folder: str, check: bool, plot: Path | None, form: str) -> None:
 
 @click.command(cls=Command, short_help="Read text for what editors need: C = E[m mᵀ] of every layer.")
 @argument("corpus", default="atlas")
-@option("-o", "--out", required=True, metavar="FILE", help="The file to write: FILE.safetensors.")
+@option(
+    "-o",
+    "--out",
+    callback=file_to_write(OWN),
+    required=True,
+    metavar="FILE",
+    help="The file to write: FILE.safetensors.",
+)
 @option("--layer", "layers", type=int, multiple=True, metavar="LAYER", help="Of this layer only (repeatable).")
 @option("--tokens", type=COUNT, metavar="N", help="Stop after so many tokens; ten times d_mlp go most of the way.")
 @options.context("128")
