@@ -70,7 +70,9 @@ def line_records(text: str, source: str) -> list[Record]:
             value = json.loads(line)
             if not isinstance(value, dict):
                 raise InputError("a line must hold one JSON object")
-        except (ValueError, RecursionError) as error:  # broken JSON, endless numbers and nesting
+        except json.JSONDecodeError as error:
+            raise FileError(f"{source}, line {number}: {error.msg} (column {error.colno})") from None
+        except (ValueError, RecursionError) as error:  # endless numbers and nesting
             raise FileError(f"{source}, line {number}: {error}") from None
         records.append((f"line {number}", value))
     return records

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.project import read_neurons
+from ffnmem.cli.options import read_neurons
 from ffnmem.core.sheets import decimals, of_number
 
 from .running import data, run, table
