@@ -183,9 +183,9 @@ def read_meanings(
 ) -> Meanings:
     """One neuron's meanings: from the store where it keeps them, else read with the model."""
     from ..neurons.concepts import asked_settings
-    from ..neurons.saved_meanings import is_kept
+    from ..neurons.measuring import is_kept
 
-    wanted = asked_settings(store, settings["seed"], settings["draws"], settings["rule"])
+    wanted = asked_settings(settings["seed"], settings["draws"], settings["rule"])
     if model is None and not is_kept(store, sign, wanted):
         model = read_model(store, options)
     with Progress() as bars:
@@ -205,7 +205,7 @@ def show_store(store: Store, options: dict[str, Any], figure: Path | None) -> No
     import pandas as pd
 
     from ..neurons.concepts import Survey, clearest
-    from ..neurons.saved_meanings import is_kept, settings_key
+    from ..neurons.measuring import is_kept, settings_key
 
     layers = [store.layer(layer) for layer in options["layer"]] or None
     settings: dict[str, Any] = {

@@ -283,12 +283,7 @@ class Alike:
 
 
 def compare(model: Model, found: Firing, inputs: Inputs, background: Background, seed: int, draws: int) -> Alike:
-    """How alike the examples of some neurons of a layer are.
-
-    Args:
-        model: the one scanned. found: where the neurons fire. inputs: what the layer's FFN read there.
-        background: the layer's. seed, draws: of bootstrap and null.
-    """
+    """How alike the examples of some neurons of a layer are; ``inputs``: what its FFN read there."""
     keys = reading_keys(model, found.layer, found.neurons)
     shared = Draws(draws, seed, len(background.units))
     return alike(found, lambda places: inputs.at(found.layer, places), keys, background, shared)
