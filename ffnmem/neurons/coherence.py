@@ -94,7 +94,9 @@ def value_coherence(
     scorer = Scorer(tokens, k, rows=len(neurons) + CHANCE)
     again = np.random.default_rng([seed, 6]).multinomial(k, np.full(k, 1 / k), draws)
     random = ready(model, index, "value", gaussian(tokens.float().cpu()[:1], CHANCE, seed).to(tokens.device), "folded")
-    chance = beyond_frequency(scorer, random, tokens, frequencies)
+    drawn = scorer.extremes(random)
+    ids = np.concatenate([drawn.promoted.numpy(), drawn.suppressed.numpy()])
+    chance = mean_cosine(token_units(tokens, ids)) - frequencies.expected(ids)  # beyond like frequency
     parts = []
     for start in range(0, len(neurons), BLOCK):
         vectors = side_vectors(model, index, neurons[start : start + BLOCK], "value", "folded")
@@ -180,12 +182,3 @@ def mean_cosine(units: Float32[np.ndarray, "n k d_model"]) -> Float64[np.ndarray
     wide = units.astype(np.float64)
     whole = wide.sum(1)
     return ((whole**2).sum(-1) - (wide**2).sum((1, 2))) / (k * (k - 1))
-
-
-def beyond_frequency(
-    scorer: Scorer, vectors: Tensor, tokens: Tensor, frequencies: Frequencies
-) -> Float64[np.ndarray, " draws"]:
-    """Of both ends of some directions, the coherence of their tokens less that of tokens of the same frequencies."""
-    found = scorer.extremes(vectors)
-    ids = np.concatenate([found.promoted.numpy(), found.suppressed.numpy()])
-    return mean_cosine(token_units(tokens, ids)) - frequencies.expected(ids)

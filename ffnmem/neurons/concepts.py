@@ -24,9 +24,10 @@ from ..scanning.contexts import Example, Window, example_list
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
+from .clustering import compare
 from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_backgrounds
-from .measuring import fires, from_examples, read_one, rule_key, settings_key
+from .measuring import fires, read_one, rule_key, settings_key
 from .verdicts import RULE, Estimate, Rule, verdicts
 
 # `meanings`: what one neuron fires at, meaning by meaning: examples, share, trigger tokens.
@@ -268,10 +269,8 @@ def meanings(
     wanted = asked_settings(seed, draws, rule)
     found = kept(store, index, sign, model, wanted, progress)
     if found is None:
-        own = rule or RULE
-        found = neuron_measures(
-            store, index, model, sign, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS), own, progress
-        )
+        settings = (rule or RULE, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS))
+        found = measured_anew(store, index, model, sign, *settings, progress)
     return shown(store, index, sign, found, most, width)
 
 
@@ -321,16 +320,10 @@ def kept(
     return SortedExamples(places, strengths, labels, numbers, row["verdict"], row["why"], provenance, similarity)
 
 
-def neuron_measures(
-    store: Store,
-    index: tuple[int, int],
-    model: Model | None,
-    sign: str,
-    seed: int,
-    draws: int,
-    rule: Rule,
+def measured_anew(
+    store: Store, index: tuple[int, int], model: Model | None, sign: str, rule: Rule, seed: int, draws: int,
     progress: Progress | None,
-) -> SortedExamples:
+) -> SortedExamples:  # fmt: skip
     """From the text, which the model reads again at the neuron's examples; a dead neuron needs no model."""
     layer, neuron = index
     found = firing(store, layer, np.array([neuron]), sign)
@@ -341,7 +334,7 @@ def neuron_measures(
         model = load(store.model) if model is None else model
         background = read_backgrounds(store, model, seed, progress)[layer]
         with Inputs(store, model, {layer: places}, progress) as inputs:
-            examples = from_examples(store, model, found, inputs, background, content_counts(store), seed, draws)
+            examples = compare(store, model, found, inputs, background, content_counts(store), seed, draws)
             estimates, labels = examples.estimates, examples.labels[0, :n]
             similarity = cosines(background, inputs, layer, places, labels)
     gated = model is None or model.gated  # without a model there are no examples, and the size of none is 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
@@ -165,6 +165,13 @@ class Geometry(Result):
             Origin({name: value for name, value in origin.items() if value is not None}),
         )
 
+    def by_side(self, *names: str) -> Iterator[tuple[int | None, str, list[Any]]]:
+        """Of each side of each layer the layer, where it is the first one, the side and the columns named."""
+        for row in self.layers.to_dict("records"):
+            for side in self.sides:
+                layer = row["layer"] if side == self.sides[0] else None
+                yield layer, f"{side}s", [row[f"{side}_{name}"] for name in names]
+
     def overlap_table(self) -> Table:
         """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
         cosine = Column("rms", "number", places=3)
@@ -172,18 +179,9 @@ class Geometry(Result):
             Column("layer", "count"), "", cosine, replace(cosine, name="99.9%"), replace(cosine, name="by chance"),
             replace(cosine, name="max", sign=True), replace(cosine, name="by chance"), Column("neurons", left=False),
         )  # fmt: skip
-        for row in self.layers.to_dict("records"):
-            for side in self.sides:
-                pair = (
-                    "" if row[f"{side}_max_neuron"] < 0 else f"{row[f'{side}_max_neuron']}, {row[f'{side}_max_other']}"
-                )
-                shown.add(
-                    row["layer"] if side == self.sides[0] else None,
-                    f"{side}s",
-                    *(row[f"{side}_{name}"] for name in ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")),
-                    abs(row[f"{side}_matched_max"]),
-                    pair,
-                )
+        names = ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max", "matched_max", "max_neuron", "max_other")
+        for layer, sides, (*found, by_chance, neuron, other) in self.by_side(*names):
+            shown.add(layer, sides, *found, abs(by_chance), "" if neuron < 0 else f"{neuron}, {other}")
         return shown.table(
             "cosines of pairs of neurons",
             caption="99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as "
@@ -202,11 +200,8 @@ class Geometry(Result):
             Column("features a dimension", "number", places=2),
         )
         numbers = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
-        for row in self.layers.to_dict("records"):
-            for side in self.sides:
-                layer = row["layer"] if side == self.sides[0] else None
-                found = (row[f"{side}_{name}"] for name in (*numbers, "features_per_dimension"))
-                shown.add(layer, f"{side}s", *found)
+        for layer, sides, found in self.by_side(*numbers, "features_per_dimension"):
+            shown.add(layer, sides, *found)
         return shown.table(
             "effective rank and capacity",
             caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "

@@ -26,16 +26,14 @@ from ..core.schemas import Misfit, within
 from ..models.loading import load
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..scanning.tables import GROUP, STATS, NeuronTable
-from .clustering import Alike, compare
+from .clustering import compare
 from .coherence import value_coherence
 from .counting import content_counts, within_budget
 from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_backgrounds
 from .overlap import key_estimates
 from .sample_measures import Sample, sample_measures, token_sample
-from .triggers import trigger_tokens
 from .verdicts import RULE, Estimate, Rule, verdicts
 
 
@@ -185,9 +183,7 @@ def begin(
 def layer_rows(shared: Shared, found: Firing, inputs: Inputs) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
     """All measures of one layer's neurons."""
     layer, store, model = found.layer, shared.store, shared.model
-    examples = from_examples(
-        store, model, found, inputs, shared.backgrounds[layer], shared.counts, shared.seed, shared.draws
-    )
+    examples = compare(store, model, found, inputs, shared.backgrounds[layer], shared.counts, shared.seed, shared.draws)
     sampled = sample_measures(
         model, layer, shared.sample, inputs.at(layer, shared.sample.places), sign=shared.sign, seed=shared.seed,
         draws=shared.draws,
@@ -206,29 +202,6 @@ def layer_rows(shared: Shared, found: Firing, inputs: Inputs) -> tuple[pd.DataFr
     for name, estimate in estimates.items():
         columns |= estimate.columns(name)
     return pd.DataFrame({**columns, "verdict": told, "why": why}), examples.labels
-
-
-def from_examples(
-    store: Store,
-    model: Model,
-    found: Firing,
-    inputs: Inputs,
-    background: Background,
-    counts: Int64[np.ndarray, " vocab"],
-    seed: int,
-    draws: int,
-) -> Alike:
-    """What the examples of a layer's neurons say: how alike they are, and how many tokens they amount to.
-
-    ``counts``: how often each token id occurs in the store's corpus.
-    """
-    compared = compare(model, found, inputs, background, seed, draws)
-    there = found.places >= 0
-    tokens = np.zeros(found.places.shape, np.int64)
-    places = found.places[there]
-    tokens[there] = store.sequences.tokens_at(sequence_of(places), position_of(places))
-    triggers = trigger_tokens(tokens, np.where(there, found.strengths, np.nan), counts, seed=seed, draws=draws)
-    return Alike({**compared.estimates, "trigger_tokens": triggers}, compared.labels)
 
 
 def fires(store: Store, found: Firing, sign: str, gated: bool = False) -> np.ndarray:

@@ -134,10 +134,9 @@ LEAST = 3  # occurrences in what a token is chosen on
 
 @dataclass(frozen=True, eq=False)
 class Types:
-    """Positions by token: those of token ``ids[t]`` are ``order[starts[t]:starts[t + 1]]``; only tokens that occur
+    """Positions by token: those of the t-th token are ``order[starts[t]:starts[t + 1]]``; only tokens that occur
     often enough. ``counts``: how often each occurs in each group of sequences."""
 
-    ids: Int64[np.ndarray, " types"]
     order: Int64[np.ndarray, " m"]
     starts: Int64[np.ndarray, " ends"]
     counts: Int64[np.ndarray, "types groups"]
@@ -182,7 +181,7 @@ class Sample:
     def by(self, tokens: Int64[np.ndarray, " n"]) -> Types:
         order = np.argsort(tokens, kind="stable")
         order = order[tokens[order] >= 0]
-        ids, inverse, counts = np.unique(tokens[order], return_inverse=True, return_counts=True)
+        _, inverse, counts = np.unique(tokens[order], return_inverse=True, return_counts=True)
         often = counts >= LEAST
         order = order[often[inverse]]
         starts = np.concatenate([[0], np.cumsum(counts[often])])
@@ -190,7 +189,7 @@ class Sample:
         table = np.zeros((int(often.sum()), n_groups), np.int64)
         which = np.repeat(np.arange(len(table)), counts[often])
         np.add.at(table, (which, self.groups[self.sequences[order]]), 1)
-        return Types(ids[often], order, starts.astype(np.int64), table)
+        return Types(order, starts.astype(np.int64), table)
 
 
 MEASURES = {"firing_rate": "less", "kurtosis": "greater", "unigram": "greater", "previous": "greater"}
@@ -271,11 +270,11 @@ def sample_measures(
     return estimates
 
 
-Reading = list[tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"] | None]]
+KeyPairs = list[tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"] | None]]
 """What some neurons compare their input with: their keys and biases, and if gated their gates and theirs too."""
 
 
-def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> Reading:
+def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> KeyPairs:
     """Those of a layer's neurons."""
     ffn = model.ffn[layer]
     pairs = [(ffn.keys, ffn.key_bias), (ffn.gates, ffn.gate_bias)]
@@ -286,12 +285,12 @@ def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> Reading:
     ]
 
 
-def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]) -> Reading:
+def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]) -> KeyPairs:
     """:data:`CHANCE` keys without a preferred direction, and gates likewise if the model is gated: each has the length,
     and with its bias at the mean input the product, of those of one of the layer's neurons."""
     random = np.random.default_rng(seed)
     donors = torch.from_numpy(random.integers(model.ffn[layer].d_mlp, size=CHANCE)).to(model.device)
-    found: Reading = []
+    found: KeyPairs = []
     for keys, bias in own_keys(model, layer, donors):
         drawn = torch.from_numpy(random.standard_normal(tuple(keys.shape))).to(mean)
         product = keys @ mean if bias is None else keys @ mean + bias
@@ -302,7 +301,7 @@ def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed:
 
 @torch.inference_mode()
 def coefficients(
-    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: Reading
+    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: KeyPairs
 ) -> Float32[np.ndarray, "rows n"]:
     """act(k·x + b), or act(g·x)·(k·x), at all positions, a row a neuron, as the model's own numeric type gives them."""
     act = activation(model.ffn[layer].activation, fused=model.dtype != torch.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import SupportsIndex, no_type_check
 
@@ -276,8 +276,14 @@ class FrequencyDirection:
     null: float
 
     def cosines(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
-        """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit."""
-        return along(vectors, self.pulled, self.gram)
+        """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit.
+
+        Without W_U v: the product is v · W_Uᵀu, the length √(vᵀ W_UᵀW_U v).
+        """
+        wide = vectors.double()
+        lengths = ((wide @ self.gram) * wide).sum(dim=-1).clamp_min(0).sqrt()
+        cosine = ((wide @ self.pulled) / lengths).clamp(-1.0, 1.0)
+        return torch.where(lengths > 0, cosine, torch.nan).cpu().numpy()
 
 
 def frequency_direction(
@@ -292,17 +298,6 @@ def frequency_direction(
     for start in range(0, len(tokens), GRAM):
         pulled += direction[start : start + GRAM] @ tokens[start : start + GRAM].double()
     drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((NULL_DRAWS, tokens.shape[1])))
-    random = np.abs(along(drawn.to(tokens.device), pulled, unembedding.gram))
-    return FrequencyDirection(pulled, unembedding.gram, float(np.nanquantile(random, NULL_QUANTILE)))
-
-
-def along(
-    vectors: Float[Tensor, "rows d_model"],
-    pulled: Float64[Tensor, " d_model"],
-    gram: Float64[Tensor, "d_model d_model"],
-) -> Float64[np.ndarray, " rows"]:
-    """cos(U v, u) without U v: the product is v · Uᵀu, the length √(vᵀ UᵀU v)."""
-    wide = vectors.double()
-    lengths = ((wide @ gram) * wide).sum(dim=-1).clamp_min(0).sqrt()
-    cosine = ((wide @ pulled) / lengths).clamp(-1.0, 1.0)
-    return torch.where(lengths > 0, cosine, torch.nan).cpu().numpy()
+    found = FrequencyDirection(pulled, unembedding.gram, np.nan)
+    random = np.abs(found.cosines(drawn.to(tokens.device)))
+    return replace(found, null=float(np.nanquantile(random, NULL_QUANTILE)))

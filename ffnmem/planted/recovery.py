@@ -17,8 +17,9 @@ from ..core.errors import InputError, quoted
 from ..facts.fact import Fact
 from ..interventions.ablating import ablate
 from ..interventions.integrated_gradients import knowledge_neurons
+from ..neurons.clustering import compare
 from ..neurons.inputs import Firing, Inputs, firing, random_places
-from ..neurons.measuring import Shared, from_examples
+from ..neurons.measuring import Shared
 from ..neurons.role_assignment import ROLES, Role
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture
@@ -314,7 +315,7 @@ def example_nulls(shared: Shared) -> pd.DataFrame:
         found = at_random(firing(store, layer), random_places(store, shared.seed + 1), shared.seed)
         with Inputs(store, shared.model, {layer: found.places[found.places >= 0]}) as inputs:
             background, counts = shared.backgrounds[layer], shared.counts
-            examples = from_examples(store, shared.model, found, inputs, background, counts, shared.seed, shared.draws)
+            examples = compare(store, shared.model, found, inputs, background, counts, shared.seed, shared.draws)
         frames.append(pd.DataFrame({f"{name}_p": examples.estimates[name].p for name in FROM_EXAMPLES}))
     return pd.concat(frames, ignore_index=True)
 

@@ -51,17 +51,25 @@ def collect(bits, sign, rest, chunk, first, last, high, low, least, most, ids, c
     columns, room = bits.shape[1], ids.shape[2]
     for r in range(first, last):
         row = bits[r]
-        for end in range(2):
-            found = 0
-            for c in range(high.shape[1]):
-                if high[r, c] >= least[r] if end == 0 else low[r, c] <= most[r]:
-                    for j in range(c * chunk, min((c + 1) * chunk, columns)):
-                        key = row[j] ^ ((row[j] >> sign) & rest)
-                        if key >= least[r] if end == 0 else key <= most[r]:
-                            if found < room:
-                                ids[r, end, found] = j
-                            found += 1
-            counts[r, end] = found if found <= room else -1
+        found = 0
+        lost = 0
+        for c in range(high.shape[1]):  # both ends written out: a loop over them takes a fifth longer
+            if high[r, c] >= least[r]:
+                for j in range(c * chunk, min((c + 1) * chunk, columns)):
+                    key = row[j] ^ ((row[j] >> sign) & rest)
+                    if key >= least[r]:
+                        if found < room:
+                            ids[r, 0, found] = j
+                        found += 1
+            if low[r, c] <= most[r]:
+                for j in range(c * chunk, min((c + 1) * chunk, columns)):
+                    key = row[j] ^ ((row[j] >> sign) & rest)
+                    if key <= most[r]:
+                        if lost < room:
+                            ids[r, 1, lost] = j
+                        lost += 1
+        counts[r, 0] = found if found <= room else -1
+        counts[r, 1] = lost if lost <= room else -1
 
 
 @njit(nogil=True, cache=True)

@@ -117,13 +117,6 @@ def plain_frame(table: pa.Table, provenance: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def frugal_frame(tables: list[pa.Table], provenance: dict[str, Any]) -> pd.DataFrame:
-    """Tables as one frame that takes some 30 bytes a row: text is categorical, whole numbers have 32 bits."""
-    frame = pa.concat_tables(tables).unify_dictionaries().to_pandas()
-    frame.attrs = {"provenance": provenance}
-    return frame
-
-
 def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: dict[str, Any], **settings: Any) -> Path:
     """Stream tables into a Parquet file, one row group each; the file appears when it is complete.
 
@@ -285,9 +278,12 @@ def project(
     provenance = model.provenance(basis=basis).as_dict()
     if out is not None:
         return write_projection(out, tables, provenance, k=k, sides=sides)
-    if layer is None:
-        return frugal_frame(list(tables), provenance)
-    return plain_frame(pa.concat_tables(list(tables)).unify_dictionaries(), provenance)
+    whole = pa.concat_tables(list(tables)).unify_dictionaries()
+    if layer is not None:
+        return plain_frame(whole, provenance)
+    frame = whole.to_pandas()  # some 30 bytes a row: text is categorical, whole numbers have 32 bits
+    frame.attrs = {"provenance": provenance}
+    return frame
 
 
 def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
@@ -485,30 +481,25 @@ def promoters(
     check_choice("basis", basis, BASES)
     sides = check_sides(side, model)
     count = check_count("k", k)
-    ids = token_ids(model, tokens, first_token)
+    given = [tokens] if isinstance(tokens, str) or not isinstance(tokens, Iterable) else list(tokens)
+    if not given:
+        raise InputError("no token given: name at least one, such as ' Paris'")
+    ids = list(dict.fromkeys(model.token_id(token, first_token) for token in given))
+    texts = model.token_strings(ids)
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
     owners = np.array([(index, neuron) for index in layers for neuron in everything(model, index)])
     frames = []
     for name in sides:
         scores = np.concatenate([mean_scores(model, index, ids, name, basis) for index in layers])
-        for sign, order in zip(
-            SIGNS, (np.argsort(-scores, kind="stable"), np.argsort(scores, kind="stable")), strict=True
-        ):
-            best = order[:count]
+        for sign, keys in zip(SIGNS, (-scores, scores), strict=True):
+            best = np.argsort(keys, kind="stable")[:count]
             columns = {"layer": owners[best, 0], "neuron": owners[best, 1], "side": name, "sign": sign}
             columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64), "basis": basis}
-            frames.append(pd.DataFrame({**columns, **asked(model, ids, len(best))}))
+            asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
+            frames.append(pd.DataFrame({**columns, **asked}))
     result = pd.concat(frames, ignore_index=True)
     result.attrs = {"provenance": model.provenance(basis=basis).as_dict()}
     return result
-
-
-def token_ids(model: Model, tokens: Tokens, first: bool) -> list[int]:
-    """The ids of one token or several, each once."""
-    given = [tokens] if isinstance(tokens, str) or not isinstance(tokens, Iterable) else list(tokens)
-    if not given:
-        raise InputError("no token given: name at least one, such as ' Paris'")
-    return list(dict.fromkeys(model.token_id(token, first) for token in given))
 
 
 def mean_scores(model: Model, layer: int, ids: list[int], side: str, basis: str) -> Float[np.ndarray, " neurons"]:
@@ -519,12 +510,6 @@ def mean_scores(model: Model, layer: int, ids: list[int], side: str, basis: str)
     score_rows = loops_for(vectors.size * len(ids)).score_rows
     in_threads(lambda first, last: score_rows(vectors, rows, first, last, scores), len(vectors))
     return scores.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
-
-
-def asked(model: Model, ids: list[int], rows: int) -> dict[str, Any]:
-    """The columns that say which tokens the scores are about."""
-    texts = model.token_strings(ids)
-    return {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * rows}
 
 
 # What projections, the neurons behind a token and found tokens look like.
