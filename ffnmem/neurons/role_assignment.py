@@ -256,7 +256,7 @@ def roles(
     frame = assign(frame, thresholds, model.n_layers)
     provenance = model.provenance(**({} if store is None else {"corpus": store.manifest["corpus"]["hash"]}))
     head = {"thresholds": asdict(thresholds), "settings": settings}
-    frame.attrs = {**head, **about, "provenance": provenance.as_dict()}
+    frame.attrs = {**head, **about, "provenance": provenance.to_dict()}
     return frame
 
 

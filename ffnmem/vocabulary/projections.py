@@ -275,7 +275,7 @@ def project(
     if out is not None:
         check_destination(out)
     tables = project_blocks(model, wanted, sides, basis, k, candidates, progress)
-    provenance = model.provenance(basis=basis).as_dict()
+    provenance = model.provenance(basis=basis).to_dict()
     if out is not None:
         return write_projection(out, tables, provenance, k=k, sides=sides)
     whole = pa.concat_tables(list(tables)).unify_dictionaries()
@@ -498,7 +498,7 @@ def promoters(
             asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
             frames.append(pd.DataFrame({**columns, **asked}))
     result = pd.concat(frames, ignore_index=True)
-    result.attrs = {"provenance": model.provenance(basis=basis).as_dict()}
+    result.attrs = {"provenance": model.provenance(basis=basis).to_dict()}
     return result
 
 
