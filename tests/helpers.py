@@ -316,7 +316,6 @@ DOORLESS = {
     "facts": ("write_facts",),
     "plots": ("convergence", "percentiles"),
     "studies": ("Figure", "Study", "Table"),
-    "vocabulary": ("read_projection",),
 }
 """Public in a room, and without a check of arguments: data of the package's own making, and what only reads it."""
 

@@ -128,13 +128,13 @@ def signs(asked: dict[str, Any]) -> list[str]:
 def show_neurons(store: Store, asked: dict[str, Any]) -> None:
     """The meanings of single neurons, of each sign asked for: from the store where it keeps them, else read."""
     from ..neurons.concepts import asked_settings, settled
-    from ..neurons.saved_meanings import is_kept
+    from ..neurons.measuring import is_kept
 
     named = read_neurons(asked["neurons"])
     places = [store.index(layer, column) for layer, column in named]  # refuse all before reading any
     listing = asked["top"] or (CONTEXTS if asked["form"] == "table" else None)
     rule = read_rule(asked)
-    wanted = asked_settings(store, asked["seed"], asked["draws"], rule)
+    wanted = asked_settings(asked["seed"], asked["draws"], rule)
     known = None if asked["plot"] is None and asked["model_name"] is None else read_model(store, asked)
 
     def read(place: tuple[int, int], sign: str) -> Meanings:
@@ -182,7 +182,7 @@ def show_store(store: Store, asked: dict[str, Any]) -> None:
     import pandas as pd
 
     from ..neurons.concepts import Survey, clearest
-    from ..neurons.saved_meanings import is_kept, settings_key
+    from ..neurons.measuring import is_kept, settings_key
 
     layers = [store.layer(layer) for layer in asked["layer"]] or None
     settings: dict[str, Any] = {

@@ -85,12 +85,19 @@ def check_argument(function: Callable[..., Any], rules: Mapping[str, ArgumentRul
         return
     if not rule.fits(value):
         what = f"{function.__qualname__.replace('.__init__', '')}: {name} must be {joined(rule.due)}"
-        raise InputTypeError(f"{what}, not {rule.strange(value)}")
+        raise InputTypeError(f"{what}, not {rule.strange(value)}{right_place(rules, value)}")
     if name == "seed" and value is not None:
         check_seed(value)
     if not rule.path:
         for text in texts_in(value):
             check_text(name, text)
+
+
+def right_place(rules: Mapping[str, ArgumentRule], value: Any) -> str:
+    """Where one of the classes that users hand on belongs, when it stands in another argument's place."""
+    known = type(value).__name__ in FROM
+    other = next((name for name, rule in rules.items() if known and rule.fits(value)), None)
+    return "" if other is None else f": give that as {other}=…"
 
 
 def texts_in(value: Any) -> Iterator[str]:

@@ -85,9 +85,7 @@ class Dying(Result):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The share of the pushed neurons that is dead, by step, as :func:`ffnmem.plots.firing.dying` draws it."""
-        dying = picture("dying")
-
-        return dying(self, ax=ax)
+        return picture("dying")(self, ax=ax)
 
     def summary(self) -> str:
         if not self.settings["pushed"]:
@@ -273,9 +271,5 @@ class Run:
         """The largest |∂loss/∂w| among the weights (key, bias and value) of some neurons; NaN for none."""
         if not bool(neurons.any()):
             return math.nan
-        of_key, of_bias, of_value, _ = (parameter.grad for parameter in self.parameters)
-        assert of_key is not None
-        assert of_bias is not None
-        assert of_value is not None
-        parts = (of_key[:, neurons], of_bias[neurons], of_value[neurons])
-        return max(float(part.abs().max()) for part in parts)
+        of_key, of_bias, of_value = (parameter.grad for parameter in self.parameters[:3] if parameter.grad is not None)
+        return max(float(part.abs().max()) for part in (of_key[:, neurons], of_bias[neurons], of_value[neurons]))

@@ -19,7 +19,7 @@ from ..interventions.ablating import ablate
 from ..interventions.integrated_gradients import knowledge_neurons
 from ..neurons.clustering import compare
 from ..neurons.inputs import Firing, Inputs, firing, random_places
-from ..neurons.measuring import Survey, triggers
+from ..neurons.measuring import Shared
 from ..neurons.role_assignment import ROLES, Role
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture
@@ -312,16 +312,16 @@ def at_random(found: Firing, places: Int64[np.ndarray, " places"], seed: int) ->
     return replace(found, places=moved, strengths=strengths)
 
 
-def example_nulls(survey: Survey) -> pd.DataFrame:
+def example_nulls(shared: Shared) -> pd.DataFrame:
     """The p-values of measures of examples for neurons whose examples are random places."""
     frames = []
-    store = survey.store
+    store = shared.store
     for layer in range(store.n_layers):
-        found = at_random(firing(store, layer), random_places(store, survey.seed + 1), survey.seed)
-        with Inputs(store, survey.model, {layer: found.places[found.places >= 0]}) as inputs:
-            compared = compare(survey.model, found, inputs, survey.backgrounds[layer], survey.seed, survey.draws)
-        estimates = {**compared.estimates, "trigger_tokens": triggers(survey, found)}
-        frames.append(pd.DataFrame({f"{name}_p": estimates[name].p for name in FROM_EXAMPLES}))
+        found = at_random(firing(store, layer), random_places(store, shared.seed + 1), shared.seed)
+        with Inputs(store, shared.model, {layer: found.places[found.places >= 0]}) as inputs:
+            background, counts = shared.backgrounds[layer], shared.counts
+            examples = compare(store, shared.model, found, inputs, background, counts, shared.seed, shared.draws)
+        frames.append(pd.DataFrame({f"{name}_p": examples.estimates[name].p for name in FROM_EXAMPLES}))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -16,7 +16,7 @@ from ..models.norms import at_least_float32
 from ..scanning.contexts import Window
 from ..scanning.store import Store
 from ..vocabulary.scoring import BLOCK
-from ..vocabulary.vectors import side_tokens, value_vectors
+from ..vocabulary.vectors import side_tokens, side_vectors
 from .prefixes import UNIGRAM, followers, share_interval, triggers
 from .study import told
 
@@ -54,7 +54,7 @@ def predictions(
     step = min(BLOCK, max(1, SCORES // len(tokens)))
     for start in range(0, width, step):
         block = list(range(start, min(start + step, width)))
-        scores = value_vectors(model, layer, block, basis) @ tokens.T
+        scores = side_vectors(model, layer, block, "value", basis) @ tokens.T
         best, ids = scores.max(dim=-1)
         part = slice(start, start + len(block))
         top[part] = ids.cpu().numpy()

@@ -16,7 +16,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.neurons import Geometry
 from ffnmem.neurons.layer_geometry import ALIGNED, quantile_name
-from ffnmem.neurons.overlap import cosines, folded_keys, io_cosines, memory_rows, memory_sides
+from ffnmem.neurons.overlap import cosines, folded_keys, memory_rows, memory_sides, own_cosines
 
 from ..architectures import DECODERS
 from ..helpers import allclose, printed, refuses
@@ -39,7 +39,7 @@ def test_layers_and_neurons_agree_with_naive_formulas(architecture: fm.Model) ->
         neurons = found.neurons[found.neurons["layer"] == layer]
         assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
         assert neurons["neuron"].tolist() == list(range(64))
-        assert allclose(neurons["io_cosine"], io_cosines(tiny, layer), 1e-6)
+        assert allclose(neurons["io_cosine"], own_cosines(tiny, layer), 1e-6)
         for side in found.sides:
             rows = memory_rows(tiny, layer, side).double()
             products = rows @ rows.T
