@@ -1,15 +1,18 @@
 """What of a packed corpus is read, and in which batches: always the same ones in the same order.
 
-A :class:`Stretch` is units in the order of the text (a shard, or all of it, up to so many tokens), :class:`Drawn` is
-single sequences, such as a random sample. Both give pages: batches that know where their content is.
+A :class:`Stretch` is units in the order of the text (a shard, or all of it, up to so many tokens), a
+:class:`Selection` is single sequences, such as a random sample. Both give pages: batches that know where their content
+is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from einops import rearrange
@@ -149,6 +152,18 @@ class Excerpt(ABC):
         for batch, ends in self.batches():
             yield Page(batch, self.sequences.lead, special, ends)
 
+    def made_by(self) -> dict[str, Any]:
+        """All that its batches depend on, ready for JSON."""
+        packed, settings = self.sequences.packed, self.settings
+        return {
+            "batch_tokens": settings.batch_tokens,
+            "corpus": packed.hash,
+            "tokenizer": packed.tokenizer_hash,
+            "context": settings.context,
+            "bos": settings.bos,
+            "special": list(settings.special),
+        }
+
     @cached_property
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
         """How often each token occurs as content."""
@@ -189,6 +204,7 @@ class Stretch(Excerpt):
         done: Collection[int] = (),
     ) -> None:
         super().__init__(sequences, settings)
+        self.part = {"shard": list(shard), "tokens": tokens, "done": sorted(done)}
         self.pieces: list[Piece] = []
         total = 0
         for number in range(shard[0], len(sequences.units), shard[1]):
@@ -209,6 +225,9 @@ class Stretch(Excerpt):
     def n_tokens(self) -> int:
         return self._n_tokens
 
+    def made_by(self) -> dict[str, Any]:
+        return {**super().made_by(), **self.part}
+
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for piece in self.pieces:
             before: Batch | None = None
@@ -223,7 +242,7 @@ class Stretch(Excerpt):
                 yield before, True
 
 
-class Drawn(Excerpt):
+class Selection(Excerpt):
     """Single sequences.
 
     Args:
@@ -253,6 +272,11 @@ class Drawn(Excerpt):
         if len(self) == len(self.sequences):
             return self.sequences.packed.n_tokens
         return sum(self.sequences.locate(int(number))[2] for number in self.numbers)
+
+    def made_by(self) -> dict[str, Any]:
+        digest = hashlib.sha256(self.numbers.tobytes())
+        digest.update(b"" if self.lengths is None else self.lengths.tobytes())
+        return {**super().made_by(), "together": self.together, "sequences": digest.hexdigest()}
 
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for start in range(0, len(self.numbers), self.together):

@@ -13,17 +13,21 @@ from einops import rearrange
 from ..core.choices import CASES
 from ..core.progress import Progress
 from ..corpus.batches import Sequences
-from ..corpus.excerpts import Drawn, Page, Stretch
-from ..corpus.passes import CHECKPOINT_SECONDS, Accumulator, Checkpoint, Forward, read
+from ..corpus.excerpts import Page, Selection, Stretch
+from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
 from . import kernels
 from .reduction import Planner, Reducer, Sample, Workers, as_float32, gated_batch, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
+# A scan keeps a file of its own, not the one that `accumulate` keeps of other statistics: its checkpoint becomes the
+# finished store's state, which is read array by array, and counts whole units, so that a folder that holds a shard can
+# be finished as the whole; and a second reading, of the candidates, goes on in it too.
+
 
 @dataclass(eq=False)
-class Scanner(Accumulator):
+class Scanner(Observer):
     """A scan under way.
 
     Attributes:
@@ -95,7 +99,7 @@ class Scanner(Accumulator):
         if not self.state.settings.rescored:
             return
         wanted = Wanted(self.state, self.sample, self.my_sequences())
-        again = Drawn(self.sequences, self.state.settings.text, wanted.sequences, together=1)
+        again = Selection(self.sequences, self.state.settings.text, wanted.sequences, together=1)
         forward = Forward(self.model, [wanted], torch.float32)
 
         def save(pages: int) -> None:
@@ -111,7 +115,7 @@ class Scanner(Accumulator):
         return lambda number: bool(np.isin(np.searchsorted(starts, number, side="right") - 1, done))
 
 
-class Wanted(Accumulator):
+class Wanted(Observer):
     """Which sequences must run again, and which neurons' extremes each of them is for."""
 
     def __init__(self, state: ScanState, sample: Sample, mine: Callable[[int], bool]) -> None:
