@@ -137,7 +137,8 @@ def show(
     full: bool,
 ) -> None:
     """The cards on a terminal, as data or as a page; and the figure."""
-    from ..scanning.store import kinds_shown, open_store
+    from ..scanning.neuron import kinds_shown
+    from ..scanning.store import open_store
 
     store = open_store(folder)
     places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
@@ -174,10 +175,9 @@ def show(
 
 def find(folder: str, search: str, where: str, limit: int | None, form: str) -> None:
     """Neurons by text."""
-    from ..scanning.store import Found, open_store
+    from ..scanning.searching import Found
+    from ..scanning.store import open_store
 
     store = open_store(folder)
-    emit(
-        Found(store, search, where, store.search(search, where=where, **({} if limit is None else {"limit": limit}))),
-        form,
-    )
+    rows = store.search(search, where=where, **({} if limit is None else {"limit": limit}))
+    emit(Found(search, where, rows, store.provenance), form)

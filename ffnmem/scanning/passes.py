@@ -17,7 +17,7 @@ from ..corpus.excerpts import Page, Selection, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
 from . import kernels
-from .reduction import Planner, Reducer, Sample, Workers, as_float32, gated_batch, observe_sample
+from .reduction import Planner, RandomSample, Reducer, Workers, as_float32, gated_batch, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
@@ -40,7 +40,7 @@ class Scanner(Observer):
 
     model: Model
     sequences: Sequences
-    sample: Sample
+    sample: RandomSample
     state: ScanState
     identity: Identity
     progress: ScanProgress
@@ -118,7 +118,7 @@ class Scanner(Observer):
 class Wanted(Observer):
     """Which sequences must run again, and which neurons' extremes each of them is for."""
 
-    def __init__(self, state: ScanState, sample: Sample, mine: Callable[[int], bool]) -> None:
+    def __init__(self, state: ScanState, sample: RandomSample, mine: Callable[[int], bool]) -> None:
         self.state, self.planner = state, Planner(state, sample)
         extra = [int(n) for n in np.union1d(sample.sequences, sample.draws) if mine(int(n))]
         sides = [(index, side) for index, layer in enumerate(state.layers) for side in layer.sides]

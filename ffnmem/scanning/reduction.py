@@ -33,7 +33,7 @@ SEQUENCES, DRAWS, PLACES = 1, 2, 3  # independent streams of one seed
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class RandomSample:
     """The sample of a corpus, in ascending order of sequences.
 
     Attributes:
@@ -47,7 +47,7 @@ class Sample:
     places: Float64[np.ndarray, " draws"]
 
 
-def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> Sample:
+def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> RandomSample:
     """The sample of a corpus; all of it where it has fewer sequences than asked for."""
     uniform = Lowest(sample)
     weighted = Lowest(draws)
@@ -58,7 +58,7 @@ def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> Sample:
         content = sequences.lengths(unit) - sequences.lead
         weighted.offer(-np.log1p(-uniforms(seed, DRAWS, numbers)) / content, numbers)
     draw = weighted.numbers()
-    return Sample(uniform.numbers(), draw, uniforms(seed, PLACES, draw))
+    return RandomSample(uniform.numbers(), draw, uniforms(seed, PLACES, draw))
 
 
 class Lowest:
@@ -241,7 +241,7 @@ class BatchPlan:
 class Planner:
     """Makes the plan of each batch of a scan."""
 
-    def __init__(self, state: ScanState, sample: Sample) -> None:
+    def __init__(self, state: ScanState, sample: RandomSample) -> None:
         settings = state.settings
         order = np.argsort(np.array(settings.frequent, np.int64), kind="stable")
         self.frequent, self.frequent_index = np.array(settings.frequent, np.int64)[order], order
