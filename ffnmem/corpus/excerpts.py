@@ -231,7 +231,7 @@ class Stretch(Excerpt):
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for piece in self.pieces:
             before: Batch | None = None
-            for batch in self.sequences.iter_batches(piece.unit, self.settings.batch_tokens):
+            for batch in self.sequences.batches(piece.unit, self.settings.batch_tokens):
                 rows = batch.sequences < piece.end
                 if not rows.any():
                     continue

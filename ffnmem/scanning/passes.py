@@ -10,14 +10,23 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from ..core.choices import CASES
 from ..core.progress import Progress
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import Page, Selection, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
 from . import kernels
-from .reduction import Planner, RandomSample, Reducer, Workers, as_float32, gated_batch, observe_sample
+from .reduction import (
+    Planner,
+    RandomSample,
+    Reducer,
+    Workers,
+    as_float32,
+    extremes_of,
+    gated_batch,
+    observe_sample,
+    positions,
+)
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
@@ -152,26 +161,20 @@ class Wanted(Observer):
         kernels.extremes(m, plan.mask, pos, 0, width, high, low)
         gated = None if linear is None else gated_batch(plan, as_float32(pre), m, linear)
         observe_sample(state, plan, m, high, low, gated)
-        extremes = {"high": high, "low": low}
         if gated is not None:
             gated.look()
-            extremes |= dict(zip(CASES, gated.best, strict=True))
-        for side, extreme in extremes.items():
+        for side, extreme in extremes_of(high, low, gated).items():
             key = (layer, side)
             first, last = np.searchsorted(self.sorted[key], [number, number + 1])
             slots = self.order[key][first:last]
             ranking = state.ranking(side)
             neurons, columns = np.divmod(slots, ranking.value.shape[1])
             values = extreme[0, neurons]
-            rows = np.zeros(len(neurons), np.int64)
-            if gated is None:
-                at = kernels.positions_of(m, plan.mask, pos, rows, neurons, values)
-            else:
-                at = gated.positions(side, rows, neurons, values)
+            at = positions(plan, m, gated, side, np.zeros(len(neurons), np.int64), neurons, values)
             # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
             there = values > 0 if side not in EXTREMES else np.ones(len(neurons), bool)
             neurons, columns, at = neurons[there], columns[there], at[there]
             ranking.exact[neurons, columns] = values if side in EXTREMES else m[at, neurons]
             ranking.exact_at[neurons, columns] = place_of(np.int64(number), at)
-            if gated is not None and ranking.parts is not None:
+            if gated is not None:
                 ranking.parts[:, neurons, columns] = gated.parts(at, neurons)

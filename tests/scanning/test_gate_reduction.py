@@ -47,7 +47,7 @@ def reduced(
     pool = Workers(workers)
     reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
-        for batch in sequences.iter_batches(unit, batch_tokens):
+        for batch in sequences.batches(unit, batch_tokens):
             plan = reducer.begin(Page(batch, 1, SPECIAL))
             rows, pos = batch.tokens.shape
             three = np.full((3, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
@@ -78,7 +78,6 @@ def test_parts_are_those_of_each_kept_place(state: ScanState, sequences: Sequenc
     seen = [activations(number, len(sequences.sequence_tokens(number))) for number in range(len(sequences))]
     for side in (*EXTREMES, *CASES):
         ranking = layer.ranking(side)
-        assert ranking.parts is not None
         for neuron, slot in zip(*np.nonzero(ranking.at != NOWHERE), strict=True):
             sequence, position = divmod(int(ranking.at[neuron, slot]), 1 << 20)
             gate, linear, m = seen[sequence][:, position, neuron]
@@ -100,7 +99,7 @@ def test_nothing_exact_after_half_precision(sequences: Sequences, sample: Random
 def test_refuses_linear_parts_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated=True)
     reducer = Reducer(state, Planner(state, sample), Workers(1))
-    batch = next(sequences.iter_batches(sequences.units[0], 40))
+    batch = next(sequences.batches(sequences.units[0], 40))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     zeros = torch.zeros(batch.tokens.size, WIDTH)
     linear = zeros.clone()

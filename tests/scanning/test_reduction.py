@@ -51,7 +51,7 @@ def reduced(
     pool = Workers(workers)
     reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
-        for batch in sequences.iter_batches(unit, batch_tokens):
+        for batch in sequences.batches(unit, batch_tokens):
             plan = reducer.begin(Page(batch, 1, SPECIAL))
             rows, pos = batch.tokens.shape
             pre, m = np.full((2, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
@@ -157,7 +157,7 @@ def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: RandomSam
 def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
     reducer = Reducer(state, Planner(state, sample), Workers(1))
-    batch = next(sequences.iter_batches(sequences.units[0], 40))
+    batch = next(sequences.batches(sequences.units[0], 40))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     values = torch.zeros(batch.tokens.size, WIDTH)
     values[int(np.flatnonzero(plan.mask)[0]), 2] = value
@@ -208,6 +208,6 @@ def test_workers_share_out_every_neuron_once_and_pass_on_errors() -> None:
 def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSample, tmp_path: Path) -> None:
     chosen = settings(context=9, frequent=())
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
-    plan = Planner(state, sample).plan(Page(next(sequences.iter_batches(sequences.units[0], 40)), 1, SPECIAL))
+    plan = Planner(state, sample).plan(Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL))
     assert plan.chosen.shape == (0, 2)
     assert plan.segments[:, 2].min() >= 1  # position 0 is BOS
