@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, get_type_hints
@@ -215,18 +215,13 @@ class GateState:
         """Both together; ``extreme_parts`` went with the largest and the smallest coefficients."""
         both = [merged_ranking(self.ranking(case), other.ranking(case)) for case in CASES]
         return GateState(
-            linear_sums=exact_sums.merged(self.linear_sums, other.linear_sums),
-            linear_range=joined_range(self.linear_range, other.linear_range),
-            case_counts=self.case_counts + other.case_counts,
-            case_sums=exact_sums.merged(self.case_sums, other.case_sums),
+            **joined(self, other),
             case=np.stack([one.value for one in both]),
             case_at=np.stack([one.at for one in both]),
             case_exact=np.stack([one.exact for one in both]),
             case_exact_at=np.stack([one.exact_at for one in both]),
             case_parts=parts_of(both),
             extreme_parts=extreme_parts,
-            sample_parts=filled(self.sample_parts, other.sample_parts),
-            draw_parts=filled(self.draw_parts, other.draw_parts),
         )
 
 
@@ -291,23 +286,13 @@ class LayerState:
         gate = None
         if self.gate is not None and other.gate is not None:
             gate = self.gate.merged(other.gate, parts_of(both))
-        return LayerState(
-            sums=exact_sums.merged(self.sums, other.sums),
-            counts=self.counts + other.counts,
-            pre_range=joined_range(self.pre_range, other.pre_range),
-            range=joined_range(self.range, other.range),
-            histogram=self.histogram + other.histogram,
-            bucket_sums=self.bucket_sums + other.bucket_sums,
-            token_sums=self.token_sums + other.token_sums,
-            **high,
-            **low,
-            sample_high=filled(self.sample_high, other.sample_high),
-            sample_high_at=np.maximum(self.sample_high_at, other.sample_high_at),
-            sample_low=filled(self.sample_low, other.sample_low),
-            sample_low_at=np.maximum(self.sample_low_at, other.sample_low_at),
-            draw=filled(self.draw, other.draw),
-            gate=gate,
-        )
+        return LayerState(**joined(self, other), **high, **low, gate=gate)
+
+
+def joined(first: object, second: object) -> dict[str, Any]:
+    """What :data:`JOINED` knows of two states of a class, put together."""
+    pairs = ((name, getattr(first, name, None), getattr(second, name, None)) for name in JOINED)
+    return {name: JOINED[name](a, b) for name, a, b in pairs if a is not None}
 
 
 def joined_range(
@@ -320,6 +305,16 @@ def joined_range(
 def filled(a: Float32[np.ndarray, "*n d_mlp"], b: Float32[np.ndarray, "*n d_mlp"]) -> Float32[np.ndarray, "*n d_mlp"]:
     """Rows that one of two shards has seen (the other has NaN there)."""
     return np.where(np.isnan(a), b, a)
+
+
+JOINED: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("sums", "linear_sums", "case_sums"), exact_sums.merged),
+    **dict.fromkeys(("pre_range", "range", "linear_range"), joined_range),
+    **dict.fromkeys(("counts", "histogram", "bucket_sums", "token_sums", "case_counts"), np.add),
+    **dict.fromkeys(("sample_high", "sample_low", "draw", "sample_parts", "draw_parts"), filled),
+    **dict.fromkeys(("sample_high_at", "sample_low_at"), np.maximum),
+}
+"""How the arrays of two shards are put together, but for the lists, which :func:`merged_ranking` joins."""
 
 
 def merged_ranking(a: Ranking, b: Ranking) -> Ranking:
