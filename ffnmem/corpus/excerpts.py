@@ -204,7 +204,6 @@ class Stretch(Excerpt):
         done: Collection[int] = (),
     ) -> None:
         super().__init__(sequences, settings)
-        self.part = {"shard": list(shard), "tokens": tokens, "done": sorted(done)}
         self.pieces: list[Piece] = []
         total = 0
         for number in range(shard[0], len(sequences.units), shard[1]):
@@ -226,7 +225,8 @@ class Stretch(Excerpt):
         return self._n_tokens
 
     def made_by(self) -> dict[str, Any]:
-        return {**super().made_by(), **self.part}
+        ranges = np.array([(piece.unit.first_sequence, piece.end) for piece in self.pieces], np.int64)
+        return {**super().made_by(), "sequences": digest_of(ranges)}
 
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for piece in self.pieces:
@@ -274,9 +274,8 @@ class Selection(Excerpt):
         return sum(self.sequences.locate(int(number))[2] for number in self.numbers)
 
     def made_by(self) -> dict[str, Any]:
-        digest = hashlib.sha256(self.numbers.tobytes())
-        digest.update(b"" if self.lengths is None else self.lengths.tobytes())
-        return {**super().made_by(), "together": self.together, "sequences": digest.hexdigest()}
+        cut = [] if self.lengths is None else [self.lengths]
+        return {**super().made_by(), "together": self.together, "sequences": digest_of(self.numbers, *cut)}
 
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for start in range(0, len(self.numbers), self.together):
@@ -284,6 +283,11 @@ class Selection(Excerpt):
             numbers, cut = self.numbers[some], None if self.lengths is None else self.lengths[some]
             for batch in batches_of(self.sequences.sequence_tokens, numbers, self.settings.batch_tokens, cut):
                 yield batch, False
+
+
+def digest_of(*numbers: Int64[np.ndarray, "..."]) -> str:
+    """16 hexadecimal digits that tell choices of sequences apart."""
+    return hashlib.blake2b(b"".join(array.tobytes() for array in numbers), digest_size=8).hexdigest()
 
 
 def draw_sequences(sequences: Sequences, count: int | None, seed: int) -> Int64[np.ndarray, " n"]:
