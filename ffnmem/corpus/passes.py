@@ -123,7 +123,7 @@ class Sums(Accumulator):
 
     def restore(self, state: Held, path: Path) -> None:
         for name, total in self.sums.items():
-            found, mine = state.arrays[name], np.atleast_1d(total)  # a file has no array without axes
+            found, mine = np.atleast_1d(state.arrays[name]), np.atleast_1d(total)  # a file may add an axis
             if (found.dtype, found.shape) != (mine.dtype, mine.shape):
                 raise FileError(
                     f"{path} holds another statistic: {name} is {found.dtype} {list(found.shape)}, not {mine.dtype} "

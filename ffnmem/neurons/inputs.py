@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64
+from safetensors.numpy import save
 from torch import Tensor
 
-from ..core.checked_files import Form, HeadedTensors, write_tensors
+from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
 from ..core.choices import COEFFICIENT_SIGNS
 from ..core.errors import FileError, InputError, check_choice
+from ..core.files import write_whole
 from ..core.progress import Progress
 from ..core.schemas import fields, items, number
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
@@ -331,7 +333,14 @@ def read_backgrounds(
         found = tuple(background_of(inputs.at(layer, places)) for layer in range(store.n_layers))
     if os.access(store.folder, os.W_OK):
         arrays = {f"{i}.{name}": getattr(b, name) for i, b in enumerate(found) for name in ARRAYS}
-        write_tensors(store.folder / FILE, FORM, {**key, "spread": [b.spread for b in found]}, arrays)
+        header = {
+            "kind": KIND,
+            "schema": 1,
+            **key,
+            "spread": [b.spread for b in found],
+            "checksums": {name: array_checksum(array) for name, array in arrays.items()},
+        }
+        write_whole(store.folder / FILE, save(arrays, header_entry(header, sort_keys=True)))
     return found
 
 

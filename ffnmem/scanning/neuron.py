@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -73,20 +75,23 @@ KEYS = {
 """What the two keys of a gated neuron read, in the words of its cases."""
 
 
-class Scanned(Protocol):
-    """A :class:`ffnmem.scanning.Store`, as a neuron knows it, which stands below it."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Scanned(ABC):
+    """What a neuron knows of the :class:`ffnmem.scanning.Store` that it is of."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
 
     @property
-    def folder(self) -> Path: ...
-    @property
+    @abstractmethod
     def model(self) -> str: ...
+
     @property
-    def fingerprint(self) -> str: ...
-    @property
-    def n_tokens(self) -> int: ...
-    @property
+    @abstractmethod
     def gated(self) -> bool: ...
+
     @property
+    @abstractmethod
     def provenance(self) -> dict[str, Any]: ...
 
 

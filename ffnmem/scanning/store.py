@@ -35,7 +35,7 @@ from ..show.result import Result
 from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window
 from .manifest import check_agreement, check_file, read_manifest
-from .neuron import Neuron
+from .neuron import Neuron, Scanned
 from .searching import search_examples
 from .settings import ScanSettings
 from .state import COLUMNS, PARTS
@@ -64,7 +64,7 @@ RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Store(Result):
+class Store(Scanned, Result):
     """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
 
     Attributes:
