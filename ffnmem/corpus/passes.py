@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -73,6 +73,10 @@ class Held:
     header: Mapping[str, Any] = field(default_factory=dict)
 
 
+Same = TypeVar("Same", bound="Accumulator")
+SameSums = TypeVar("SameSums", bound="Sums")
+
+
 class Accumulator(Observer):
     """A statistic that can be kept in a file, gone on with and joined with that of other text.
 
@@ -104,7 +108,7 @@ class Accumulator(Observer):
         """
 
     @abstractmethod
-    def merge(self, other: Self) -> None:
+    def merge(self: Same, other: Same) -> None:
         """Take in what another one holds, which was shown other text."""
 
 
@@ -131,7 +135,7 @@ class Sums(Accumulator):
                 )
             mine[...] = found
 
-    def merge(self, other: Self) -> None:
+    def merge(self: SameSums, other: SameSums) -> None:
         for name, total in self.sums.items():
             total += other.sums[name]
 
