@@ -108,13 +108,14 @@ def neuron(
     examples of these kinds, all bins of the histogram and all frequent tokens.
     """
     check_options(call, form)
-    from ..scanning.store import Found, kinds_shown
+    from ..scanning.neuron import kinds_shown
+    from ..scanning.searching import Found
 
     if search is not None:
         scanned = fm.open_store(store)
         limit = top if top is not None or form != "table" else EXAMPLES_SHOWN
         hits = scanned.search(search, where=where, **({} if limit is None else {"limit": limit}))
-        emit(Found(scanned, search, where, hits), form)
+        emit(Found(search, where, hits, scanned.provenance), form)
         return
     asked = read_neurons(neurons)
     if html is not None and not html.lower().endswith(".html"):

@@ -17,7 +17,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..core.errors import FfnmemError, FileError, InputError, listed, quoted
+from ..core.errors import FfnmemError, FileError, listed, quoted
 from ..core.files import check_ordinary
 from ..core.foreign import first_line
 from ..core.sheets import Column, Table, rows
@@ -477,8 +477,3 @@ READERS: Mapping[str, Callable[[CorpusFile, Problems], Iterator[Document]]] = {
     ".csv": read_csv,
     ".parquet": read_parquet,
 }
-
-
-def from_iterable(items: Iterable[Any], column: str, name: str, problems: Problems) -> Iterator[Document]:
-    """Documents of strings, or of mappings with the text column."""
-    return from_records(enumerate(items, start=1), column, name, problems, InputError)

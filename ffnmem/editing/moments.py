@@ -548,16 +548,31 @@ def fewest(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
+def described(moment: SecondMoment) -> dict[str, Any]:
+    """What the header of a file says of a second moment."""
+    return {
+        "ffnmem": __version__,
+        **{name: getattr(moment, name) for name in FIELDS},
+        "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
+        "provenance": dict(moment.provenance),
+    }
+
+
+def moment_of(header: Mapping[str, Any], sums: Mapping[int, Tensor]) -> SecondMoment:
+    """The second moment of a header and its triangles."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
+    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
+    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
+    return SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
+
+
 def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any]) -> None:
     """The file, with more in its header. Raises FileError."""
     arrays = {str(layer): moment.sums[layer].to(DTYPES[dtype]).numpy() for layer in moment.layers}
     header = {
         "kind": KIND,
         "schema": SCHEMA,
-        "ffnmem": __version__,
-        **{name: getattr(moment, name) for name in FIELDS},
-        "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
-        "provenance": dict(moment.provenance),
+        **described(moment),
         **more,
     }
     write_tensors(path, header, arrays, sort_keys=True)
@@ -566,12 +581,16 @@ def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str
 def read_moment(path: Path) -> tuple[SecondMoment, dict[str, Any]]:
     """A second moment and the header of its file. Raises FileError."""
     sums = FileSums(path)
-    header = dict(sums.file.header)
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
-    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
-    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
-    moment = SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
-    return moment, header
+    return moment_of(sums.file.header, sums), dict(sums.file.header)
+
+
+def triangle_of(array: np.ndarray, layer: int, width: int, path: Path) -> Tensor:
+    """A triangle as a file has it, checked; raises FileError."""
+    if array.shape != (length_of(width),):
+        raise FileError(f"{path} does not fit its header: layer {layer} has {array.size} numbers")
+    if not np.isfinite(array).all():
+        raise FileError(f"{path} is damaged: layer {layer} holds NaN or infinite values")
+    return torch.from_numpy(array)
 
 
 class FileSums(Mapping[int, Tensor]):
@@ -588,10 +607,7 @@ class FileSums(Mapping[int, Tensor]):
     def __getitem__(self, layer: int) -> Tensor:
         if layer not in self.widths:
             raise KeyError(layer)
-        array = self.file.array(str(layer))
-        if not np.isfinite(array).all():
-            raise FileError(f"{self.file.path} is damaged: layer {layer} holds NaN or infinite values")
-        return torch.from_numpy(array)
+        return triangle_of(self.file.array(str(layer)), layer, self.widths[layer], self.file.path)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.widths)

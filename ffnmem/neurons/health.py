@@ -24,7 +24,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Table, decimals, folded, rows
 from ..core.token_text import printable
-from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page, TextSettings, draw_tokens
+from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import read
 from ..corpus.sources import open_corpus
@@ -469,7 +469,7 @@ def neuron_health(
     with TemporaryDirectory(prefix="ffnmem-") as folder:
         packed = pack(open_corpus(texts, text=text, documents=documents), model, Path(folder) / "corpus")
         sequences = settings.sequences(packed)
-        sample = Drawn(sequences, settings, draw_tokens(sequences, wanted, seed))
+        sample = Selection(sequences, settings, draw_tokens(sequences, wanted, seed))
         measure = Measure(model, flow)
         read(sample, measure.add, "health", progress)
         if not measure.positions:

@@ -20,7 +20,7 @@ from ..core.choices import COEFFICIENT_SIGNS
 from ..core.errors import FileError, InputError, check_choice
 from ..core.progress import Progress
 from ..core.schemas import fields, items, number
-from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page
+from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
@@ -200,7 +200,7 @@ class Inputs:
             body.run(tokens, on_input=partial(self.keep, page.batch.sequences), until=until)
 
         settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
-        beginnings = Drawn(store.sequences, settings, sequences, lengths, together=len(sequences))
+        beginnings = Selection(store.sequences, settings, sequences, lengths, together=len(sequences))
         read(beginnings, take, "read", progress)
         return int(lengths.sum())
 

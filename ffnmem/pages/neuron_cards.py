@@ -11,7 +11,7 @@ import pandas as pd
 from ..core.errors import counted
 from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
-from ..scanning.store import KEYS, MEANINGS, Group, Neuron
+from ..scanning.neuron import KEYS, MEANINGS, Group, Neuron
 from ..show.notebook import Axis, Bar, bar
 from .prompts import Chip
 

@@ -17,7 +17,8 @@ from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
 from ..models.turns import in_turn
-from ..scanning.store import Neuron, Store, kinds_shown
+from ..scanning.neuron import Neuron, kinds_shown
+from ..scanning.store import Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
 from .neuron_cards import Card, card

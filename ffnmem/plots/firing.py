@@ -16,7 +16,8 @@ from ..core.errors import InputError, check_choice
 from ..ffn.activations import activation
 from ..neurons.dying import Dying
 from ..neurons.health import NeuronHealth
-from ..scanning.store import RATES, Neuron, Store
+from ..scanning.neuron import Neuron
+from ..scanning.store import RATES, Store
 from .attribution import ADDS, ATTENTION, FFN, TAKES, axes_for, ink, layer_axis, titled
 
 # matplotlib pictures of a store: a neuron's histogram, firing rates and dead neurons by layer.

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ffnmem.pages.neuron_cards import HEIGHT, histogram_drawing
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Bin, clipped, log_share, merged
+from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
 from ffnmem.scanning.statistics import histogram_frame
-from ffnmem.scanning.store import Neuron
 
 NATIVE = edges()
 COUNTS = st.lists(st.integers(0, 10**6), min_size=len(NATIVE) - 1, max_size=len(NATIVE) - 1)
