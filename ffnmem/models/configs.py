@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,19 @@ def ask_hub(name: str) -> bool:
     else:
         return False
     embedded = ", ".join(EMBEDDED)
+    near = get_close_matches(name.lower(), [*EMBEDDED, *cached_names()], 1)
+    meant = f" (perhaps {near[0]!r} was meant)" if near else ""
     raise ModelNotFoundError(
-        f"no model {name!r}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
+        f"no model {name!r}{meant}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
     )
+
+
+def cached_names() -> list[str]:
+    """The ids of the hub models that are on this disk."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = [folder.name.removeprefix("models--") for folder in Path(HF_HUB_CACHE).glob("models--*")]
+    return [name for name in (folder.replace("--", "/") for folder in sorted(found)) if is_cached(name)]
 
 
 # The numbers of a model that are not read off its weights: from its config, or from a TransformerBridge's.

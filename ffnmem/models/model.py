@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
-from ..core.neuron_names import NeuronName, place_of
+from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
 from ..core.provenance import Provenance
 from ..core.token_text import visible
 from .bridging import Twin, boot
@@ -373,9 +373,12 @@ class Model:
             settings=tuple(settings.items()),
         )
 
-    def layer(self, layer: SupportsIndex) -> int:
-        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
-        return check_index("layer", layer, self.n_layers, self.name)
+    def layer(self, layer: LayerName) -> int:
+        """``layer`` as an index, negatives from the end, or named by a place in it (``"blocks.3.mlp.hook_post"``).
+
+        Raises: OutOfRangeError: no such layer. InputError: a text that names none.
+        """
+        return check_index("layer", layer_of(layer, self.n_layers), self.n_layers, self.name)
 
     def neuron(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> int:
         """A neuron's index in its layer; raises OutOfRangeError. It may be one name, as in ``model.neuron("3.17")``."""

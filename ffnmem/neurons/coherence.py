@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from jaxtyping import Float32, Float64, Int64, Real
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, check_seed
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..vocabulary.nulls import gaussian
@@ -54,7 +54,7 @@ class Frequencies:
 
 def value_coherence(
     model: Model,
-    layer: SupportsIndex,
+    layer: LayerName,
     counts: Real[np.ndarray, " vocab"],
     neurons: Sequence[int] | None = None,
     *,

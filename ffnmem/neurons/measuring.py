@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from jaxtyping import Int64
 from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..models.loading import load
 from ..models.model import Model
@@ -52,7 +52,7 @@ def polysemanticity(
     store: Store,
     model: Model | None = None,
     *,
-    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    layers: LayerName | Iterable[LayerName] | None = None,
     sign: str = "positive",
     seed: int = 0,
     draws: int = MEANING_DRAWS,
@@ -142,11 +142,11 @@ def polysemanticity(
     return table
 
 
-def chosen_layers(store: Store, layers: SupportsIndex | Iterable[SupportsIndex] | None) -> list[int]:
+def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) -> list[int]:
     """Layers as ascending indices; raises OutOfRangeError, or InputError for none."""
     if layers is None:
         return list(range(store.n_layers))
-    several = layers if isinstance(layers, Iterable) else [layers]
+    several = layers if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     found = sorted({store.layer(layer) for layer in several})
     if not found:
         raise InputError("layers names no layer: leave it out for all")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import expm1, log, sqrt
-from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from jaxtyping import Float, Float32, Float64, Int64, Num
 from scipy import stats
 from torch import Tensor
 
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
@@ -39,7 +39,7 @@ def memory_sides(model: Model) -> tuple[str, ...]:
     return (*SIDES, "gate") if model.gated else SIDES
 
 
-def folded_keys(model: Model, layer: SupportsIndex, side: str = "key") -> Float[Tensor, "d_mlp d_model"]:
+def folded_keys(model: Model, layer: LayerName, side: str = "key") -> Float[Tensor, "d_mlp d_model"]:
     """The keys of a layer as its neurons read the residual stream: kᵢ ⊙ γ, for a LayerNorm less its mean.
 
     kᵢ·LN(x) = (kᵢ ⊙ γ)·(x − mean x)/σ + kᵢ·β, so what excites a neuron is x along kᵢ ⊙ γ; and since the mean of x is
@@ -59,7 +59,7 @@ def folded_keys(model: Model, layer: SupportsIndex, side: str = "key") -> Float[
     return key_vectors(model, index, everything(model, index), "folded", side)
 
 
-def centred_values(model: Model, layer: SupportsIndex) -> Float[Tensor, "d_mlp d_model"]:
+def centred_values(model: Model, layer: LayerName) -> Float[Tensor, "d_mlp d_model"]:
     """The values of a layer less their means, which every LayerNorm above removes; as they are under RMSNorms.
 
     No gain but that of a norm behind the FFN: each reader has its own.
@@ -86,7 +86,7 @@ def cosines(one: Float[Tensor, "rows d_model"], other: Float[Tensor, "rows d_mod
     return torch.where(lengths > 0, (products / lengths).clamp(-1.0, 1.0), torch.nan)
 
 
-def io_cosines(model: Model, layer: SupportsIndex, side: str = "key") -> Float[Tensor, " d_mlp"]:
+def io_cosines(model: Model, layer: LayerName, side: str = "key") -> Float[Tensor, " d_mlp"]:
     """cos(kᵢ, vᵢ) of every neuron of a layer: does it write along what it reads, or against it?
 
     Of a gated neuron, whose strength is linear in kᵢ·x, the same holds along kᵢ; ``side="gate"`` is cos(gᵢ, vᵢ).
@@ -109,7 +109,7 @@ def io_cosines(model: Model, layer: SupportsIndex, side: str = "key") -> Float[T
     return cosines(folded_keys(model, layer, side), centred_values(model, layer))
 
 
-def gate_key_cosines(model: Model, layer: SupportsIndex) -> Float[Tensor, " d_mlp"]:
+def gate_key_cosines(model: Model, layer: LayerName) -> Float[Tensor, " d_mlp"]:
     """cos(gᵢ, kᵢ) of every neuron of a layer of a gated model: do its two keys look for the same?
 
     Its sign is the one that the coefficient act(g·x)·(k·x) has at inputs along the gate.
@@ -121,7 +121,7 @@ def gate_key_cosines(model: Model, layer: SupportsIndex) -> Float[Tensor, " d_ml
     return cosines(folded_keys(model, layer, "gate"), folded_keys(model, layer))
 
 
-def memory_rows(model: Model, layer: SupportsIndex, side: str) -> Float[Tensor, "d_mlp dimensions"]:
+def memory_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp dimensions"]:
     """:func:`folded_keys` or :func:`centred_values` in coordinates of the dimensions that they live in.
 
     Those are d_model − 1 where norms are LayerNorms, and d_model where they are RMSNorms.

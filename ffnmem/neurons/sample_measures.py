@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex, no_type_check
+from typing import no_type_check
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core.choices import COEFFICIENT_SIGNS
 from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.replaying import activation
 from ..scanning.state import place_of
@@ -258,7 +259,7 @@ def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sam
 
 def sample_measures(
     model: Model,
-    layer: SupportsIndex,
+    layer: LayerName,
     sample: Sample,
     inputs: Float32[np.ndarray, "n d_model"],
     neurons: Sequence[int] | None = None,

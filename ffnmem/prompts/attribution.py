@@ -20,6 +20,7 @@ from ..core.arguments import public
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FileError, InputError, check_count, quoted
 from ..core.files import user_path
+from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
@@ -431,7 +432,7 @@ Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 @in_turn
 def decompose(
     capture: Capture,
-    layer: SupportsIndex,
+    layer: LayerName,
     position: SupportsIndex = -1,
     *,
     prompt: SupportsIndex = 0,

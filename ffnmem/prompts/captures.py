@@ -26,11 +26,12 @@ from ..core.errors import (
     quoted,
     warn,
 )
+from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from ..core.token_text import printable
 from ..facts.questions import target_ids
-from ..models.activation_cache import TOKEN_IDS, as_cache, hook_name, layer_of, part_of, read_cache
+from ..models.activation_cache import TOKEN_IDS, as_cache, hook_name, part_of, read_cache
 from ..models.hooks import OnTensor, listening
 from ..models.layout import inner
 from ..models.model import Model
@@ -176,8 +177,9 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 # `capture`: one forward pass, and everything that its FFNs read, computed and wrote.
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
-Layers = SupportsIndex | str | Iterable[SupportsIndex | str] | None
+Layers = LayerName | Iterable[LayerName] | None
 LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
+OF_FFN = (*LAYER_PARTS, "added")  # what is known of each layer that was captured, without the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,10 +341,12 @@ class Capture(Result):
             raise InputTypeError(f"a place is a text such as 'blocks.3.mlp.hook_post', not {type(name).__name__}")
         part, layer = part_of(name, self.model.n_layers)
         if part == "linear" and not self.model.gated:
-            raise InputError(f"{self.model.name} is not gated: its FFNs have no {name}")
+            if not name.endswith("mlp.in.hook_out"):
+                raise InputError(f"{self.model.name} is not gated: its FFNs have no {name}")
+            part = "pre"
         held = self.by_place()
         if (part, layer) not in held:
-            missing = f"layer {layer} was not captured" if part in LAYER_PARTS else "capture every layer for it"
+            missing = f"layer {layer} was not captured" if part in OF_FFN else "capture every layer for it"
             raise OutOfRangeError(f"this capture has no {name}: {missing}")
         return held[part, layer]
 
@@ -350,14 +354,16 @@ class Capture(Result):
         """All that it holds, by part and layer (−1: of the whole model)."""
         found = {(part, layer): tensor for part in LAYER_PARTS for layer, tensor in getattr(self, part).items()}
         residual, layout = self.residual, self.model.layout
+        with torch.no_grad():
+            for layer in self.layers:
+                found["added", layer] = layout.through(layout.blocks[layer].post, self.ffn_out[layer])
         if residual is None:
             return found
         stream = residual.embedding if residual.position is None else residual.embedding + residual.position
-        for layer, block in enumerate(layout.blocks):
+        for layer in range(len(layout.blocks)):
             attention = residual.attention[layer]
             found["attention", layer], found["resid_pre", layer] = attention, stream
-            with torch.no_grad():
-                stream = stream + attention + layout.through(block.post, self.ffn_out[layer])
+            stream = stream + attention + found["added", layer]
             found["resid_post", layer] = residual.final_in if layer == len(layout.blocks) - 1 else stream
         found["embedding", -1] = residual.embedding
         if residual.position is not None:
@@ -372,10 +378,6 @@ class Capture(Result):
         streams between the layers are summed from what was written.
         """
         places = {hook_name(part, layer): tensor for (part, layer), tensor in self.by_place().items()}
-        for layer in range(self.model.n_layers) if self.residual is not None else ():
-            block = self.model.layout.blocks[layer]
-            with torch.no_grad():
-                places[f"blocks.{layer}.hook_mlp_out"] = self.model.layout.through(block.post, self.ffn_out[layer])
         places[TOKEN_IDS] = self.tokens
         return as_cache(places, self.model)
 
@@ -607,8 +609,7 @@ def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
     asked: list[Any] = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     if not asked:
         raise InputError("layers is empty: name at least one layer, or leave it out for all")
-    indices = [layer_of(layer, model.n_layers) if isinstance(layer, str) else layer for layer in asked]
-    return tuple(sorted({model.layer(layer) for layer in indices}))
+    return tuple(sorted({model.layer(layer) for layer in asked}))
 
 
 def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, bool | None]:

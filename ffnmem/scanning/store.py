@@ -18,7 +18,7 @@ from ..core.checked_files import reading
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
 from ..core.errors import FileError, InputError, check_choice, check_count, check_index, quoted
 from ..core.files import user_folder
-from ..core.neuron_names import NeuronName, place_of
+from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
 from ..core.sheets import (
     Block,
     Column,
@@ -580,9 +580,12 @@ class Store(Result):
     def d_mlp(self, layer: int) -> int:
         return int(self.manifest["d_mlp"][self.layer(layer)])
 
-    def layer(self, layer: SupportsIndex) -> int:
-        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
-        return check_index("layer", layer, self.n_layers, f"the store of {self.model}")
+    def layer(self, layer: LayerName) -> int:
+        """``layer`` as an index, negatives from the end, or named by a place in it (``"blocks.3.mlp.hook_post"``).
+
+        Raises: OutOfRangeError: no such layer. InputError: a text that names none.
+        """
+        return check_index("layer", layer_of(layer, self.n_layers), self.n_layers, f"the store of {self.model}")
 
     def index(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> tuple[int, int]:
         """Layer and neuron as indices, as all methods take them: two numbers, or one name such as ``"3.17"``.
@@ -787,7 +790,7 @@ class Store(Result):
             if neuron is not None:
                 raise InputError("a neuron needs its layer: stats(layer, neuron)")
             return self.table(STATS)
-        if neuron is None and not isinstance(layer, str | Sequence):
+        if neuron is None and (not isinstance(layer, str | Sequence) or is_place(layer)):
             return self.table(STATS, self.layer(layer))
         return self.table(STATS, *self.index(layer, neuron))
 

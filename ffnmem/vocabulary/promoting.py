@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
@@ -28,7 +29,7 @@ def promoters(
     tokens: Tokens,
     *,
     k: int = 10,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     basis: str = "folded",
     side: str | Sequence[str] | None = "value",
     first_token: bool = False,
