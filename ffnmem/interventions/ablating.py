@@ -52,7 +52,7 @@ EXACT = 1e-10  # of the largest, in float64
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class OneAnswer:
     """One answer of one prompt of a capture."""
 
     capture: Capture
@@ -102,7 +102,7 @@ def ask(
     position: SupportsIndex,
     prompt: SupportsIndex,
     first_token: bool,
-) -> Question:
+) -> OneAnswer:
     """Choose the answer, run its prompt once, and check that this is the pass that was captured.
 
     Raises InputError: several targets, a capture of some layers, of an intervention or of other weights.
@@ -131,7 +131,7 @@ def ask(
             "remove hooks that change what passes, and load it without compatibility mode"
         )
     foil_id = None if foil is None else token_after(capture, foil, row, last, first_token, "foil")
-    return Question(capture, row, last, int(ids[0]), foil_id, restart)
+    return OneAnswer(capture, row, last, int(ids[0]), foil_id, restart)
 
 
 def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
@@ -408,7 +408,7 @@ def seed_of(change: Change) -> dict[str, int]:
 
 
 def choose_cells(
-    asked: Question, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex
+    asked: OneAnswer, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex
 ) -> tuple[int, ...] | None:
     """The positions to change, ascending; None for all. Raises InputError for one that cannot reach the answer."""
     if positions is None:
@@ -425,7 +425,7 @@ def choose_cells(
 
 
 def choose_neurons(
-    asked: Question, neurons: NeuronNames | None, top: int | None, by: str = "direct"
+    asked: OneAnswer, neurons: NeuronNames | None, top: int | None, by: str = "direct"
 ) -> list[tuple[int, int]]:
     """The neurons to remove, by ascending layer and neuron."""
     model = asked.model
@@ -443,7 +443,7 @@ def choose_neurons(
     return sorted({(model.layer(pair_of(pair)[0]), model.neuron(pair)) for pair in pairs})
 
 
-def along_paths(asked: Question, top: int | None) -> list[tuple[int, int]]:
+def along_paths(asked: OneAnswer, top: int | None) -> list[tuple[int, int]]:
     """The neurons with the largest sums over positions, of either sign."""
     frame = attribute_paths(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row).neurons
     kept = frame if top is None else frame.head(check_count("top", top))
@@ -451,7 +451,7 @@ def along_paths(asked: Question, top: int | None) -> list[tuple[int, int]]:
 
 
 def effects(
-    asked: Question,
+    asked: OneAnswer,
     neurons: list[tuple[int, int]],
     change: Change,
     cells: tuple[int, ...] | None,
@@ -491,7 +491,7 @@ def effects(
     return {name: torch.cat(tensors).double().cpu().numpy() for name, tensors in parts.items()}
 
 
-def peak_places(asked: Question, cells: tuple[int, ...] | None) -> Int[Tensor, " some"]:
+def peak_places(asked: OneAnswer, cells: tuple[int, ...] | None) -> Int[Tensor, " some"]:
     """Positions where neurons are removed and a token of the text stands; all of them where none does."""
     every = range(asked.position + 1) if cells is None else cells
     content = asked.capture.content[asked.row].tolist()
@@ -499,7 +499,7 @@ def peak_places(asked: Question, cells: tuple[int, ...] | None) -> Int[Tensor, "
 
 
 def difference(
-    asked: Question, layer: int, change: Change, cells: tuple[int, ...] | None
+    asked: OneAnswer, layer: int, change: Change, cells: tuple[int, ...] | None
 ) -> Float[Tensor, "pos d_mlp"]:
     """By how much each coefficient of a layer changes when its neuron alone is intervened on."""
     m = asked.restart.coefficients[layer].unsqueeze(0)

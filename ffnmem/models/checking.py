@@ -23,7 +23,7 @@ def check_undescribed(model: Model) -> None:
     """
     PlainLayers(model)  # whose modules must be found
     try:
-        found = Probe(model)
+        found = ProbePass(model)
     except RuntimeError as error:
         raise UnsupportedModelError(f"{model.name} ({model.architecture}) does not run: {error}") from None
     for layer in range(model.n_layers):
@@ -56,7 +56,7 @@ def product(x: Float[Tensor, "*n d_model"], keys: Tensor, bias: Tensor | None) -
     return torch.nn.functional.linear(x, keys.detach(), None if bias is None else bias.detach())
 
 
-class Probe:
+class ProbePass:
     """What passed in one forward pass over a few tokens, by name and layer."""
 
     def __init__(self, model: Model) -> None:

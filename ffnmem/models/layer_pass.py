@@ -25,7 +25,7 @@ from .norms import widen
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ForwardPass:
     """One forward pass.
 
     Attributes:
@@ -42,7 +42,7 @@ class Reading:
 class Here(threading.local):
     """What a reader knows of one thread: its pass, and of its last prompt how long each row is and how many pads."""
 
-    current: Reading | None = None
+    current: ForwardPass | None = None
     lengths: Int[Tensor, " batch"] | None = None
     pads: Int[Tensor, " batch"] | None = None
 
@@ -66,7 +66,7 @@ class Reader:
         self.here = Here()
 
     @property
-    def current(self) -> Reading | None:
+    def current(self) -> ForwardPass | None:
         """The pass that runs in this thread."""
         return self.here.current
 
@@ -99,7 +99,7 @@ class Reader:
 
     def reading(
         self, batch: int, columns: int, past: int, mask: Bool[Tensor, "batch seen"] | None, device: torch.device
-    ) -> Reading:
+    ) -> ForwardPass:
         """What a pass over ``columns`` reads after ``past`` cached ones; without a mask all of a prompt counts."""
         here = self.here
         known = here.lengths is not None and len(here.lengths) == batch
@@ -116,7 +116,7 @@ class Reader:
             here.pads = columns - here.lengths
         elif not known:
             here.lengths = None
-        return Reading(positions, here.lengths)
+        return ForwardPass(positions, here.lengths)
 
     def end(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self.ran = self.ran or self.here.current is not None

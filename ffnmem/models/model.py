@@ -20,7 +20,7 @@ from .bridging import Twin, boot
 from .configs import Hyperparameters
 from .fingerprints import bridge_parameters, network_parameters
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
-from .norms import Norm
+from .norms import NormMap
 
 RUNS_BY = (
     "attention_multiplier",
@@ -183,11 +183,11 @@ class Model:
         """Whether its norms take the mean out of the residual stream (LayerNorm), or leave it in (RMSNorm)."""
         return self.layout.architecture.norm_kind.centred
 
-    def norm_before(self, layer: int) -> Norm | None:
+    def norm_before(self, layer: int) -> NormMap | None:
         """The norm of what an FFN reads, as its weights are now; None where it reads the stream itself (OLMo 2)."""
         return self.layout.norm(self.layout.blocks[layer].norm, self.d_model)
 
-    def norm_after(self, layer: int) -> Norm | None:
+    def norm_after(self, layer: int) -> NormMap | None:
         """The norm of what an FFN writes, before it is added; None where there is none, as in most models."""
         return self.layout.norm(self.layout.blocks[layer].post, self.d_model)
 

@@ -18,7 +18,7 @@ from ..core.foreign import foreign
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Sheet, Words
 from ..ffn.ledgers import CONTEXT, Component, Ledger, Parity, ledger, parity, parity_width
-from ..ffn.shapes import N_CTX, N_HEADS, Reading, Shape
+from ..ffn.shapes import N_CTX, N_HEADS, ConfigReader, Shape
 from ..show.result import Result
 from .architectures import DESCRIBED, Architecture
 from .configs import described, quiet, read_config, stated_activation, unusual_fields
@@ -437,7 +437,7 @@ def of_module(
 ) -> Anatomy:
     """The anatomy of a Hugging Face model, or of one without weights, which is not ``there``."""
     seen, counted = context_for(name, config, context), count_module(hf_model)
-    read, found = Reading(config), traits(name, config, architecture)
+    read, found = ConfigReader(config), traits(name, config, architecture)
     n_heads = read.size("n_heads", N_HEADS)
     queries = n_heads * (read("head_dim", default=None) or counted.d_model // n_heads)
     return Anatomy(
@@ -483,7 +483,7 @@ def context_for(name: str, config: Any, context: int | None) -> int:
 
 def n_ctx_of(config: Any) -> int | None:
     """The positions that a model was made for; None where its config names none."""
-    found = Reading(config)(*N_CTX, "max_seq_len", default=None)
+    found = ConfigReader(config)(*N_CTX, "max_seq_len", default=None)
     return found if isinstance(found, int) else None
 
 

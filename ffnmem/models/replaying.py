@@ -21,7 +21,7 @@ from .model import AGREE, HALF, Model
 
 
 @dataclass(frozen=True)
-class Parts:
+class PlainParts:
     """The plain modules of one layer; norms are None where it has none."""
 
     whole: nn.Module
@@ -61,7 +61,7 @@ class PlainLayers:
         plain = Counterparts(model, network)
         self.body: Any = network.base_model
         self.parts = [
-            Parts(
+            PlainParts(
                 whole=plain(b.whole),
                 attention_norm=plain.maybe(b.attention_norm),
                 attention=plain(b.attention),
