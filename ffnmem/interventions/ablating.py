@@ -44,7 +44,7 @@ from ..prompts.attribution import Target, attribute, choose_targets, plain_recor
 from ..prompts.captures import Capture, token_after
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
-from .changes import Change, Mean, Set, as_change, make_plan
+from .changes import Change, Mean, Resample, Set, as_change, make_plan
 
 # What ablation and knowledge-neuron attribution share: a capture's prompt, ready to be run again, and its answer.
 
@@ -144,8 +144,6 @@ def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
 
 
 # `Ablation`: what the removal of each of some neurons does to an answer, beside what attribution says it does.
-
-COLUMNS = ("layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak")
 
 
 @public
@@ -359,18 +357,18 @@ def ablate(
     """
     check_count("batch", batch)
     asked = ask(capture, target, foil, position, prompt, first_token)
-    change = as_how(how, capture)
+    change, words = as_how(how, capture)
     cells = choose_cells(asked, positions, prompt)
     chosen = choose_neurons(asked, neurons, top, by)
     found = effects(asked, chosen, change, cells, batch, progress)
     clean_logit, clean_log = (float(x) for x in asked.scores(asked.restart.stream[-1][-1:]))
     frame = effect_frame(chosen, found, clean_logit, clean_log)
-    model, words = asked.model, how_words(how, change)
+    seed = {"seed": change.seed} if isinstance(change, Resample) else {}
     provenance = capture.provenance.with_settings(
-        ablated=words, positions="all" if cells is None else list(cells), **seed_of(change)
+        ablated=words, positions="all" if cells is None else list(cells), **seed
     )
     frame.attrs = {"provenance": provenance.as_dict()}
-    names = model.token_strings([asked.target, *([] if asked.foil is None else [asked.foil])])
+    names = asked.model.token_strings([asked.target, *([] if asked.foil is None else [asked.foil])])
     return Ablation(
         neurons=frame,
         logit=clean_logit,
@@ -388,23 +386,16 @@ def ablate(
     )
 
 
-def as_how(how: Any, capture: Capture) -> Change:
-    if isinstance(how, str):
-        if how not in ("zero", "mean"):
-            raise InputError(
-                f"how {quoted(how)} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)"
-            )
-        return Set(0.0) if how == "zero" else Mean(capture)
-    return as_change(how)
-
-
-def how_words(how: Any, change: Change) -> str:
-    return {"zero": "set to zero", "mean": "set to their mean"}.get(how, "") if isinstance(how, str) else str(change)
-
-
-def seed_of(change: Change) -> dict[str, int]:
-    seed = getattr(change, "seed", None)
-    return {} if seed is None else {"seed": seed}
+def as_how(how: Any, capture: Capture) -> tuple[Change, str]:
+    """What neurons become, and that in words."""
+    if not isinstance(how, str):
+        change = as_change(how)
+        return change, str(change)
+    if how not in ("zero", "mean"):
+        raise InputError(
+            f"how {quoted(how)} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)"
+        )
+    return (Set(0.0), "set to zero") if how == "zero" else (Mean(capture), "set to their mean")
 
 
 def choose_cells(
@@ -430,24 +421,15 @@ def choose_neurons(
     """The neurons to remove, by ascending layer and neuron."""
     model = asked.model
     check_choice("by", by, CHOSEN_BY)
-    if neurons is None and by == "paths":
-        return along_paths(asked, top)
     if neurons is None:
-        frame = attribute(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row).top(
-            None if top is None else check_count("top", top)
-        )
+        attributed = attribute_paths if by == "paths" else attribute
+        found = attributed(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row)
+        frame = found.neurons if top is None else found.neurons.head(check_count("top", top))
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = list(neurons)
     if not pairs:
         raise InputError("neurons is empty: name some, as in ['3.17', (4, 5)], or leave it out for the top ones")
     return sorted({(model.layer(pair_of(pair)[0]), model.neuron(pair)) for pair in pairs})
-
-
-def along_paths(asked: OneAnswer, top: int | None) -> list[tuple[int, int]]:
-    """The neurons with the largest sums over positions, of either sign."""
-    frame = attribute_paths(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row).neurons
-    kept = frame if top is None else frame.head(check_count("top", top))
-    return sorted(zip(kept["layer"].tolist(), kept["neuron"].tolist(), strict=True))
 
 
 def effects(
@@ -530,7 +512,6 @@ def effect_frame(
             "loss": log - found["log"],
             "peak_position": found["peak_position"].astype(np.int64),
             "peak": found["peak"],
-        },
-        columns=list(COLUMNS),
+        }
     )
     return frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)

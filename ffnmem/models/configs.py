@@ -79,8 +79,8 @@ def model_path(source: str | Path) -> Path:
         raise ModelNotFoundError(str(error)) from None
 
 
-def is_cached(name: str) -> bool:
-    """Whether a hub model's files are on this disk already, so that no network is needed."""
+def is_cached(name: str, weights: bool = True) -> bool:
+    """Whether a hub model's files, or its config alone, are on this disk already, so that no network is needed."""
     import huggingface_hub
 
     try:
@@ -90,7 +90,7 @@ def is_cached(name: str) -> bool:
         }
     except ValueError:  # no valid id
         return False
-    return found["config.json"] and (found["model.safetensors"] or found["model.safetensors.index.json"])
+    return found["config.json"] and (not weights or found["model.safetensors"] or found["model.safetensors.index.json"])
 
 
 def ask_hub(name: str) -> bool:
@@ -328,17 +328,7 @@ def place_of(source: str | Path) -> tuple[str, str, bool]:
     if str(source) not in EMBEDDED and (path / "config.json").is_file():
         return str(source), str(path), True
     name, where, local = locate(source)
-    return name, where, local or config_is_cached(where) or ask_hub(name)
-
-
-def config_is_cached(name: str) -> bool:
-    """Whether a hub model's config is on this disk already, so that no network is needed."""
-    import huggingface_hub
-
-    try:
-        return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # no valid id
-        return False
+    return name, where, local or is_cached(where, weights=False) or ask_hub(name)
 
 
 def class_name(config: Any) -> str:

@@ -262,8 +262,9 @@ class Counterparts:
 
     def __init__(self, model: Model, network: nn.Module) -> None:
         self.model = model
-        self.names = {id(module): path for path, module in plain_modules(network, model.hf_model)}
         self.found = dict(network.named_modules())
+        stand_for = {path: behind(model.hf_model, path) for path in self.found}
+        self.names = {id(inner(module)): path for path, module in stand_for.items() if isinstance(module, nn.Module)}
 
     def __call__(self, module: nn.Module) -> nn.Module:
         path = self.names.get(id(inner(module)))
@@ -331,26 +332,20 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
     return network.eval(), attention
 
 
-def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
-    """The tensor of a Hugging Face name inside a bridge's rewired model."""
+def behind(root: nn.Module, path: str) -> Any:
+    """What a Hugging Face path leads to inside a bridge's rewired model; None where it leads nowhere."""
     found: Any = root
-    for part in name.split("."):
+    for part in path.split(".") if path else ():
         found = getattr(inner(found), part, None) if isinstance(found, nn.Module) else None
-    if not isinstance(found, Tensor):
-        raise UnsupportedModelError(f"{model_name} has no weight {name}, which a pass over its layers needs")
     return found
 
 
-def plain_modules(network: nn.Module, root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The bridge's Hugging Face module for each path of the plain network."""
-    pairs = []
-    for path, _ in network.named_modules():
-        found: Any = root
-        for part in path.split(".") if path else []:
-            found = getattr(inner(found), part, None) if isinstance(found, nn.Module) else None
-        if isinstance(found, nn.Module):
-            pairs.append((path, inner(found)))
-    return pairs
+def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
+    """The tensor of a Hugging Face name inside a bridge's rewired model."""
+    found = behind(root, name)
+    if not isinstance(found, Tensor):
+        raise UnsupportedModelError(f"{model_name} has no weight {name}, which a pass over its layers needs")
+    return found
 
 
 def fuse_gelu(network: nn.Module) -> None:
