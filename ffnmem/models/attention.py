@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .architectures import setting
-from .hooks import OnTensor, first_tensor, listening
+from .hooks import first_tensor, keeper, listening
 from .layout import LayerModules
 from .model import Model
 from .norms import NormMap, at_least_float32
@@ -184,13 +184,6 @@ def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
         frozen(model, block, *calls.given[layer], calls.patterns[layer], inputs[layer], written[layer])
         for layer, block in enumerate(model.layout.blocks)
     ]
-
-
-def keeper(store: dict[int, Tensor], layer: int) -> OnTensor:
-    def keep(tensor: Tensor) -> None:
-        store[layer] = tensor.detach()
-
-    return keep
 
 
 def frozen(

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError
-from .hooks import OnTensor, listening
+from .hooks import OnTensor, keeper, listening
 from .layout import inner
 from .model import AGREE, PROBE, Model
 from .replaying import PlainLayers, activation
@@ -82,10 +82,7 @@ class ProbePass:
             model.body(self.tokens)
 
     def keeper(self, name: str, layer: int) -> OnTensor:
-        def keep(tensor: Tensor) -> None:
-            self.found[name, layer] = tensor.detach().reshape(1, -1, tensor.shape[-1]).clone()
-
-        return keep
+        return keeper(self.found, (name, layer), lambda tensor: tensor.reshape(1, -1, tensor.shape[-1]).clone())
 
     def __getitem__(self, key: tuple[str, int]) -> Tensor:
         if key not in self.found:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError, listed
-from .hooks import listening
+from .hooks import keeper, listening
 from .layout import bound_masks, inner
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
@@ -364,11 +364,7 @@ def check_same(model: Model) -> None:
     tokens = torch.arange(min(PROBE, model.d_vocab), device=model.device).unsqueeze(0)
     found: dict[int, Tensor] = {}
     expected: dict[int, Tensor] = {}
-
-    def keeper(layer: int) -> Callable[[Tensor], None]:
-        return lambda tensor: expected.__setitem__(layer, tensor.detach().reshape(-1, tensor.shape[-1]))
-
-    with listening(inputs=[(ffn.project_out, keeper(ffn.layer)) for ffn in model.ffn]):
+    with listening([(ffn.project_out, keeper(expected, ffn.layer, lambda m: m.flatten(0, -2))) for ffn in model.ffn]):
         model.body(tokens)
     LayerPass(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
     if len(expected) != model.n_layers:

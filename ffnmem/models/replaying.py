@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError
-from .hooks import OnTensor, first_tensor, listening
+from .hooks import OnTensor, first_tensor, keeper, listening
 from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
 from .model import AGREE, HALF, Model
 
@@ -184,9 +184,10 @@ class Replay:
     def record(self, tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> None:
         from transformers import DynamicCache
 
-        def keep(into: dict[int, Tensor], layer: int) -> OnTensor:
-            # A copy: Falcon adds to what it is given in place.
-            return lambda value: into.update({layer: value.detach().reshape(self.rows, self.length, -1).clone()})
+        def copied(tensor: Tensor) -> Tensor:  # Falcon adds to what it is given in place
+            return tensor.reshape(self.rows, self.length, -1).clone()
+
+        keep = partial(keeper, shaped=copied)
 
         def call(layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self.calls[layer] = self.understood(layer, args, kwargs)
