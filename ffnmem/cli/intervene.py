@@ -199,4 +199,4 @@ def as_json(
             name: {"text": model.tokenizer.decode(ids), "tokens": model.token_strings(ids), "token_ids": ids}
             for name, ids in texts.items()
         }
-    return {**result, "provenance": after.provenance.as_dict()}
+    return {**result, "provenance": after.provenance.to_dict()}

@@ -82,7 +82,7 @@ def write_all(
     summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
     size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
     words = f"{counted:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {size}"
-    provenance = model.provenance(basis=basis).as_dict()
+    provenance = model.provenance(basis=basis).to_dict()
     emit(
         None,
         form,

@@ -41,6 +41,7 @@ PLAIN = {
     "NoneType": "None",
     "Path": "a path",
     "Mapping": "a dict",
+    "Live": "a model or a store",
     "Next": "fm.prompts.NEXT",
 }
 NO_LIST = (str, bytes, bytearray, memoryview, Mapping)

@@ -171,7 +171,7 @@ def write_pack(
             "vocab": encoder.size,
             "documents": n_documents,
             "tokens": total,
-            "problems": [problem.as_dict() for problem in reading.problems()],
+            "problems": [problem.record() for problem in reading.problems()],
             "files": records,
         }
         open_files.close()

@@ -155,13 +155,13 @@ class Problem:
         """What the kind is, and what was done about it."""
         return MEANINGS[self.kind]
 
-    def as_dict(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """As a manifest keeps it."""
         return {"kind": self.kind, "count": self.count, "first": self.first}
 
     def to_dict(self) -> dict[str, Any]:
         """The same with its meaning."""
-        return {**self.as_dict(), "meaning": self.meaning}
+        return {**self.record(), "meaning": self.meaning}
 
 
 def problem_table(problems: Iterable[Problem]) -> Table:
@@ -192,7 +192,7 @@ class Problems:
 
 
 def problems_from(records: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
-    """The inverse of ``as_dict``; kinds that this version does not know raise KeyError."""
+    """The inverse of :meth:`Problem.record`; kinds that this version does not know raise KeyError."""
     known = [Problem(str(r["kind"]), int(r["count"]), str(r["first"])) for r in records]
     unknown = [problem.kind for problem in known if problem.kind not in MEANINGS]
     if unknown:

@@ -222,7 +222,7 @@ class MomentSums(Accumulator):
                 tokens=self.count,
                 batch_tokens=self.settings.batch_tokens,
                 products="float64" if exact else "float32",
-            ).as_dict(),
+            ).to_dict(),
             sums={layer: sums.packed() for layer, sums in self.sums.items()},
         )
 

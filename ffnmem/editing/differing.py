@@ -105,7 +105,7 @@ class EditDiff(Result):
             "hidden": self.hidden,
             "components": plain_records(self.components),
             "writes": plain_records(self.writes),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def brief(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class EditDiff(Result):
             Words.of(f"… and {self.hidden:,} neurons that change less", "soft") if self.hidden else None,
             of_frame(self.components, title="all components"),
             of_frame(self.writes, WRITES, "where the edit writes"),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
     def neuron_table(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Table:

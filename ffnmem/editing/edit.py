@@ -116,7 +116,7 @@ class Edit(EditRecord):
         return save_edit(self, path)
 
     @staticmethod
-    def load(path: str | Path) -> Edit:
+    def load(path: str | Path) -> Edit:  # type: ignore[override]  # it holds no model
         """The edit that :meth:`save` wrote. See :func:`ffnmem.editing.saving.load_edit`."""
         return load_edit(path, Edit)
 

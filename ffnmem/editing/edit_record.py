@@ -174,7 +174,7 @@ class EditRecord(Result):
         )
         kept = [name for name in self.numbers.columns if name not in about.columns]
         frame = pd.concat([about, self.numbers[kept]], axis=1)
-        frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.as_dict()}
+        frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.to_dict()}
         return frame
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class EditRecord(Result):
             "warnings": list(self.warnings),
             "under": list(self.under),
             "parts": list(self.parts),
-            "provenance": plain_value(self.provenance.as_dict()),
+            "provenance": plain_value(self.provenance.to_dict()),
         }
 
     def summary(self) -> str:
@@ -207,7 +207,7 @@ class EditRecord(Result):
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
         numbers = of_frame(self.to_frame(), SHOWN) if self.facts else None
         return Sheet.of(
-            Facts(rows), numbers, of_frame(layers, SHOWN), Words.of(settings, "soft"), Origin(self.provenance.as_dict())
+            Facts(rows), numbers, of_frame(layers, SHOWN), Words.of(settings, "soft"), Origin(self.provenance.to_dict())
         )
 
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.arguments import public
-from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, check_choice, check_number, listed, quoted
-from ..core.files import check_destination, readable, replacing, user_path
+from ..core.files import check_destination, user_path
 from ..core.resources import EMBEDDED, embedded_folder
 from ..core.schemas import (
     anything,
@@ -461,7 +461,7 @@ class SecondMoment(Result):
         return target
 
     @staticmethod
-    def load(path: str | Path) -> SecondMoment:
+    def load(path: str | Path) -> SecondMoment:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
         moment, header = read_moment(user_path(path))
         if "progress" in header:
@@ -550,9 +550,6 @@ def fewest(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any]) -> None:
     """The file, with more in its header. Raises FileError."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     arrays = {str(layer): moment.sums[layer].to(DTYPES[dtype]).numpy() for layer in moment.layers}
     header = {
         "kind": KIND,
@@ -561,15 +558,9 @@ def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str
         **{name: getattr(moment, name) for name in FIELDS},
         "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
         "provenance": dict(moment.provenance),
-        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
         **more,
     }
-    with replacing(path) as temporary:
-        try:
-            save_file(arrays, temporary, header_entry(header, sort_keys=True))
-        except SafetensorError as error:
-            raise FileError(f"cannot write {path}: {error}") from None
-        readable(temporary)
+    write_tensors(path, header, arrays, sort_keys=True)
 
 
 def read_moment(path: Path) -> tuple[SecondMoment, dict[str, Any]]:

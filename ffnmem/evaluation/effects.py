@@ -251,7 +251,7 @@ class EditEffects(Result):
             "drift": self.drift or None,
             "warnings": list(self.warnings),
             "memories": None if self.memories is None else self.memories.to_dict(),
-            "provenance": self.edit.provenance.as_dict(),
+            "provenance": self.edit.provenance.to_dict(),
         }
 
     def brief(self) -> dict[str, Any]:
@@ -271,7 +271,7 @@ class EditEffects(Result):
             Facts(self.heading()),
             *(prompt_table(some, str(true), str(target)) for (_, true, target), some in facts),
             None if self.memories is None else self.memories.neuron_table(promoted),
-            Origin({**self.edit.provenance.as_dict(), "edit": self.edit.digest}),
+            Origin({**self.edit.provenance.to_dict(), "edit": self.edit.digest}),
         )
 
     def heading(self) -> dict[str, Content]:

@@ -296,7 +296,7 @@ class Scores(Result):
     def to_frame(self) -> pd.DataFrame:
         """A copy of ``cases``, with settings and provenance in its ``attrs``."""
         frame = self.cases.copy()
-        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.as_dict()}
+        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.to_dict()}
         return frame
 
     def to_dict(self) -> dict[str, Any]:
@@ -309,7 +309,7 @@ class Scores(Result):
             "settings": dict(self.settings),
             "draws": self.draws,
             "seed": self.seed,
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def save(self, folder: str | Path) -> Path:
@@ -317,7 +317,7 @@ class Scores(Result):
         return save_scores(self, folder)
 
     @staticmethod
-    def load(folder: str | Path) -> Scores:
+    def load(folder: str | Path) -> Scores:  # type: ignore[override]  # it holds no model
         """What :meth:`save`, or ``evaluate`` with ``out``, wrote. Raises FileError."""
         return load_scores(folder)
 
@@ -371,7 +371,7 @@ class Scores(Result):
             relation_table(self.relations) if relations else None,
             failure_table(self.failures),
             Facts(rows),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
 

@@ -88,7 +88,7 @@ class Decay(Result):
             "edits": plain_records(self.frame),
             "failures": plain_records(self.failures),
             "settings": dict(self.settings),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -108,7 +108,7 @@ class Decay(Result):
         return Sheet.of(
             *score_tables(self.frame, "edits", (MAIN, title), SIZED, DRIFTED),
             failure_table(self.failures),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
 
@@ -325,7 +325,7 @@ class Sweep(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         found = {"editor": self.editor, "layers": plain_records(self.frame), "failures": plain_records(self.failures)}
-        return {**found, "provenance": self.provenance.as_dict()}
+        return {**found, "provenance": self.provenance.to_dict()}
 
     def plot(self, trace: Traces | pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
         """Scores by layer, beside a trace if given, as :func:`ffnmem.plots.evaluation.sweep` draws them."""
@@ -350,7 +350,7 @@ class Sweep(Result):
             *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent"), SIZED),
             failure_table(self.failures),
             Facts(rows | ({"best": f"layer {self.best()} by S"} if self.ranked else {})),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
 

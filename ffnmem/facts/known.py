@@ -56,7 +56,7 @@ class Known(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in self.frame.to_dict("records")]
-        return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.as_dict()}
+        return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:
         return f"{len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)}"
@@ -122,7 +122,7 @@ def filter_known(
             progress("known", len(rows), len(every))
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"probability": float, "rank": "Int64", "known": bool})
     provenance = model.provenance(prepend_bos=model.prepend_bos, known_by=known_by, facts=len(every))
-    frame.attrs = {"provenance": provenance.as_dict()}
+    frame.attrs = {"provenance": provenance.to_dict()}
     known = tuple(fact for fact, row in zip(every, rows, strict=True) if row["known"])
     return Known(known, frame, provenance)
 

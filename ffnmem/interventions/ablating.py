@@ -216,7 +216,7 @@ class Ablation(Result):
             "spearman": spearman if spearman == spearman else None,
             "opposite": self.opposite,
             "neurons": plain_records(self.neurons),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def summary(self) -> str:
@@ -256,7 +256,7 @@ class Ablation(Result):
         whole = self.neurons if attributed is None else attributed
         table = self.effect_table(whole if top is None else whole.head(top), promoted)
         basis = {} if promoted is None else {"basis": "folded"}
-        return Sheet.of(Facts(facts), table, Origin({**self.provenance.as_dict(), **basis}))
+        return Sheet.of(Facts(facts), table, Origin({**self.provenance.to_dict(), **basis}))
 
     def agreement(self) -> str:
         """How far attribution says what ablation finds."""
@@ -367,7 +367,7 @@ def ablate(
     provenance = capture.provenance.with_settings(
         ablated=words, positions="all" if cells is None else list(cells), **seed
     )
-    frame.attrs = {"provenance": provenance.as_dict()}
+    frame.attrs = {"provenance": provenance.to_dict()}
     names = asked.model.token_strings([asked.target, *([] if asked.foil is None else [asked.foil])])
     return Ablation(
         neurons=frame,

@@ -79,7 +79,7 @@ class KnowledgeNeurons(Result):
                 "share": values[order] / (largest if largest > 0 else np.nan),
             }
         )
-        frame.attrs = {"target": self.target, "provenance": self.provenance.as_dict()}
+        frame.attrs = {"target": self.target, "provenance": self.provenance.to_dict()}
         return frame
 
     @property
@@ -154,7 +154,7 @@ class KnowledgeNeurons(Result):
         frame = frame.sort_values(["prompts", "attribution"], ascending=False, kind="stable", ignore_index=True)
         frame.attrs = {
             "target": self.target,
-            "provenance": self.provenance.with_settings(prompts=len(found), share=share).as_dict(),
+            "provenance": self.provenance.with_settings(prompts=len(found), share=share).to_dict(),
         }
         return frame
 
@@ -173,7 +173,7 @@ class KnowledgeNeurons(Result):
             "selected": len(self.selected),
             "neurons": plain_records(self.top(top)),
             "layers": plain_records(self.layers),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def summary(self) -> str:
@@ -208,7 +208,7 @@ class KnowledgeNeurons(Result):
             "knowledge neurons": selected,
         }
         missed = "in probability; error: what a layer’s sum misses of P − P without its coefficients"
-        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.to_dict()))
 
 
 @public

@@ -263,7 +263,7 @@ def comparison_sheet(
             Facts({name: before.model.tokenizer.decode(ids) for name, ids in continued.items()}, "the text goes on"),
         ]
     )
-    return Sheet.of(heading, shown.table(), *texts, Origin(before.provenance.as_dict()))
+    return Sheet.of(heading, shown.table(), *texts, Origin(before.provenance.to_dict()))
 
 
 def rank_of(logits: torch.Tensor) -> torch.Tensor:

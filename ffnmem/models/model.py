@@ -14,7 +14,7 @@ from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
 from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
-from ..core.provenance import Provenance
+from ..core.provenance import Live, Provenance
 from ..core.token_text import visible
 from .bridging import Twin, boot
 from .configs import Hyperparameters
@@ -38,7 +38,7 @@ HALF = 0.1  # the same in half precision
 
 
 @public
-class Model:
+class Model(Live):
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
 
     Attributes:
@@ -305,6 +305,10 @@ class Model:
         return ids[0]
 
     # -- identity ------------------------------------------------------------------------------------------------
+
+    def identified(self) -> tuple[str, str]:
+        """Its name and fingerprint, by which results that hold it are saved and loaded."""
+        return self.name, self.fingerprint
 
     @property
     def fingerprint(self) -> str:

@@ -141,7 +141,7 @@ class Anatomy(Result):
             },
             "parity": self.parity.to_dict(),
             "matrices": [asdict(matrix) | {"numbers": matrix.numbers} for matrix in self.matrices],
-            "provenance": origin if self.provenance is None else self.provenance.as_dict(),
+            "provenance": origin if self.provenance is None else self.provenance.to_dict(),
         }
 
     def traits(self) -> dict[str, str]:

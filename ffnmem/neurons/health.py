@@ -332,7 +332,7 @@ class NeuronHealth(Result):
             "positions": self.positions,
             "flow_positions": self.flow_positions,
             "loss": self.loss,
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def plot(self, what: str = "shares", ax: Axes | None = None) -> Axes:
@@ -350,7 +350,7 @@ class NeuronHealth(Result):
 
     def sheet(self, top: int = 5) -> Sheet:
         """Each layer, and the ``top`` neurons at both ends."""
-        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         layers = folded(self.layers.to_dict("records"), "layers", "all columns")
         return Sheet.of(self.layer_table(), self.neuron_table(top), layers, Origin(origin))
 

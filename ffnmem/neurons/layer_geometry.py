@@ -167,7 +167,7 @@ class Geometry(Result):
             "duplicate_counts": self.duplicate_counts,
         }
         found = {name: plain_records(frame) for name, frame in tables.items() if frame is not None}
-        return {**found, "provenance": self.provenance.as_dict()}
+        return {**found, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:
         sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
@@ -179,7 +179,7 @@ class Geometry(Result):
 
         ``top``: how many near-duplicates of each kind.
         """
-        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         return Sheet.of(
             self.overlap_table(),
             self.space_table(),

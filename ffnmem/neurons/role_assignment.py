@@ -252,7 +252,7 @@ def roles(
         "thresholds": asdict(thresholds),
         "settings": settings,
         **about,
-        "provenance": provenance.as_dict(),
+        "provenance": provenance.to_dict(),
     }
     return frame
 

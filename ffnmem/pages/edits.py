@@ -129,7 +129,7 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
         memories=memories(effects, found, target_ids(model, target)[0]),
         writes=writes(found),
         settings=settings(edit),
-        provenance={**edit.provenance.as_dict(), "edit": edit.digest},
+        provenance={**edit.provenance.to_dict(), "edit": edit.digest},
     )
 
 

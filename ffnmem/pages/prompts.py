@@ -412,5 +412,5 @@ def report_html(captured: Capture, attribution: Attribution, paths: PathAttribut
         memories=with_tokens(captured.model, memories(attribution, top), tokens, roles),
         ledger=ledger(attribution),
         position=position,
-        provenance=attribution.provenance.with_settings(basis=BASIS).as_dict(),
+        provenance=attribution.provenance.with_settings(basis=BASIS).to_dict(),
     )

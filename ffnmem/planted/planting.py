@@ -72,6 +72,8 @@ class Planted(Result):
     facts: tuple[Fact, ...] = ()
     pristine: Any = field(default=None, repr=False)
 
+    no_file = "save writes a folder, and fm.planted.load_planted reads it"
+
     @property
     def seed(self) -> int:
         """What everything random came from."""

@@ -410,7 +410,7 @@ class Capture(Result):
             f"{name} {shape}{' per layer' if ',' in name else ''}" for name, shape in shapes.items()
         )
         title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
-        return Sheet.of(Facts(facts), Origin(self.provenance.as_dict()), title=title)
+        return Sheet.of(Facts(facts), Origin(self.provenance.to_dict()), title=title)
 
     def prompt_spans(self, prompt: int = 0, limit: int = TOKENS) -> list[Span]:
         """A prompt's first tokens; special ones stand back, and the beginning of sequence is called so."""
@@ -439,7 +439,7 @@ class Capture(Result):
             "layers": list(self.layers),
             "residual": self.residual is not None,
             "logits": self.logits is not None,
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
 

@@ -11,11 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import numpy as np
-
-from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
-from ..core.errors import FileError
-from ..core.files import readable, replacing
+from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.schemas import fields as record
 from ..core.schemas import flag, row, rule, text, together, whole, word
 from .settings import SETTINGS, ScanSettings
@@ -91,32 +87,22 @@ class ScanProgress:
 
 def save_state(path: Path, state: ScanState, identity: Identity, progress: ScanProgress) -> None:
     """Write a state, whole or not at all. Raises FileError."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     arrays = {name: getattr(state, name) for name in SHARED_ARRAYS}
     for index, layer in enumerate(state.layers):
         arrays |= {f"{index}.{name}": getattr(layer, name) for name in LAYER_ARRAYS}
         if layer.gate is not None:
             arrays |= {f"{index}.gate.{name}": getattr(layer.gate, name) for name in GATE_ARRAYS}
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     header = {
         "kind": KIND,
         "schema": 2 if state.gated else 1,
-        "settings": state.settings.as_dict(),
+        "settings": state.settings.to_dict(),
         "identity": {f.name: getattr(identity, f.name) for f in fields(Identity)},
         "progress": {f.name: getattr(progress, f.name) for f in fields(ScanProgress)},
         "tokens": state.tokens,
         "n_sequences": state.n_sequences,
         "n_layers": len(state.layers),
-        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
     }
-    with replacing(path) as temporary:
-        try:
-            save_file(arrays, temporary, header_entry(header, sort_keys=True))
-        except SafetensorError as error:
-            raise FileError(f"cannot write {path}: {error}") from None
-        readable(temporary)
+    write_tensors(path, header, arrays, sort_keys=True)
 
 
 class StateFile(HeadedTensors):

@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.checked_files import reading
+from ..core.checked_files import digest_of, reading
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
 from ..core.errors import FileError, InputError, check_choice, check_count, check_index, quoted
 from ..core.files import user_folder
 from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
+from ..core.provenance import Live
 from ..core.sheets import (
     Block,
     Column,
@@ -520,7 +521,7 @@ RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Store(Result):
+class Store(Result, Live):
     """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
 
     Attributes:
@@ -534,7 +535,13 @@ class Store(Result):
     _tables: dict[tuple[Any, ...], NeuronTable] = field(default_factory=dict, repr=False)
     _checked: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
 
+    no_file = "it is its folder; fm.open_store opens that"
+
     # -- what it is ----------------------------------------------------------------------------------------------
+
+    def identified(self) -> tuple[str, str]:
+        """Its folder and a hash of its manifest, by which results that hold it are saved and loaded."""
+        return str(self.folder), digest_of(self.manifest)[:12]
 
     @property
     def model(self) -> str:
@@ -689,7 +696,7 @@ class Store(Result):
             "sequences": self.manifest["sequences"],
             "corpus": self.manifest["corpus"],
             "problems": [problem.to_dict() for problem in self.corpus.problems],
-            "settings": self.settings.as_dict(),
+            "settings": self.settings.to_dict(),
             "layers": self.to_frame().to_dict("records"),
             **({"cases": self.case_shares()} if self.gated else {}),
             "provenance": self.provenance,

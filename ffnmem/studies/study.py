@@ -91,6 +91,8 @@ class Study(Result):
     provenance: Mapping[str, Any]
     published: Mapping[str, Any] = field(default_factory=dict)
 
+    no_file = "fm.studies.run writes its folder"
+
     def table(self, name: str) -> pd.DataFrame:
         """The rows of a table by its name; raises InputError."""
         check_choice("table", name, [table.name for table in self.tables])

@@ -116,7 +116,7 @@ def study(
             "tokens_scanned": store.n_tokens,
             **reading_settings(store, firing),
         },
-        provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).as_dict(),
+        provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).to_dict(),
         published=PUBLISHED,
     )
 

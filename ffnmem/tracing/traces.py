@@ -124,7 +124,7 @@ class Trace(Result):
             "noise": self.noise,
             "seed": self.seed,
             "scores": {kind: scores.tolist() for kind, scores in self.scores.items()},
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     @classmethod
@@ -174,7 +174,7 @@ class Trace(Result):
             "noise": f"standard deviation {self.noise:.3g}{taken}, {len(self.samples)} samples, seed {self.seed}",
         }
         maps = [self.map(kind).table(kind_in_words(kind, self.window)) for kind in self.kinds]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
 
     def map(self, kind: str) -> Rows:
         """Each token with its indirect effects by layer, the layer that brings back most, and how much that is."""
@@ -277,7 +277,7 @@ class Traces(Result):
             "groups": plain_records(self.groups),
             "facts": plain_records(self.facts),
             "skipped": plain_records(self.skipped),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
@@ -318,7 +318,7 @@ class Traces(Result):
         if len(self.skipped):
             heading["skipped"] = tuple(line(str(reason)) for reason in self.skipped["reason"].head(REASONS))
         maps = [self.map(str(kind), rows) for kind, rows in self.groups.groupby("kind", sort=False)]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
 
     def map(self, kind: str, groups: pd.DataFrame) -> Table:
         """Each group of positions with its mean effects by layer, the best layer and the interval there."""

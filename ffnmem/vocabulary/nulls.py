@@ -99,7 +99,7 @@ def projection_null(
     result["_order"] = result["neuron"].map({n: i for i, n in enumerate(neurons)})
     result = result.sort_values("_order", kind="stable", ignore_index=True).drop(columns="_order")
     provenance = model.provenance(basis=basis, kind=kind, draws=draws, seed=seed, k=k)
-    result.attrs = {"provenance": provenance.as_dict()}
+    result.attrs = {"provenance": provenance.to_dict()}
     return result
 
 

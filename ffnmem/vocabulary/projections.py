@@ -298,7 +298,7 @@ def project(
     if out is not None:
         check_destination(out)
     tables = project_blocks(model, wanted, sides, basis, k, candidates, progress)
-    provenance = model.provenance(basis=basis).as_dict()
+    provenance = model.provenance(basis=basis).to_dict()
     if out is not None:
         return write_projection(out, tables, provenance, k=k, sides=sides)
     if layer is None:

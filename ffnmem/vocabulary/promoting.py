@@ -72,7 +72,7 @@ def promoters(
             columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64), "basis": basis}
             frames.append(pd.DataFrame({**columns, **asked(model, ids, len(best))}))
     result = pd.concat(frames, ignore_index=True)
-    result.attrs = {"provenance": model.provenance(basis=basis).as_dict()}
+    result.attrs = {"provenance": model.provenance(basis=basis).to_dict()}
     return result
 
 

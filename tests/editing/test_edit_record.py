@@ -41,7 +41,7 @@ def test_sum_knows_its_parts(tiny: fm.Model) -> None:
     assert both.method == "rome + ft_l"
     assert both.numbers["k_u"].tolist() == [0.7, 1.7]
     assert [settings.get("clamp") for settings in both.settings["edits"]] == [4.0, 2.0, None]
-    assert both.provenance.as_dict()["edits"] == both.parts
+    assert both.provenance.to_dict()["edits"] == both.parts
     assert both.fingerprint == first.fingerprint
 
 

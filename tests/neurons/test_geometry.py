@@ -197,7 +197,7 @@ def test_gates_and_norms_are_two_things(name: str, sides: int, dimensions: int, 
 def test_provenance_progress_and_frames(tiny: fm.Model) -> None:
     steps: list[tuple[str, int, int]] = []
     found = fm.neurons.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
-    settings = found.provenance.as_dict()
+    settings = found.provenance.to_dict()
     assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
     assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
     frame = found.to_frame()
