@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from ..core.arguments import public
 from ..core.errors import FfnmemError, FileError, InputError, check_count, check_number, check_seed, quoted
 from ..core.files import check_destination
 from ..core.folders import LOCK, Kind, claimed, locked, remove_files
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
@@ -51,7 +52,7 @@ def second_moment(
     corpus: Any,
     out: str | Path | None = None,
     *,
-    layers: Sequence[SupportsIndex] | None = None,
+    layers: Sequence[LayerName] | None = None,
     tokens: int | None = None,
     context: int | None = None,
     prepend_bos: bool | None = None,
@@ -124,7 +125,7 @@ def second_moment(
     return SecondMoment.load(target)
 
 
-def checked_layers(model: Model, layers: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
+def checked_layers(model: Model, layers: Sequence[LayerName] | None) -> tuple[int, ...]:
     """Layers by their numbers, ascending, each once; None for all. Raises InputError, OutOfRangeError."""
     if not isinstance(layers, Sequence | range | None) or isinstance(layers, str):
         raise InputError(f"layers must be a list of layers, such as [0, 5], not {quoted(layers)}")
@@ -300,7 +301,7 @@ def convergence(
     model: Model,
     corpus: Any,
     keys: Float[Tensor, "n d_mlp"],
-    layer: SupportsIndex,
+    layer: LayerName,
     counts: Sequence[int] | None = None,
     *,
     seed: int = 0,

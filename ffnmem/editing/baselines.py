@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact
 from ..facts.questions import target_ids
@@ -40,7 +40,7 @@ def ft_l(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     bound: float | None = None,
     rate: float | None = None,
     steps: int = STEPS,

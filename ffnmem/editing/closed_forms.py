@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 from jaxtyping import Float64
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
@@ -229,7 +230,7 @@ def rome(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     keys: str = "consistent",
     moment: Moment = None,
     ridge: float = RIDGE,
@@ -306,7 +307,7 @@ def memit(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     layers: int | None = None,
     weight: float | None = None,
     moment: Moment = None,
@@ -367,7 +368,7 @@ def emmet(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     epsilon: float = 0.0,
     moment: Moment = None,
     ridge: float = RIDGE,
@@ -423,7 +424,7 @@ def alphaedit(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     layers: int | None = None,
     threshold: float | None = None,
     penalty: float | None = None,

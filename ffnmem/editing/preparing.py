@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import pandas as pd
 import torch
 
 from ..core.errors import InputError, check_number, quoted, warn
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact, facts_or_text
 from ..facts.questions import own_answer, target_ids
@@ -177,7 +178,7 @@ def plan_edits(
     facts: Fact | str | Iterable[Fact],
     target: str | None = None,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
@@ -207,7 +208,7 @@ def with_truth(model: Model, fact: Fact) -> Fact:
 
 
 def settings_asked(
-    model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any] | EditSettings | None
+    model: Model, layer: LayerName | None, settings: Mapping[str, Any] | EditSettings | None
 ) -> EditSettings:
     """The settings that an editor's arguments ask for."""
     at = None if layer is None else model.layer(layer)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, SupportsIndex
+from typing import Any
 
 from jaxtyping import Float64
 from torch import Tensor
 
 from ..core.errors import InputError, check_choice, check_count, check_number, quoted, unwarned
+from ..core.neuron_names import LayerName
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
     KEYS,
@@ -244,7 +245,7 @@ def set_up(
     target: str | None,
     /,  # memit has an option named layers
     *,
-    layer: SupportsIndex | None,
+    layer: LayerName | None,
     seed: int,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,

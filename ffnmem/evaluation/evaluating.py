@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import pandas as pd
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..editing.closed_forms import rank_one
@@ -45,7 +46,7 @@ def evaluate(
     compare: Sequence[str | OwnEditor] = (),
     target: str | None = None,
     metrics: Iterable[str] | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     generate: bool = False,
@@ -271,7 +272,7 @@ def edit_quality(
     facts: Fact | Iterable[Fact],
     *,
     metric: str = "S",
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     keys: str = "consistent",
     contexts: Sequence[str] | None = None,
     seed: int = 0,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -15,6 +15,7 @@ import torch
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted, listed, quoted
 from ..core.files import user_path
+from ..core.neuron_names import LayerName
 from ..core.pictures import picture
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
@@ -126,7 +127,7 @@ def sequential(
     *,
     target: str | None = None,
     metrics: Iterable[str] | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     seed: int = 0,
     drift: Source = None,
     draws: int = DRAWS,
@@ -373,7 +374,7 @@ def layer_sweep(
     model: Model,
     facts: Fact | Iterable[Fact],
     editor: str | OwnEditor = "rome",
-    layers: Sequence[SupportsIndex] | None = None,
+    layers: Sequence[LayerName] | None = None,
     *,
     metrics: Iterable[str] | None = None,
     out: str | Path | None = None,

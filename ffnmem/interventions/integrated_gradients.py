@@ -24,7 +24,7 @@ from ..models.turns import Turns, in_turn
 from ..prompts.attribution import Target, plain_records
 from ..prompts.captures import Capture, capture
 from ..show.result import Result
-from .ablating import Question, ask
+from .ablating import OneAnswer, ask
 
 STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64
@@ -275,7 +275,7 @@ def knowledge_neurons(
 
 
 def integrated(
-    asked: Question, layers: range, steps: int
+    asked: OneAnswer, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
     restart, model = asked.restart, asked.model

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..core.arguments import public
 from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed
 from ..core.sheets import Column, Facts, Origin, Prompt, Sheet, place, rows
-from ..models.layer_pass import Reader, Reading
+from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
 from ..prompts.captures import Capture
 from .ablating import of_change
@@ -103,14 +103,14 @@ class Active:
         # Threads inside the block may run at the same time: sets and dicts are only added to, and known is one value.
         self.reached: set[int] = set()
         self.lengths: set[int] = set()
-        self.known: tuple[Reading, Bool[Tensor, "batch pos"] | None] | None = None
+        self.known: tuple[ForwardPass, Bool[Tensor, "batch pos"] | None] | None = None
         self.random: dict[tuple[int, int], Float[np.ndarray, " n_ctx"]] = {}
 
     def __str__(self) -> str:
         where = "" if self.positions is None else f" at position {listed(self.positions)}"
         return self.plan.words + where
 
-    def cells(self, reading: Reading) -> Bool[Tensor, "batch pos"] | None:
+    def cells(self, reading: ForwardPass) -> Bool[Tensor, "batch pos"] | None:
         """Which cells of a pass to change; worked out once for all layers. None is all."""
         known = self.known
         if known is None or known[0] is not reading:
@@ -122,7 +122,7 @@ class Active:
             known = self.known = (reading, None if self.positions is None else self.chosen(reading, self.positions))
         return known[1]
 
-    def chosen(self, reading: Reading, positions: tuple[int, ...]) -> Bool[Tensor, "batch pos"]:
+    def chosen(self, reading: ForwardPass, positions: tuple[int, ...]) -> Bool[Tensor, "batch pos"]:
         found = torch.zeros(reading.positions.shape, dtype=torch.bool, device=reading.positions.device)
         self.lengths.add(int(reading.positions.max()) + 1)
         for position in positions:

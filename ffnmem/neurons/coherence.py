@@ -7,7 +7,6 @@ value is compared with random directions, each by what its tokens have beyond to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from jaxtyping import Float32, Float64, Int64, Real
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..vocabulary.nulls import gaussian
@@ -54,7 +54,7 @@ class Frequencies:
 
 def value_coherence(
     model: Model,
-    layer: SupportsIndex,
+    layer: LayerName,
     counts: Real[np.ndarray, " vocab"],
     *,
     k: int = K,

@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_DRAWS, VERDICTS
 from ..core.errors import InputError, check_choice, check_count, check_seed
-from ..core.neuron_names import NeuronName
+from ..core.neuron_names import LayerName, NeuronName
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
 from ..core.token_text import printable, visible
@@ -226,7 +226,7 @@ class SortedExamples:
 @in_turn
 def meanings(
     store: Store,
-    layer: SupportsIndex | NeuronName,
+    layer: LayerName | NeuronName,
     neuron: SupportsIndex | None = None,
     model: Model | None = None,
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from torch import Tensor
 from ..core.arguments import public
 from ..core.choices import DUPLICATE_COSINE
 from ..core.errors import InputError, check_count, check_seed, counted, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
@@ -272,7 +273,7 @@ class Geometry(Result):
 def geometry(
     model: Model,
     *,
-    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    layers: LayerName | Iterable[LayerName] | None = None,
     strengthening: float = 0.5,
     weakening: float = -0.5,
     threshold: float | None = DUPLICATE_COSINE,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from ..core.checked_files import parsed, reading, seal, sealable
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed
 from ..core.files import replacing
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.schemas import Misfit, within
 from ..models.loading import load
@@ -58,7 +59,7 @@ def polysemanticity(
     store: Store,
     model: Model | None = None,
     *,
-    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    layers: LayerName | Iterable[LayerName] | None = None,
     sign: str = "positive",
     seed: int = 0,
     draws: int = MEANING_DRAWS,
@@ -158,11 +159,11 @@ def polysemanticity(
     return table
 
 
-def chosen_layers(store: Store, layers: SupportsIndex | Iterable[SupportsIndex] | None) -> list[int]:
+def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) -> list[int]:
     """Layers as ascending indices; raises OutOfRangeError, or InputError for none."""
     if layers is None:
         return list(range(store.n_layers))
-    several = layers if isinstance(layers, Iterable) else [layers]
+    several = layers if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     found = sorted({store.layer(layer) for layer in several})
     if not found:
         raise InputError("layers names no layer: leave it out for all")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import expm1, log, sqrt
-from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from jaxtyping import Float, Float32, Float64, Int64, Num
 from scipy import stats
 from torch import Tensor
 
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
@@ -39,7 +39,7 @@ def memory_sides(model: Model) -> tuple[str, ...]:
     return (*SIDES, "gate") if model.gated else SIDES
 
 
-def folded_keys(model: Model, layer: SupportsIndex, side: str = "key") -> Float[Tensor, "d_mlp d_model"]:
+def folded_keys(model: Model, layer: LayerName, side: str = "key") -> Float[Tensor, "d_mlp d_model"]:
     """The keys (or gates) of a layer as its neurons read the residual stream: kᵢ ⊙ γ, for a LayerNorm less its mean.
 
     kᵢ·LN(x) = (kᵢ ⊙ γ)·(x − mean x)/σ + kᵢ·β, so what excites a neuron is x along kᵢ ⊙ γ; and since the mean of x is
@@ -49,7 +49,7 @@ def folded_keys(model: Model, layer: SupportsIndex, side: str = "key") -> Float[
     return side_vectors(model, index, everything(model, index), side, "folded")
 
 
-def centred_values(model: Model, layer: SupportsIndex) -> Float[Tensor, "d_mlp d_model"]:
+def centred_values(model: Model, layer: LayerName) -> Float[Tensor, "d_mlp d_model"]:
     """The values of a layer less their means, which every LayerNorm above removes; as they are under RMSNorms.
 
     No gain but that of a norm behind the FFN: each reader has its own. In float32 (float64 of a float64 model), a copy.
@@ -67,7 +67,7 @@ def cosines(one: Float[Tensor, "rows d_model"], other: Float[Tensor, "rows d_mod
     return torch.where(lengths > 0, (products / lengths).clamp(-1.0, 1.0), torch.nan)
 
 
-def own_cosines(model: Model, layer: SupportsIndex, name: str = "io") -> Float[Tensor, " d_mlp"]:
+def own_cosines(model: Model, layer: LayerName, name: str = "io") -> Float[Tensor, " d_mlp"]:
     """One of the :data:`COSINES` of every neuron of a layer, between :func:`folded_keys` and :func:`centred_values`,
     in float64; NaN where either is zero.
 
@@ -83,12 +83,12 @@ def own_cosines(model: Model, layer: SupportsIndex, name: str = "io") -> Float[T
     return cosines(one, other)
 
 
-def side_rows(model: Model, layer: SupportsIndex, side: str) -> Float[Tensor, "d_mlp d_model"]:
+def side_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp d_model"]:
     """:func:`centred_values` or :func:`folded_keys`."""
     return centred_values(model, layer) if side == "value" else folded_keys(model, layer, side)
 
 
-def memory_rows(model: Model, layer: SupportsIndex, side: str) -> Float[Tensor, "d_mlp dimensions"]:
+def memory_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp dimensions"]:
     """:func:`folded_keys` or :func:`centred_values` in coordinates of the dimensions that they live in.
 
     Those are d_model − 1 where norms are LayerNorms, and d_model where they are RMSNorms.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
 from ..core.errors import InputError, check_count, check_number, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, brief, rows, tokens
 from ..models.model import Model
@@ -163,7 +164,7 @@ def roles(
     model: Model,
     store: Store | None = None,
     *,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     basis: str = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex, no_type_check
+from typing import no_type_check
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float, Float32, Float64, Int, Int64
 from numba import njit
 from torch import Tensor
 
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.replaying import activation
 from ..scanning.state import place_of
@@ -221,7 +222,7 @@ def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sam
 
 def sample_measures(
     model: Model,
-    layer: SupportsIndex,
+    layer: LayerName,
     sample: Sample,
     inputs: Float32[np.ndarray, "n d_model"],
     *,

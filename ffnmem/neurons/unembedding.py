@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import SupportsIndex, no_type_check
+from typing import no_type_check
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numba import njit
 from torch import Tensor
 
 from ..core.errors import InputError, check_choice, check_count
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
@@ -119,7 +120,7 @@ def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
     return Unembedding(tokens, basis, model.centred)
 
 
-def written(model: Model, layer: SupportsIndex, basis: str) -> Float[Tensor, "d_mlp d_model"]:
+def written(model: Model, layer: LayerName, basis: str) -> Float[Tensor, "d_mlp d_model"]:
     """The values of a layer; if folded, with the gain of a norm behind the FFN, and centred over d_model where norms
     centre."""
     if basis == "folded":

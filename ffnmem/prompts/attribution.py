@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, counted, quoted
+from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
@@ -356,7 +357,7 @@ Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 @in_turn
 def decompose(
     capture: Capture,
-    layer: SupportsIndex,
+    layer: LayerName,
     position: SupportsIndex = -1,
     *,
     prompt: SupportsIndex = 0,

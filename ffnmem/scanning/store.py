@@ -15,7 +15,7 @@ from ..core.checked_files import digest_of
 from ..core.choices import CASES, EXAMPLE_KINDS, SEARCHED
 from ..core.errors import FileError, InputError, check_choice, check_count, check_index, counted, quoted
 from ..core.files import user_folder
-from ..core.neuron_names import NeuronName, place_of
+from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
 from ..core.sheets import (
     Column,
     Content,
@@ -131,11 +131,14 @@ class Store(Scanned, Result):
     def d_mlp(self, layer: int) -> int:
         return int(self.manifest["d_mlp"][self.layer(layer)])
 
-    def layer(self, layer: SupportsIndex) -> int:
-        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
-        return check_index("layer", layer, self.n_layers, f"the store of {self.model}")
+    def layer(self, layer: LayerName) -> int:
+        """``layer`` as an index, negatives from the end, or named by a place in it (``"blocks.3.mlp.hook_post"``).
 
-    def index(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> tuple[int, int]:
+        Raises: OutOfRangeError: no such layer. InputError: a text that names none.
+        """
+        return check_index("layer", layer_of(layer, self.n_layers), self.n_layers, f"the store of {self.model}")
+
+    def index(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> tuple[int, int]:
         """Layer and neuron as indices, as all methods take them: two numbers, or one name such as ``"3.17"``.
 
         Raises: InputError: what names no neuron. OutOfRangeError: one that is not there.
@@ -322,9 +325,7 @@ class Store(Scanned, Result):
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def stats(
-        self, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
-    ) -> pd.DataFrame:
+    def stats(self, layer: LayerName | NeuronName | None = None, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """One row a neuron: layer, neuron, count, mean, std, skewness, kurtosis (excess), min, max of the coefficient,
         firing_rate (share of pre-activations above 0), zero_share, dead (never above 0), and ``pre_`` the same
         moments of the pre-activation. Of all neurons, a layer, or one neuron. Raises OutOfRangeError.
@@ -339,13 +340,13 @@ class Store(Scanned, Result):
             if neuron is not None:
                 raise InputError("a neuron needs its layer: stats(layer, neuron)")
             return self.table(STATS)
-        if neuron is None and not isinstance(layer, str | Sequence):
+        if neuron is None and (not isinstance(layer, str | Sequence) or is_place(layer)):
             return self.table(STATS, self.layer(layer))
         return self.table(STATS, *self.index(layer, neuron))
 
     def examples(
         self,
-        layer: SupportsIndex | NeuronName,
+        layer: LayerName | NeuronName,
         neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
@@ -418,13 +419,13 @@ class Store(Scanned, Result):
         places = zip(examples["sequence"].tolist(), examples["position"].tolist(), strict=True)
         return self.contexts.windows(places, width)
 
-    def histogram(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def histogram(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
         magnitude, the same for all neurons."""
         row, column = self.index(layer, neuron)
         return histogram_frame(self.view(row).histogram[column])
 
-    def by_token(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def by_token(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient at each of the corpus's most frequent tokens: token, token_id, count, mean; largest
         first."""
         row, column = self.index(layer, neuron)
@@ -439,19 +440,19 @@ class Store(Scanned, Result):
         )
         return frame.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
-    def by_position(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def by_position(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient by position in the sequence: positions, count, mean."""
         row, column = self.index(layer, neuron)
         return self.view(row).by_position(column, self.settings.context)
 
-    def values(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def values(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed.
         Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate"."""
         return self.table(VALUES, *self.index(layer, neuron))
 
     def neuron(
         self,
-        layer: SupportsIndex | NeuronName,
+        layer: LayerName | NeuronName,
         neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import check_choice, check_count, check_seed
-from ..core.neuron_names import NeuronName
+from ..core.neuron_names import LayerName, NeuronName
 from ..models.model import Model
 from ..models.turns import in_turn
 from .projections import choose_neurons
@@ -28,7 +28,7 @@ TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by roun
 @in_turn
 def projection_null(
     model: Model,
-    layer: SupportsIndex | NeuronName,
+    layer: LayerName | NeuronName,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     kind: str = "random",

@@ -21,7 +21,7 @@ from ..core.arguments import public
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
-from ..core.neuron_names import NeuronName, NeuronNames, is_pair, pair_of, place_of
+from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
 from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
@@ -161,7 +161,7 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
 
 @public
 def read_projection(
-    path: str | Path, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
+    path: str | Path, layer: LayerName | NeuronName | None = None, neuron: SupportsIndex | None = None
 ) -> pd.DataFrame:
     """Rows of a projection that ``project(model, out=…)`` wrote: all, a layer's, or one neuron's (in milliseconds).
 
@@ -175,7 +175,9 @@ def read_projection(
     Raises:
         FileError: no such file, or none that is a whole projection.
     """
-    if isinstance(layer, str | Sequence):
+    if is_place(layer) and neuron is None:
+        layer = layer_of(layer)
+    elif isinstance(layer, str | Sequence):
         layer, neuron = place_of(layer, neuron)
     wanted = {
         name: check_whole(name, value) for name, value in (("layer", layer), ("neuron", neuron)) if value is not None
@@ -228,7 +230,7 @@ def project(
 @in_turn
 def project(
     model: Model,
-    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
+    layer: LayerName | NeuronName | NeuronNames | None = None,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     k: int = 10,
@@ -308,18 +310,18 @@ def choose_neurons(model: Model, layer: Layers, neuron: Neurons) -> list[tuple[i
                 f"neuron {quoted(neuron)} without a layer: name its layer, or leave both out for all neurons"
             )
         return [(index, everything(model, index)) for index in range(model.n_layers)]
-    if isinstance(layer, Iterable) and not isinstance(layer, SupportsIndex):  # as arrays of one number are, too
-        if neuron is not None:
-            raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
-        named: list[Any] = [layer] if isinstance(layer, str) or is_pair(layer) else list(layer)
-        places = dict.fromkeys((model.layer(pair_of(name)[0]), model.neuron(name)) for name in named)
-        found = [(at, [n for _, n in group]) for at, group in groupby(places, key=itemgetter(0))]
-    else:
+    if is_place(layer) or isinstance(layer, SupportsIndex):  # arrays of one number are that and iterable
         index = model.layer(layer)
         if neuron is None:
             return [(index, everything(model, index))]
         neurons = [model.neuron(index, n) for n in (neuron if isinstance(neuron, Iterable) else [neuron])]
         found = [(index, neurons)] if neurons else []
+    else:
+        if neuron is not None:
+            raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
+        named: list[Any] = [layer] if isinstance(layer, str) or is_pair(layer) else list(layer)
+        places = dict.fromkeys((model.layer(pair_of(name)[0]), model.neuron(name)) for name in named)
+        found = [(at, [n for _, n in group]) for at, group in groupby(places, key=itemgetter(0))]
     if not found:
         raise InputError("no neuron given")
     return found
@@ -452,7 +454,7 @@ def promoters(
     tokens: Tokens,
     *,
     k: int = 10,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     basis: str = "folded",
     side: str | Sequence[str] | None = "value",
     first_token: bool = False,
