@@ -29,7 +29,7 @@ from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.listing import list_facts
 from ffnmem.neurons.concepts import Survey, clearest
 from ffnmem.scanning import Store
-from ffnmem.scanning.store import Found
+from ffnmem.scanning.searching import Found
 from ffnmem.show.result import Result
 
 from .editing.edits import made as random_edit
@@ -96,7 +96,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
         **{f.name: getattr(random_edit(given.tiny, (1,)), f.name) for f in fields(EditRecord)}
     ),
     "Fact": lambda given: EIFFEL,
-    "Found": lambda given: Found(given.store, "a", "values", given.store.search("a")),
+    "Found": lambda given: Found("a", "values", given.store.search("a"), given.store.provenance),
     "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
     "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),

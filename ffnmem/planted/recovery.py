@@ -196,7 +196,7 @@ def beside_truth(planted: Planted, kind: str, table: pd.DataFrame, columns: Mapp
     if planted.kind != kind:
         raise InputError(f"planted must be of kind {kind!r}, not {quoted(planted.kind)}")
     truth = planted.truth[["layer", "neuron", *columns]].rename(columns=dict(columns))
-    both = table.merge(truth, on=["layer", "neuron"], validate="one_to_one")
+    both = table.merge(truth, on=["layer", "neuron"], validate="many_to_one")
     if len(both) != len(table):
         raise InputError(f"the table has {len(table)} neurons, of which only {len(both)} are in the truth")
     return both
