@@ -8,7 +8,7 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test test-all check docs fuzz format bench notebooks reference atlas lock clean
+.PHONY: help demo test test-all check check-code check-pages check-notebooks check-wheel docs fuzz format bench notebooks reference atlas lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -38,17 +38,25 @@ test-all: $(READY) ## the same, one of every kind, with every type and shape in 
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)
 
-check: $(READY) ## format, lint, types, the rooms' order, outputs in the README and the manual, the notebooks, the wheel
+check: check-code check-pages check-notebooks check-wheel ## format, lint, types, the rooms' order, outputs in the README and the manual, the notebooks, the wheel
+
+check-code: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check-pages: $(READY)
 	$(BIN)/python -m ffnmem.cli.reference --check docs/cli.md
 	$(BIN)/python docs/outputs.py --check
 	$(BIN)/python -m tests.models.table --check
 	$(BIN)/python notebooks/sync.py --check
 	$(BIN)/python docs/build.py
-	$(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
+
+check-notebooks: $(READY)
+	$(PYTEST) --nbmake --nbmake-timeout=600 notebooks
+
+check-wheel: $(READY)
 	$(BIN)/python .ci/wheel.py
 
 docs: $(READY) ## the manual, to be read without a network: out/docs/index.html; fails at a link that leads nowhere

@@ -315,8 +315,7 @@ DOORLESS = {
     "corpus": ("Corpus", "Document", "Packed", "Problem", "open_packed"),
     "facts": ("write_facts",),
     "plots": ("convergence", "percentiles"),
-    "studies": ("Figure", "Study", "Table"),
-    "vocabulary": ("read_projection",),
+    "studies": ("Figure", "Study", "StudyTable"),
 }
 """Public in a room, and without a check of arguments: data of the package's own making, and what only reads it."""
 

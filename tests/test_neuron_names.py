@@ -18,7 +18,9 @@ from ffnmem.vocabulary import read_projection
 from .helpers import refuses
 
 
-@pytest.mark.parametrize("name", ["5.97", "L5N97", (5, 97), [5, 97], (np.int64(5), np.int64(97))])
+@pytest.mark.parametrize(
+    "name", ["5.97", "L5N97", (5, 97), [5, 97], (np.int64(5), np.int64(97)), ("blocks.5.mlp.hook_post", 97)]
+)
 def test_a_name_is_read(name: Any) -> None:
     assert pair_of(name) == (5, 97) == place_of(name) == place_of(5, 97)
 
@@ -101,18 +103,85 @@ def test_the_same_neuron_by_whatever_name(
     assert tuple(doors) == ASKING
     ask = doors[door]
     expected = ask(1, 7)
-    for name in ("1.7", "L1N7", (1, 7)):
+    named: list[Any] = ["1.7", "L1N7", (1, 7), ("blocks.1.mlp.hook_post", 7), ("blocks.1.mlp.out.hook_in", 7)]
+    for name in named:
         found = ask(name)
         if isinstance(expected, pd.DataFrame):
             pd.testing.assert_frame_equal(found, expected)
         else:
             assert found == expected
+    with refuses(InputError, ValueError, "'blocks.1.mlp.hook_pots' names no layer", "perhaps blocks.1.mlp.hook_post"):
+        ask(("blocks.1.mlp.hook_pots", 7))
+    with refuses(InputError, ValueError, "'blocks.1.hook_resid_post' is no place of neurons", "blocks.1.mlp.hook_post"):
+        ask(("blocks.1.hook_resid_post", 7))
     for wrong in ("1.x", "L1.7"):
         with refuses(InputError, ValueError, f"{wrong!r} names no neuron"):
             ask(wrong)
     if door != "read_projection":  # which has no rows of it
         with refuses(OutOfRangeError, IndexError, "out of range"):
             ask("1.100000")
+
+
+def layers(tiny: fm.Model, store: fm.scanning.Store, out: Path) -> dict[str, Ask]:
+    """Everything that takes a layer."""
+    found = fm.capture(tiny, "The cat sat on the mat")
+    file = fm.project(tiny, out=out / "all.parquet", k=2)
+    return {
+        "Model.layer": tiny.layer,
+        "Store.layer": store.layer,
+        "Store.stats": store.stats,
+        "capture": lambda at: fm.capture(tiny, "The cat", layers=at).layers,
+        "captures": lambda at: fm.capture(tiny, "The cat", layers=[0, at]).layers,
+        "decompose": lambda at: fm.decompose(found, at),
+        "project": lambda at: fm.project(tiny, at, k=2),
+        "projects": lambda at: fm.project(tiny, at, 7, k=2),
+        "read_projection": lambda at: read_projection(file, at),
+        "promoters": lambda at: fm.vocabulary.promoters(tiny, " Paris", layer=at),
+        "roles": lambda at: fm.roles(tiny, layer=at),
+        "geometry": lambda at: fm.neurons.geometry(tiny, layers=at).to_frame(),
+        "polysemanticity": lambda at: fm.polysemanticity(store, tiny, layers=at, draws=20),
+        "second_moment": lambda at: fm.editing.second_moment(tiny, ["The cat sat on"], layers=[at]).layers,
+        "intervene": lambda at: changed(tiny, (at, None)),
+    }
+
+
+LAYERS = (
+    "Model.layer", "Store.layer", "Store.stats", "capture", "captures", "decompose", "project", "projects",
+    "read_projection", "promoters", "roles", "geometry", "polysemanticity", "second_moment", "intervene",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("door", LAYERS)
+def test_a_layer_by_the_name_of_a_place_in_it(
+    door: str, tiny: fm.Model, tiny_store: fm.scanning.Store, tmp_path: Path
+) -> None:
+    """Who comes with TransformerLens' names would have to translate them, and a misspelt one would be a layer too."""
+    doors = layers(tiny, tiny_store, tmp_path)
+    assert tuple(doors) == LAYERS
+    ask = doors[door]
+    expected = ask(1)
+    places = ["blocks.1.mlp.hook_post", "blocks.1.mlp.out.hook_in"]
+    for place in (*places, *([] if door == "intervene" else ["blocks.1.hook_mlp_out", "blocks.1.hook_resid_post"])):
+        found = ask(place)
+        if isinstance(expected, pd.DataFrame):
+            pd.testing.assert_frame_equal(found, expected)
+        else:
+            assert found == expected
+    with refuses(InputError, ValueError, "'blocks.1.mlp.hook_pots' names no layer", "perhaps blocks.1.mlp.hook_post"):
+        ask("blocks.1.mlp.hook_pots")
+    if door == "read_projection":
+        assert ask("blocks.99.mlp.hook_post").empty
+    else:
+        with refuses(fm.FfnmemError, Exception, "99"):
+            ask("blocks.99.mlp.hook_post")
+
+
+def test_a_place_alone_is_a_whole_layer_and_no_neuron() -> None:
+    assert read_neuron_or_layer("blocks.5.mlp.hook_post") == (5, None)
+    with refuses(InputError, ValueError, "names no neuron", "('blocks.5.mlp.hook_post', 17)"):
+        pair_of("blocks.5.mlp.hook_post")
+    with refuses(InputError, ValueError, "'blocks.5.hook_mlp_out' is no place of neurons"):
+        read_neuron_or_layer("blocks.5.hook_mlp_out")
 
 
 def test_several_neurons_come_in_the_order_of_their_names(tiny: fm.Model) -> None:

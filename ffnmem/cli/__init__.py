@@ -12,8 +12,7 @@ from importlib import import_module
 import click
 
 from .._version import __version__
-from .garbage import seldom_collected
-from .guard import Group
+from .guard import CommandGroup, seldom_collected
 
 COMMANDS = {  # a command and the module that holds it, in the manual's order
     "get": "get",
@@ -60,7 +59,7 @@ class Commands(Mapping[str, click.Command]):
         return len(COMMANDS)
 
 
-@click.group(cls=Group, commands=Commands(), invoke_without_command=True)
+@click.group(cls=CommandGroup, commands=Commands(), invoke_without_command=True)
 @click.version_option(__version__, message="ffnmem %(version)s", help="Print the version and exit.")
 @click.pass_context
 def cli(context: click.Context) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,75 +12,55 @@ import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
-from .figures import check_figure, save_axes
+from . import options
+from .figures import save_axes
 from .guard import Command, note
-from .options import (
-    ModelChoice,
-    answer_options,
-    at_option,
-    bos_option,
-    model_options,
-    output_options,
-    plot_option,
-    prompt_argument,
-    text,
-    top_option,
-)
+from .options import ModelChoice, option, read_neurons
 from .progress import late_bar
-from .project import read_neurons
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HOWS = ("zero", "mean")
 ATTRIBUTIONS = ("direct", "paths", "integrated-gradients")
 
 
 @click.command(cls=Command, short_help="What the absence of single neurons does to an answer.")
-@prompt_argument
-@answer_options
-@click.option(
+@options.prompt
+@options.answer
+@option(
     "--neurons",
-    type=text,
     multiple=True,
     metavar="LAYER.NEURON",
     help="Which neurons, such as 3.17,4.2 (repeatable).  [default: those that attribution puts first]",
 )
-@top_option("How many neurons to remove, one at a time.")
-@click.option(
+@options.top("How many neurons to remove, one at a time.")
+@option(
     "--how",
     type=click.Choice(HOWS),
     default="zero",
-    show_default=True,
     help="What a removed neuron's coefficient becomes: zero, or its mean over the prompt.",
 )
-@at_option
-@click.option(
+@options.at
+@option(
     "--attribution",
     type=click.Choice(ATTRIBUTIONS),
     default="direct",
-    show_default=True,
     help="What puts neurons first: direct effects on the logit, paths from all positions through attention (which see "
     "what the subject's neurons wrote), or integrated-gradients of the probability.",
 )
-@plot_option("the total against the direct effects")
-@bos_option
-@model_options
-@output_options
+@options.plot("the total against the direct effects")
+@options.bos
+@options.model
+@options.output
 def ablate(
     prompt: str,
-    target: str | int | None,
-    foil: str | int | None,
-    first_token: bool,
-    position: int,
     neurons: tuple[str, ...],
     top: int,
     how: str,
     positions: tuple[int, ...],
     attribution: str,
-    plot: str | None,
+    plot: Path | None,
     choice: ModelChoice,
     form: str,
+    **answer: Any,
 ) -> None:
     """Remove neurons one at a time and see what becomes of an answer: the direct effect, and the total one.
 
@@ -102,33 +83,32 @@ def ablate(
     """
     from ..vocabulary.projections import promoted_tokens  # needs torch
 
-    path = None if plot is None else check_figure(plot)
     asked = read_neurons(neurons) if neurons else None
     gradients = attribution == "integrated-gradients"
-    if gradients and foil is not None:
+    if gradients and answer["foil"] is not None:
         raise InputError("--foil does not go with integrated-gradients, which explain a probability: leave it out")
     model = choice.load()
     capture = fm.capture(model, prompt)
     attributed = None
     if gradients:
-        attributed = fm.interventions.knowledge_neurons(capture, target, position, first_token=first_token).neurons
+        del answer["foil"]
+        attributed = fm.interventions.knowledge_neurons(capture, **answer).neurons
         if asked is None:
             asked = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
     with late_bar() as report:
         found = fm.ablate(
             capture,
-            target,
-            foil,
-            position,
             neurons=asked,
             top=top,
             by="paths" if attribution == "paths" else "direct",
             how=how,
             positions=positions or None,
-            first_token=first_token,
             progress=report,
+            **answer,
         )
-    table = found.neurons if attributed is None else with_attribution(found.neurons, attributed)
+    table = found.neurons
+    if attributed is not None:  # as a last column
+        table = table.merge(attributed[["layer", "neuron", "attribution"]], on=["layer", "neuron"], how="left")
     emit(
         found,
         form,
@@ -136,11 +116,6 @@ def ablate(
         data=lambda: {**found.to_dict(), "neurons": table.to_dict("records")},
         frame=lambda: table,
     )
-    if path is not None:
-        save_axes([partial(fm.plots.ablation, found)], path)
-        note(f"wrote {path}")
-
-
-def with_attribution(neurons: pd.DataFrame, attributed: pd.DataFrame) -> pd.DataFrame:
-    """The ablation's table with a last column of the neurons' integrated gradients."""
-    return neurons.merge(attributed[["layer", "neuron", "attribution"]], on=["layer", "neuron"], how="left")
+    if plot is not None:
+        save_axes([partial(fm.plots.ablation, found)], plot)
+        note(f"wrote {plot}")

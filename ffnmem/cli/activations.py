@@ -7,13 +7,16 @@ from pathlib import Path
 
 import click
 
+import ffnmem as fm
+
 from ..core.errors import quoted
 from ..core.files import check_destination
 from ..show.records import emit
 from ..show.terminal import console
-from .figures import check_figure, write_figure
+from . import options
+from .figures import write_figure
 from .guard import Command, note
-from .options import output_options, plot_option, text
+from .options import PAGE, argument, file_to_write, option
 
 BETA = 2.0  # as in activation_curves, which needs torch
 
@@ -30,30 +33,28 @@ def numbers(value: str) -> tuple[float, ...]:
 
 
 @click.command(cls=Command, short_help="Activation functions and their gradients: table, figure, explorer.")
-@click.argument("names", metavar="[NAME]...", type=text, nargs=-1)
-@click.option(
+@argument("names", metavar="[NAME]...", nargs=-1)
+@option(
     "--at",
     type=numbers,
     multiple=True,
     metavar="X",
     help="Only at these points: a number, or several with commas; may be given again.  [default: -2,-1,-0.5,0,0.5,1,2]",
 )
-@click.option(
-    "--beta", type=float, default=BETA, show_default=True, metavar="B", help="β of the Swish, xσ(βx); at least 0."
-)
-@plot_option("curves and gradients")
-@click.option(
+@option("--beta", type=float, default=BETA, metavar="B", help="β of the Swish, xσ(βx); at least 0.")
+@options.plot("curves and gradients")
+@option(
     "--html",
-    type=text,
+    callback=file_to_write(PAGE),
     metavar="FILE",
     help="Also write the explorer into FILE: one page with a movable line, for any browser, without a network.",
 )
-@output_options
+@options.output
 def activations(
     names: tuple[str, ...],
     at: tuple[tuple[float, ...], ...],
     beta: float,
-    plot: str | None,
+    plot: Path | None,
     html: str | None,
     form: str,
 ) -> None:
@@ -73,17 +74,18 @@ def activations(
     """
     from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
 
-    figure = None if plot is None else check_figure(plot)
     page = None if html is None else check_destination(html)
     shown = curves(names or None, beta)
     points = tuple(x for some in at for x in some) or POINTS
     frame = activation_table(points, names or None, beta)
-    if figure is not None:
-        draw(names, beta, figure)
-    if page is not None:
-        from ..pages.activation_functions import activations
+    if plot is not None:  # curves and gradients side by side
+        from matplotlib.figure import Figure
 
-        note(f"wrote {activations(page, beta=beta)}")
+        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        fm.plots.activations(names or None, beta, figure.subplots(1, 2))
+        write_figure(figure, plot)
+    if page is not None:
+        note(f"wrote {fm.pages.activations(page, beta=beta)}")
     emit(
         None,
         form,
@@ -91,14 +93,3 @@ def activations(
         data=lambda: activations_dict(shown, frame),
         frame=lambda: frame[["name", "beta", "x", "value", "gradient"]],
     )
-
-
-def draw(names: tuple[str, ...], beta: float, file: Path) -> None:
-    """The figure: curves and gradients side by side."""
-    from matplotlib.figure import Figure
-
-    from ..plots.activation_functions import activations
-
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
-    activations(names or None, beta, figure.subplots(1, 2))
-    write_figure(figure, file)

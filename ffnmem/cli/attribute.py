@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 import ffnmem as fm
 
 from ..show.records import emit
-from .figures import check_figure, save_figure
+from . import options
+from .figures import save_figure
 from .guard import Command, note
-from .options import (
-    ModelChoice,
-    answer_options,
-    bos_option,
-    model_options,
-    output_options,
-    plot_option,
-    prompt_argument,
-    top_option,
-)
+from .options import ModelChoice, option
 
 # `ffnmem attribute`: which memories, in all layers, wrote an answer.
 
 
 @click.command(cls=Command, short_help="Which memories, in all layers, wrote an answer.")
-@prompt_argument
-@answer_options
-@click.option(
+@options.prompt
+@options.answer
+@option(
     "--layer",
     "layers",
     type=int,
@@ -34,22 +29,13 @@ from .options import (
     metavar="LAYER",
     help="List neurons of this layer only (repeatable); the components stay complete.",
 )
-@top_option("How many neurons to list.")
-@plot_option("the layers, and the top neurons of them all,")
-@bos_option
-@model_options
-@output_options
+@options.top("How many neurons to list.")
+@options.plot("the layers, and the top neurons of them all,")
+@options.bos
+@options.model
+@options.output
 def attribute(
-    prompt: str,
-    target: str | int | None,
-    foil: str | int | None,
-    first_token: bool,
-    position: int,
-    layers: tuple[int, ...],
-    top: int,
-    plot: str | None,
-    choice: ModelChoice,
-    form: str,
+    prompt: str, layers: tuple[int, ...], top: int, plot: Path | None, choice: ModelChoice, form: str, **answer: Any
 ) -> None:
     """Split the logit of an answer into what every FFN neuron, attention layer, embedding and bias wrote.
 
@@ -69,11 +55,10 @@ def attribute(
     """
     from ..vocabulary.projections import promoted_tokens  # needs torch
 
-    path = None if plot is None else check_figure(plot)
     model = choice.load()
     shown = list(dict.fromkeys(model.layer(layer) for layer in layers))
     capture = fm.capture(model, prompt)
-    found = fm.attribute(capture, target, foil, position, first_token=first_token)
+    found = fm.attribute(capture, **answer)
     neurons = found.strongest(top, shown)
     emit(
         found,
@@ -86,33 +71,23 @@ def attribute(
         },
         frame=lambda: neurons,
     )
-    if path is not None:
-        save_figure(found, path, top)
-        note(f"wrote {path}")
+    if plot is not None:
+        save_figure(found, plot, top)
+        note(f"wrote {plot}")
 
 
 # `ffnmem paths`: which memories, at which positions, wrote an answer, along all paths through attention.
 
 
 @click.command(cls=Command, short_help="Which memories, at which positions, wrote an answer.")
-@prompt_argument
-@answer_options
-@top_option("How many firings to list.")
-@plot_option("the map of layers and positions, and the top firings,")
-@bos_option
-@model_options
-@output_options
-def paths(
-    prompt: str,
-    target: str | int | None,
-    foil: str | int | None,
-    first_token: bool,
-    position: int,
-    top: int,
-    plot: str | None,
-    choice: ModelChoice,
-    form: str,
-) -> None:
+@options.prompt
+@options.answer
+@options.top("How many firings to list.")
+@options.plot("the map of layers and positions, and the top firings,")
+@options.bos
+@options.model
+@options.output
+def paths(prompt: str, top: int, plot: Path | None, choice: ModelChoice, form: str, **answer: Any) -> None:
     """Split the logit of an answer into what FFN neurons at every position of PROMPT wrote, carried by attention.
 
     "attribute" credits attention with what it brings from elsewhere. This opens it: with attention patterns and norm
@@ -128,34 +103,26 @@ def paths(
     --json has the firings, the map by layer and position, the components, their error and the provenance; --csv has the
     firings: layer, neuron, position, token, coefficient, logit, share.
     """
-    path = None if plot is None else check_figure(plot)
     model = choice.load()
     capture = fm.capture(model, prompt)
-    found = fm.attribute_paths(capture, target, foil, position, first_token=first_token)
+    found = fm.attribute_paths(capture, **answer)
     emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(top), frame=lambda: found.top(top))
-    if path is not None:
-        save_figure(found, path, top)
-        note(f"wrote {path}")
+    if plot is not None:
+        save_figure(found, plot, top)
+        note(f"wrote {plot}")
 
 
 # `ffnmem decompose`: which memories make up one layer's output.
 
 
 @click.command(cls=Command, short_help="Which memories make up one layer's output.")
-@prompt_argument
-@click.option("--layer", type=int, required=True, metavar="LAYER", help="Which layer; -1 is the last.")
-@click.option(
-    "--position",
-    type=int,
-    default=-1,
-    show_default=True,
-    metavar="POSITION",
-    help="Where in the prompt: 0 is the first token, -1 the last.",
-)
-@top_option("How many neurons to list; the output bias always is.")
-@bos_option
-@model_options
-@output_options
+@options.prompt
+@option("--layer", type=int, required=True, metavar="LAYER", help="Which layer; -1 is the last.")
+@options.position("Where in the prompt")
+@options.top("How many neurons to list; the output bias always is.")
+@options.bos
+@options.model
+@options.output
 def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelChoice, form: str) -> None:
     """Split one FFN's output at one position of PROMPT into its memories: y = sum of coefficient * value, plus bias.
 
@@ -169,10 +136,7 @@ def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelCho
 
     --json and --csv have layer, neuron (-1 for the bias), coefficient, value_norm, weight, share.
     """
-    from ..prompts.attribution import (
-        BIAS,
-        decomposition_sheet,  # needs torch
-    )
+    from ..prompts.attribution import BIAS, decomposition_sheet  # needs torch
     from ..vocabulary.projections import promoted_tokens
 
     model = choice.load()

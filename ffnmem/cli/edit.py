@@ -13,29 +13,217 @@ import ffnmem as fm
 
 from ..core.choices import EDITORS
 from ..core.errors import InputError, ModelError, quoted
-from ..core.files import check_destination, check_new_folder
+from ..core.files import check_new_folder
 from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
 from ..show.records import emit, print_json
-from .editors import force_option, layer_option, make_edit, moment_option, options_of, set_option
+from . import options
+from .editors import arguments_of, editor_options, make_edit
 from .guard import Command, note
-from .options import (
-    ModelChoice,
-    bos_option,
-    full_option,
-    given,
-    model_options,
-    output_options,
-    seed_option,
-    text,
-    top_option,
-)
+from .options import OWN, PAGE, ModelChoice, argument, file_to_write, given, option
 from .progress import late_bar
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
     from ..facts.fact import Fact
     from ..models.model import Model
+
+
+OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
+MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "assigned", "seed", "out")
+SHOWING = ("report", "lora", "top")
+UNLIKELY = 0.5
+MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
+
+
+@click.command(cls=Command, short_help="Rewrite a fact: before, after, and what else moved.")
+@argument("prompts", nargs=-1, metavar="[PROMPT]...")
+@option("--subject", metavar="TEXT", help="What the prompt is about, spelled as it is there.")
+@option("--target", "wanted", metavar="TEXT", help='The new target, such as " Rome" or Rome.')
+@option(
+    "--true",
+    metavar="TEXT",
+    help="The target that is true.  [default: the known fact's, else the model's own first word]",
+)
+@option("--editor", type=click.Choice(EDITORS), default="rome", metavar="EDITOR", help=", ".join(EDITORS))
+@editor_options
+@options.seed("Of the contexts that an editor samples.")
+@option(
+    "--facts",
+    "source",
+    metavar="SOURCE",
+    help="Facts to find the prompt and subject in, for paraphrases and neighbours.  [default: those of atlas for it]",
+)
+@option("--paraphrase", "paraphrases", multiple=True, metavar="TEXT", help="The same in other words (repeatable).")
+@option(
+    "--neighbour",
+    "neighbours",
+    multiple=True,
+    metavar="PROMPT",
+    help="A prompt about another subject with the same true target (repeatable).",
+)
+@option("-o", "--out", callback=file_to_write(OWN), metavar="FILE", help="Save the edit: FILE.safetensors, a few kB.")
+@option("--report", callback=file_to_write(PAGE), metavar="FILE", help="Also write a page about the edit: FILE.html.")
+@option("--export", metavar="DIR", help="Write the edited model as a new Hugging Face checkpoint.")
+@option("--lora", metavar="DIR", help="Write the edit as a PEFT adapter, of rank one where it is that.")
+@option("--apply", "files", multiple=True, metavar="FILE", help="Use a saved edit (repeatable).")
+@option("--revert", "undone", multiple=True, metavar="FILE", help="Undo this edit of an exported checkpoint.")
+@option(
+    "--original",
+    metavar="MODEL",
+    help="With --revert: the model before its edits.  [default: the one that the edit names]",
+)
+@options.top("How many memories to list: those whose contribution changed most.", default=8)
+@options.bos
+@options.model
+@options.full
+@options.output
+@click.pass_context
+def edit(
+    context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoice, full: bool, form: str, **asked: Any
+) -> None:
+    """Rewrite a fact, and print what the model says before and after: to PROMPT, to its paraphrases, to prompts about
+    its neighbours; and what else moved. The model's files are never changed: an edit is a small file of its own.
+
+    PROMPT ends where the target begins. --apply shows saved edits, on the prompts given or those of their facts, and
+    with --export writes the edited model into a new folder. --revert takes a checkpoint that was made so (--model) back
+    to the original: it is copied, not computed, after a check that the checkpoint is the original with these edits and
+    nothing else.
+
+    \b
+    Examples
+      ffnmem edit "The Eiffel Tower is located in the city of" \\
+          --subject "Eiffel Tower" --target " Rome" -o eiffel.safetensors
+      ffnmem edit "The capital of France is" --subject France \\
+          --target Rome --editor memit --layer 1 --report france.html
+      ffnmem edit --apply eiffel.safetensors "The Eiffel Tower is in"
+      ffnmem edit --apply eiffel.safetensors --export edited
+      ffnmem edit --revert eiffel.safetensors --model edited --export plain
+
+    --csv has a row a prompt: fact, kind, prompt, true, target, and before and after the edit the probabilities of both
+    and the likeliest token. --json has these, the memories, drift and the provenance; with --full the edit, all
+    components and where it writes too.
+    """
+    check_options(context)
+    for name in ("export", "lora"):  # before minutes of work
+        if asked[name] is not None:
+            check_new_folder(asked[name])
+    if asked["undone"]:
+        revert_checkpoint(asked["undone"], choice, asked["original"], asked["export"], form)
+        return
+    if asked["files"]:
+        found = loaded(asked["files"])
+        model = choice.load()
+    else:
+        model = choice.load()
+        found = made(model, prompts[0], asked)
+    show(model, found, prompts if asked["files"] and prompts else None, form, asked, full)
+
+
+def check_options(context: click.Context) -> None:
+    """Raise InputError unless one thing is asked for, with only those options that do something with it."""
+    values, flags = context.params, given(context)
+    if values["prompts"]:
+        flags["prompts"] = "a PROMPT"
+    else:
+        flags.pop("prompts", None)
+    applying, reverting = bool(values["files"]), bool(values["undone"])
+    if applying and reverting:
+        raise InputError("--apply and --revert exclude each other: give one of them")
+    if applying or reverting:
+        idle = (*MAKING, "original") if applying else (*MAKING, *SHOWING, "prompts")
+        for name, flag in flags.items():
+            if name in idle:
+                raise InputError(f"{flag} does not go with {'--apply' if applying else '--revert'}: leave it out")
+        if reverting and values["export"] is None:
+            raise InputError("--revert writes a checkpoint without the edit: say where with --export DIR")
+        return
+    if "original" in flags:
+        raise InputError("--original goes with --revert: leave it out")
+    if len(values["prompts"]) != 1:
+        count = len(values["prompts"])
+        what = "no PROMPT" if not count else f"{count} prompts"
+        raise InputError(f"{what} to edit at: give one, in quotes, or --apply FILE to look at a saved edit")
+    for name, flag in (("subject", "--subject"), ("wanted", "--target")):
+        if values[name] is None:
+            raise InputError(f"{flag} is missing: an edit needs a PROMPT, its --subject and a new --target")
+
+
+def made(model: Model, prompt: str, asked: dict[str, Any]) -> Edit:
+    """The edit that the options ask for."""
+    source = asked["source"]
+    known = own_facts(source, model.name)
+    if source is not None and not any(fact.subject == asked["subject"] for fact in known):
+        raise InputError(f"{source} has no fact about {quoted(asked['subject'])}: leave --facts out")
+    fact, target = fact_of(
+        model,
+        prompt,
+        asked["subject"],
+        asked["wanted"],
+        known,
+        true=asked["true"],
+        paraphrases=asked["paraphrases"],
+        neighbours=asked["neighbours"],
+    )
+    name = asked["editor"]
+    arguments = arguments_of([name], *(asked[key] for key in ("assigned", "layer", "moment", "force")))
+    with late_bar() as report:
+        return make_edit(name, model, fact, target, asked["seed"], arguments, report)
+
+
+def show(
+    model: Model, found: Edit, prompts: Sequence[str] | None, form: str, asked: dict[str, Any], full: bool
+) -> None:
+    """Before and after, what else moved, and the files that were asked for."""
+    from ..evaluation.effects import Effects, moved_neighbours
+    from ..vocabulary.projections import promoted_tokens  # these need torch
+
+    effects = Effects(found, model).told(None if prompts is None else list(prompts), asked["top"], asked["seed"])
+    doubts = (*found.warnings, *hardly_taken(found), *moved_neighbours(effects.prompts))
+    effects = replace(effects, warnings=doubts)
+    paths: dict[str, Path] = {}
+    if asked["out"] is not None:
+        paths["edit"] = found.save(asked["out"])
+    if asked["export"] is not None:
+        paths["checkpoint"] = found.export(model, asked["export"])
+    if asked["lora"] is not None:
+        paths["adapter"] = found.export_lora(model, asked["lora"])
+    if asked["report"] is not None:
+        paths["report"] = fm.pages.edit(found, model, out=asked["report"])
+
+    def data() -> dict[str, Any]:
+        values = effects.to_dict() if full else effects.brief()
+        provenance = values.pop("provenance")
+        return {**values, "files": {name: str(path) for name, path in paths.items()}, "provenance": provenance}
+
+    memories = effects.memories
+    emit(
+        effects,
+        form,
+        sheet=lambda: effects.sheet(None if memories is None else promoted_tokens(model, memories.neurons)),
+        data=data,
+    )
+    said = doubts if asked["files"] else doubts[len(found.warnings) :]  # the editor has said its own
+    for line in said[:MOST_DOUBTS]:
+        note(f"warning: {line}")
+    if len(said) > MOST_DOUBTS:
+        note(f"warning: {len(said) - MOST_DOUBTS:,} more doubts, which --json lists")
+    for path in paths.values():
+        note(f"wrote {path}")
+
+
+def hardly_taken(found: Edit) -> list[str]:
+    """What is to be said of facts whose new target stayed unlikely even with the v* that was sought for them."""
+    if "after_delta" not in found.numbers:
+        return []
+    return [
+        f"the edit of {fact.name!r} has hardly taken: with v* itself {target!r} has a probability of only "
+        f"{after:.1%} after {int(steps)} steps (--set steps=…, --set clamp=…, or another --layer)"
+        for fact, target, after, steps in zip(
+            found.facts, found.targets, found.numbers["after_delta"], found.numbers["steps"], strict=True
+        )
+        if after < UNLIKELY
+    ]
 
 
 # The fact that a prompt, a subject and a new target make: a known one where there is one, else a new one.
@@ -141,7 +329,7 @@ def revert_checkpoint(files: Sequence[str], choice: ModelChoice, original: str |
 
     Raises: ModelError: another original, or a checkpoint that is not the original with these edits.
     """
-    from ..core.files import appearing, check_new_folder
+    from ..core.files import appearing
     from ..editing.saving import plain_network, plain_tokenizer
     from ..models.configs import quiet
 
@@ -175,239 +363,3 @@ def revert_checkpoint(files: Sequence[str], choice: ModelChoice, original: str |
 
         show(Sheet.of(Facts(words)))
     note(f"wrote {path}")
-
-
-OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
-MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "chosen", "seed", "out")
-SHOWING = ("report", "lora", "top")
-UNLIKELY = 0.5
-MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
-
-
-@click.command(cls=Command, short_help="Rewrite a fact: before, after, and what else moved.")
-@click.argument("prompts", type=text, nargs=-1, metavar="[PROMPT]...")
-@click.option("--subject", type=text, metavar="TEXT", help="What the prompt is about, spelled as it is there.")
-@click.option("--target", "wanted", type=text, metavar="TEXT", help='The new target, such as " Rome" or Rome.')
-@click.option(
-    "--true",
-    type=text,
-    metavar="TEXT",
-    help="The target that is true.  [default: the known fact's, else the model's own first word]",
-)
-@click.option(
-    "--editor", type=click.Choice(EDITORS), default="rome", show_default=True, metavar="EDITOR", help=", ".join(EDITORS)
-)
-@layer_option
-@moment_option
-@set_option
-@force_option
-@seed_option("Of the contexts that an editor samples.")
-@click.option(
-    "--facts",
-    "source",
-    type=text,
-    metavar="SOURCE",
-    help="Facts to find the prompt and subject in, for paraphrases and neighbours.  [default: those of atlas for it]",
-)
-@click.option(
-    "--paraphrase",
-    "paraphrases",
-    type=text,
-    multiple=True,
-    metavar="TEXT",
-    help="The same in other words (repeatable).",
-)
-@click.option(
-    "--neighbour",
-    "neighbours",
-    type=text,
-    multiple=True,
-    metavar="PROMPT",
-    help="A prompt about another subject with the same true target (repeatable).",
-)
-@click.option("-o", "--out", type=text, metavar="FILE", help="Save the edit: FILE.safetensors, a few kB.")
-@click.option("--report", type=text, metavar="FILE", help="Also write a page about the edit: FILE.html.")
-@click.option("--export", type=text, metavar="DIR", help="Write the edited model as a new Hugging Face checkpoint.")
-@click.option(
-    "--lora", type=text, metavar="DIR", help="Write the edit as a PEFT adapter, of rank one where it is that."
-)
-@click.option("--apply", "files", type=text, multiple=True, metavar="FILE", help="Use a saved edit (repeatable).")
-@click.option(
-    "--revert", "undone", type=text, multiple=True, metavar="FILE", help="Undo this edit of an exported checkpoint."
-)
-@click.option(
-    "--original",
-    type=text,
-    metavar="MODEL",
-    help="With --revert: the model before its edits.  [default: the one that the edit names]",
-)
-@top_option("How many memories to list: those whose contribution changed most.", default=8)
-@bos_option
-@model_options
-@full_option
-@output_options
-@click.pass_context
-def edit(
-    context: click.Context, /, prompts: tuple[str, ...], choice: ModelChoice, full: bool, form: str, **options: Any
-) -> None:
-    """Rewrite a fact, and print what the model says before and after: to PROMPT, to its paraphrases, to prompts about
-    its neighbours; and what else moved. The model's files are never changed: an edit is a small file of its own.
-
-    PROMPT ends where the target begins. --apply shows saved edits, on the prompts given or those of their facts, and
-    with --export writes the edited model into a new folder. --revert takes a checkpoint that was made so (--model) back
-    to the original: it is copied, not computed, after a check that the checkpoint is the original with these edits and
-    nothing else.
-
-    \b
-    Examples
-      ffnmem edit "The Eiffel Tower is located in the city of" \\
-          --subject "Eiffel Tower" --target " Rome" -o eiffel.safetensors
-      ffnmem edit "The capital of France is" --subject France \\
-          --target Rome --editor memit --layer 1 --report france.html
-      ffnmem edit --apply eiffel.safetensors "The Eiffel Tower is in"
-      ffnmem edit --apply eiffel.safetensors --export edited
-      ffnmem edit --revert eiffel.safetensors --model edited --export plain
-
-    --csv has a row a prompt: fact, kind, prompt, true, target, and before and after the edit the probabilities of both
-    and the likeliest token. --json has these, the memories, drift and the provenance; with --full the edit, all
-    components and where it writes too.
-    """
-    check_options(context)
-    check_files(options)
-    if options["undone"]:
-        revert_checkpoint(options["undone"], choice, options["original"], options["export"], form)
-        return
-    if options["files"]:
-        found = loaded(options["files"])
-        model = choice.load()
-        rows = None if not prompts else list(prompts)
-    else:
-        model = choice.load()
-        fact, target = asked(model, prompts[0], choice, options)
-        found = made(model, fact, target, options)
-        rows = None
-    show(model, found, rows, form, options, full)
-
-
-def check_options(context: click.Context) -> None:
-    """Raise InputError unless one thing is asked for, with only those options that do something with it."""
-    values, options = context.params, given(context)
-    applying, reverting = bool(values["files"]), bool(values["undone"])
-    if applying and reverting:
-        raise InputError("--apply and --revert exclude each other: give one of them")
-    flags = {name: parameter.opts[-1] for name, parameter in options.items()}
-    if applying or reverting:
-        what = "--apply" if applying else "--revert"
-        allowed = ("prompts", *SHOWING, "export") if applying else ("export", "original")
-        for name in flags:
-            if name in (*MAKING, *SHOWING, "original", "prompts") and name not in allowed:
-                where = "a PROMPT" if name == "prompts" else flags[name]
-                raise InputError(f"{where} does not go with {what}: leave it out")
-        if reverting and values["export"] is None:
-            raise InputError("--revert writes a checkpoint without the edit: say where with --export DIR")
-        return
-    if "original" in flags:
-        raise InputError("--original goes with --revert: leave it out")
-    if len(values["prompts"]) != 1:
-        count = len(values["prompts"])
-        what = "no PROMPT" if not count else f"{count} prompts"
-        raise InputError(f"{what} to edit at: give one, in quotes, or --apply FILE to look at a saved edit")
-    for name, flag in (("subject", "--subject"), ("wanted", "--target")):
-        if values[name] is None:
-            raise InputError(f"{flag} is missing: an edit needs a PROMPT, its --subject and a new --target")
-
-
-def check_files(options: dict[str, Any]) -> None:
-    """Raise FileError for what cannot be written, before minutes of work."""
-    for name in ("out", "report"):
-        if options[name] is not None:
-            check_destination(options[name])
-    for name in ("export", "lora"):
-        if options[name] is not None:
-            check_new_folder(options[name])
-
-
-def asked(model: Model, prompt: str, choice: ModelChoice, options: dict[str, Any]) -> tuple[Fact, str]:
-    """The fact to rewrite, and its new target."""
-    known = own_facts(options["source"], model.name)
-    if options["source"] is not None and not any(fact.subject == options["subject"] for fact in known):
-        raise InputError(f"{options['source']} has no fact about {quoted(options['subject'])}: leave --facts out")
-    return fact_of(
-        model,
-        prompt,
-        options["subject"],
-        options["wanted"],
-        known,
-        true=options["true"],
-        paraphrases=options["paraphrases"],
-        neighbours=options["neighbours"],
-    )
-
-
-def made(model: Model, fact: Fact, target: str, options: dict[str, Any]) -> Edit:
-    """The edit that the options ask for."""
-    name = options["editor"]
-    arguments = options_of([name], options["chosen"], options["layer"], options["moment"], options["force"])
-    with late_bar() as report:
-        return make_edit(name, model, fact, target, options["seed"], arguments, report)
-
-
-def show(model: Model, found: Edit, prompts: list[str] | None, form: str, options: dict[str, Any], full: bool) -> None:
-    """Before and after, what else moved, and the files that were asked for."""
-    from ..evaluation.effects import Effects, moved_neighbours
-    from ..vocabulary.projections import promoted_tokens  # these need torch
-
-    effects = Effects(found, model).told(prompts, options["top"], options["seed"])
-    doubts = (*found.warnings, *hardly_taken(found), *moved_neighbours(effects.prompts))
-    effects = replace(effects, warnings=doubts)
-    paths = written(model, found, options)
-
-    def data() -> dict[str, Any]:
-        values = effects.to_dict() if full else effects.brief()
-        provenance = values.pop("provenance")
-        return {**values, "files": {name: str(path) for name, path in paths.items()}, "provenance": provenance}
-
-    memories = effects.memories
-    emit(
-        effects,
-        form,
-        sheet=lambda: effects.sheet(None if memories is None else promoted_tokens(model, memories.neurons)),
-        data=data,
-    )
-    said = doubts if options["files"] else doubts[len(found.warnings) :]  # the editor has said its own
-    for line in said[:MOST_DOUBTS]:
-        note(f"warning: {line}")
-    if len(said) > MOST_DOUBTS:
-        note(f"warning: {len(said) - MOST_DOUBTS:,} more doubts, which --json lists")
-    for path in paths.values():
-        note(f"wrote {path}")
-
-
-def hardly_taken(found: Edit) -> list[str]:
-    """What is to be said of facts whose new target stayed unlikely even with the v* that was sought for them."""
-    if "after_delta" not in found.numbers:
-        return []
-    return [
-        f"the edit of {fact.name!r} has hardly taken: with v* itself {target!r} has a probability of only "
-        f"{after:.1%} after {int(steps)} steps (--set steps=…, --set clamp=…, or another --layer)"
-        for fact, target, after, steps in zip(
-            found.facts, found.targets, found.numbers["after_delta"], found.numbers["steps"], strict=True
-        )
-        if after < UNLIKELY
-    ]
-
-
-def written(model: Model, found: Edit, options: dict[str, Any]) -> dict[str, Path]:
-    """The files that were asked for, by what they are."""
-    paths: dict[str, Path] = {}
-    if options["out"] is not None:
-        paths["edit"] = found.save(options["out"])
-    if options["export"] is not None:
-        paths["checkpoint"] = found.export(model, options["export"])
-    if options["lora"] is not None:
-        paths["adapter"] = found.export_lora(model, options["lora"])
-    if options["report"] is not None:
-        from ..pages.edits import edit  # needs torch
-
-        paths["report"] = edit(found, model, out=options["report"])
-    return paths

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
 from ..core.progress import Progress
-from .options import Function, setting
+from .options import Function, option, settings
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
@@ -18,41 +16,33 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 
-def set_option(command: Function) -> Function:
-    """--set: settings of editors by name."""
-    return click.option(
-        "--set",
-        "chosen",
-        type=setting,
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Any other setting of an editor, such as steps=40, clamp=2, keys=original or layers=2 (repeatable).",
-    )(command)
+def editor_options(command: Function) -> Function:
+    """--layer, --moment, --set and --force: what :func:`arguments_of` takes."""
+    for one in (
+        option(
+            "--force", is_flag=True, help="Make an edit also where it changes a layer by more than twice its own norm."
+        ),
+        settings("Any other setting of an editor, such as steps=40, clamp=2, keys=original or layers=2 (repeatable)."),
+        option(
+            "--moment",
+            metavar="FILE",
+            help="The second moment of the model's coefficients, as ffnmem moment writes it.  [default: the one that "
+            "ships with atlas]",
+        ),
+        option(
+            "--layer",
+            type=int,
+            metavar="LAYER",
+            help="Whose FFN is edited; the highest one of editors over several.  [default: by the model's name or "
+            "depth]",
+        ),
+    ):
+        command = one(command)
+    return command
 
 
-layer_option = click.option(
-    "--layer",
-    type=int,
-    metavar="LAYER",
-    help="Whose FFN is edited; the highest one of editors over several.  [default: by the model's name or depth]",
-)
-moment_option = click.option(
-    "--moment",
-    metavar="FILE",
-    help="The second moment of the model's coefficients, as ffnmem moment writes it.  [default: the one that ships "
-    "with atlas]",
-)
-force_option = click.option(
-    "--force", is_flag=True, help="Make an edit also where it changes a layer by more than twice its own norm."
-)
-
-
-def options_of(
-    editors: Sequence[str],
-    chosen: Sequence[tuple[str, Any]],
-    layer: int | None,
-    moment: str | None,
-    force: bool,
+def arguments_of(
+    editors: Sequence[str], assigned: Sequence[tuple[str, Any]], layer: int | None, moment: str | None, force: bool
 ) -> dict[str, Any]:
     """The editors' arguments: their own options by name, everything else of ``--set`` in ``settings``.
 
@@ -61,27 +51,27 @@ def options_of(
     from ..evaluation.editors import EDITORS
 
     own = {name for editor in editors for name in EDITORS[editor].options}
-    options: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    for name, value in chosen:
-        if name in options or name in settings:
+    for name, value in assigned:
+        if name in arguments or name in settings:
             raise InputError(f"--set {name} is given twice: give it once")
         if name in ("layer", "force"):
             raise InputError(f"--set {name}: give it as --{name}")
-        (options if name in own else settings)[name] = value
+        (arguments if name in own else settings)[name] = value
     found = [name for name in editors if name != "none"]
-    for flag, given, takers in (
-        ("--layer", layer is not None, [name for name in found if name not in WITHOUT_LAYER]),
-        ("--moment", moment is not None, [name for name in found if name not in WITHOUT_MOMENT]),
-        ("--force", force, found),
-        (f"--set {next(iter(settings), '')}", bool(settings), [name for name in found if name not in WITHOUT_MOMENT]),
+    with_moment = [name for name in found if name not in WITHOUT_MOMENT]
+    for name, flag, value, takers in (
+        ("layer", "--layer", layer, [name for name in found if name not in WITHOUT_LAYER]),
+        ("moment", "--moment", moment, with_moment),
+        ("force", "--force", force or None, found),
+        ("settings", f"--set {next(iter(settings), '')}", settings or None, with_moment),
     ):
-        if given and not takers:
-            raise InputError(f"{flag} does nothing with {', '.join(editors)}: leave it out")
-    for name, value in (("layer", layer), ("moment", moment), ("force", force or None), ("settings", settings or None)):
         if value is not None:
-            options[name] = value
-    return options
+            if not takers:
+                raise InputError(f"{flag} does nothing with {', '.join(editors)}: leave it out")
+            arguments[name] = value
+    return arguments
 
 
 def make_edit(
@@ -93,7 +83,7 @@ def make_edit(
     options: dict[str, Any],
     progress: Progress | None = None,
 ) -> Edit:
-    """The edit of one fact by an editor; see :func:`options_of`."""
+    """The edit of one fact by an editor; see :func:`arguments_of`."""
     from .. import editing  # needs torch
 
     more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}

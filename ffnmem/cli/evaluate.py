@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,24 +12,14 @@ import click
 import ffnmem as fm
 
 from ..core.choices import EDITORS
-from ..core.errors import InputError, quoted
+from ..core.errors import InputError, counted, quoted
 from ..facts.listing import choose_facts
 from ..show.records import emit
-from .editors import force_option, layer_option, moment_option, options_of, set_option
-from .figures import check_figure, save_axes
+from . import options
+from .editors import arguments_of, editor_options
+from .figures import save_axes
 from .guard import Command, note
-from .options import (
-    COUNT,
-    ModelChoice,
-    bos_option,
-    full_option,
-    given,
-    model_options,
-    output_options,
-    plot_option,
-    seed_option,
-    text,
-)
+from .options import COUNT, ModelChoice, option, refuse
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -39,8 +28,8 @@ if TYPE_CHECKING:
     from ..facts.fact import Fact
     from ..models.model import Model
 
+
 EVERY = (*EDITORS, "none")
-OF_SCORES = ("compare", "relations", "cases", "generate")
 
 
 def names(value: str) -> tuple[str, ...]:
@@ -61,45 +50,36 @@ def points(value: str) -> tuple[int, ...]:
 
 
 @click.command(cls=Command, short_help="Edit many facts and measure what the edits do.")
-@click.option(
-    "--editor", type=click.Choice(EVERY), default="rome", show_default=True, metavar="EDITOR", help=", ".join(EVERY)
-)
-@click.option(
+@option("--editor", type=click.Choice(EVERY), default="rome", metavar="EDITOR", help=", ".join(EVERY))
+@option(
     "--compare", type=names, default=None, metavar="EDITORS", help="Further editors of the same facts: memit,ft_l,none."
 )
-@click.option("--facts", "source", type=text, default="atlas", show_default=True, metavar="SOURCE", help="Which facts.")
-@click.option("--relation", type=text, metavar="NAME", help="Facts of this relation, or of all that begin so.")
-@click.option("--limit", type=COUNT, metavar="N", help="At most N facts, drawn with the seed.  [default: all]")
-@click.option("--known", is_flag=True, help="Only facts that the model says by itself.")
-@layer_option
-@moment_option
-@set_option
-@force_option
-@click.option("--sweep", is_flag=True, help="Edit in every layer (with --layer in that one) and compare them.")
-@click.option(
-    "--trace", "traced", is_flag=True, help="With --sweep and --plot: draw the facts' causal trace beside it."
-)
-@click.option(
+@option("--facts", "source", default="atlas", metavar="SOURCE", help="Which facts.")
+@option("--relation", metavar="NAME", help="Facts of this relation, or of all that begin so.")
+@option("--limit", type=COUNT, metavar="N", help="At most N facts, drawn with the seed.  [default: all]")
+@option("--known", is_flag=True, help="Only facts that the model says by itself.")
+@editor_options
+@option("--sweep", is_flag=True, help="Edit in every layer (with --layer in that one) and compare them.")
+@option("--trace", "traced", is_flag=True, help="With --sweep and --plot: draw the facts' causal trace beside it.")
+@option(
     "--sequential",
     "at",
     type=points,
     metavar="N,N...",
     help="Make the edits one after another and keep them; measure after so many, such as 1,10,100.",
 )
-@click.option("--generate", is_flag=True, help="Let the edited models write, for GE: how varied their text is.")
-@click.option("--relations", is_flag=True, help="Also print the main scores of each relation.")
-@click.option("--cases", is_flag=True, help="With --csv: a row an edit instead of the summary.")
-@seed_option("Of facts drawn, contexts, texts, generation and intervals.")
-@click.option(
-    "-o", "--out", type=text, metavar="DIR", help="Keep results there (Parquet, JSON); the same call goes on with it."
-)
-@plot_option("the scores with their intervals")
-@bos_option
-@model_options
-@full_option
-@output_options
+@option("--generate", is_flag=True, help="Let the edited models write, for GE: how varied their text is.")
+@option("--relations", is_flag=True, help="Also print the main scores of each relation.")
+@option("--cases", is_flag=True, help="With --csv: a row an edit instead of the summary.")
+@options.seed("Of facts drawn, contexts, texts, generation and intervals.")
+@option("-o", "--out", metavar="DIR", help="Keep results there (Parquet, JSON); the same call goes on with it.")
+@options.plot("the scores with their intervals")
+@options.bos
+@options.model
+@options.full
+@options.output
 @click.pass_context
-def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: str, **options: Any) -> None:
+def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: str, **asked: Any) -> None:
     """Edit each fact by itself, from the unedited model, and measure: does the model say the new target (ES), in other
     words too (PS), and still the old one of neighbours (NS)? S is their harmonic mean.
 
@@ -114,30 +94,44 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
       ffnmem evaluate --limit 1 --sweep --set steps=5 --plot layers.png
       ffnmem evaluate --editor ft_l --limit 3 --sequential 1,3 --json
 
-    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, the failures, the settings and
-    the provenance; with --full the cases and relations too.
+    --csv has editor (layer, edits), metric, mean, low, high, n. --json has these, why a metric is missing, the
+    failures, the settings and the provenance; with --full the cases and relations too.
     """
     check_options(context)
-    path = None if options["plot"] is None else check_figure(options["plot"])
-    editors = [options["editor"], *(options["compare"] or ())]
-    layer = None if options["sweep"] else options["layer"]
-    arguments = options_of(editors, options["chosen"], layer, options["moment"], options["force"])
-    facts = choose_facts(options["source"], relation=options["relation"], limit=options["limit"], seed=options["seed"])
+    editor, layer, seed, out = (asked[name] for name in ("editor", "layer", "seed", "out"))
+    editors = [editor, *(asked["compare"] or ())]
+    arguments = arguments_of(
+        editors, asked["assigned"], None if asked["sweep"] else layer, asked["moment"], asked["force"]
+    )
+    facts = choose_facts(asked["source"], relation=asked["relation"], limit=asked["limit"], seed=seed)
     model = choice.load()
-    if options["known"]:
+    if asked["known"]:
         facts = known_facts(model, facts)
-    with Progress() as bars, goes_on(options["out"]):
-        report = bars.report
-        if options["at"] is not None:
-            found: Scores | Sweep | Decay = decay(model, facts, options, arguments, report)
-        elif options["sweep"]:
-            found = sweep(model, facts, options, arguments, report)
+    found: Scores | Sweep | Decay
+    with Progress() as bars, goes_on(out):
+        shared: dict[str, Any] = {"seed": seed, "progress": bars.report, **arguments}
+        if asked["at"] is not None:
+            found = fm.evaluation.sequential(model, facts, editor, asked["at"], **shared)
+        elif asked["sweep"]:
+            layers = None if layer is None else [layer]
+            found = fm.evaluation.layer_sweep(model, facts, editor, layers, out=out, **shared)
         else:
-            found = scores(model, facts, options, arguments, report)
-    show(found, form, options, full)
-    if path is not None:
-        draw(model, facts, found, path, options)
-        note(f"wrote {path}")
+            found = fm.evaluation.evaluate(
+                model, facts, editor, compare=asked["compare"] or (), out=out, generate=asked["generate"], **shared
+            )
+    show(found, form, asked, full)
+    if asked["plot"] is not None:
+        draw: Any = found.plot
+        if asked["sweep"]:  # with the facts' trace beside it where that was asked for
+            traces = None
+            if asked["traced"]:
+                with Progress() as bars:
+                    traces = fm.tracing.trace_facts(
+                        model, facts, kinds=("state", "ffn"), seed=seed, progress=bars.report
+                    )
+            draw = partial(draw, traces)
+        save_axes([draw], asked["plot"])
+        note(f"wrote {asked['plot']}")
 
 
 @contextmanager
@@ -153,20 +147,19 @@ def goes_on(out: str | None) -> Iterator[None]:
 
 def check_options(context: click.Context) -> None:
     """Raise InputError for options that exclude each other, or that would do nothing."""
-    values, options = context.params, given(context)
+    values = context.params
     if values["sweep"] and values["at"] is not None:
         raise InputError("--sweep and --sequential exclude each other: give one of them")
     mode = "--sweep" if values["sweep"] else "--sequential" if values["at"] is not None else ""
-    for name, parameter in options.items():
-        if mode and name in OF_SCORES:
-            raise InputError(f"{parameter.opts[-1]} does not go with {mode}: leave it out")
+    if mode:
+        refuse(context, ("compare", "relations", "cases", "generate"), mode)
     if values["at"] is not None and values["out"] is not None:
         raise InputError("-o does not go with --sequential, whose edits build on each other: use --json")
     if values["traced"] and not (values["sweep"] and values["plot"]):
         raise InputError("--trace goes with --sweep and --plot: give both, or leave it out")
     if values["relations"] and values["as_csv"] and values["cases"]:
         raise InputError("--relations and --cases exclude each other with --csv: give one of them")
-    if values["sweep"] and any(name == "layers" for name, _ in values["chosen"]):
+    if values["sweep"] and any(name == "layers" for name, _ in values["assigned"]):
         raise InputError("--set layers does not go with --sweep, whose layers they would be: leave it out")
     if values["cases"] and not values["as_csv"]:
         raise InputError("--cases goes with --csv: give that, or leave it out (--json has the cases)")
@@ -176,45 +169,14 @@ def known_facts(model: Model, facts: list[Fact]) -> list[Fact]:
     """Those that the model says by itself; raises InputError where it says none."""
     found = list(fm.facts.filter_known(model, facts).facts)
     if not found:
-        raise InputError(f"{model.name} knows none of the {len(facts)} facts: leave out --known, or choose others")
-    note(f"{model.name} knows {len(found):,} of {len(facts):,} facts")
+        raise InputError(
+            f"{model.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
+        )
+    note(f"{model.name} knows {len(found):,} of {counted(len(facts), 'fact')}")
     return found
 
 
-def scores(model: Model, facts: list[Fact], options: dict[str, Any], arguments: dict[str, Any], report: Any) -> Scores:
-    from .. import evaluation as library  # needs torch
-
-    return library.evaluate(
-        model,
-        facts,
-        options["editor"],
-        compare=options["compare"] or (),
-        seed=options["seed"],
-        out=options["out"],
-        generate=options["generate"],
-        progress=report,
-        **arguments,
-    )
-
-
-def sweep(model: Model, facts: list[Fact], options: dict[str, Any], arguments: dict[str, Any], report: Any) -> Sweep:
-    from .. import evaluation as library  # needs torch
-
-    layers = None if options["layer"] is None else [options["layer"]]
-    return library.layer_sweep(
-        model, facts, options["editor"], layers, seed=options["seed"], out=options["out"], progress=report, **arguments
-    )
-
-
-def decay(model: Model, facts: list[Fact], options: dict[str, Any], arguments: dict[str, Any], report: Any) -> Decay:
-    from .. import evaluation as library  # needs torch
-
-    return library.sequential(
-        model, facts, options["editor"], options["at"], seed=options["seed"], progress=report, **arguments
-    )
-
-
-def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full: bool) -> None:
+def show(found: Scores | Sweep | Decay, form: str, asked: dict[str, Any], full: bool) -> None:
     """The summary in the form that was asked for; with CSV, on standard error what a table of means does not show."""
     from ..evaluation.scores import Scores  # these need torch
     from ..prompts.attribution import plain_records
@@ -224,32 +186,16 @@ def show(found: Scores | Sweep | Decay, form: str, options: dict[str, Any], full
         return
 
     def relations() -> dict[str, Any]:
-        return {"relations": plain_records(found.relations)} if options["relations"] else {}
+        return {"relations": plain_records(found.relations)} if asked["relations"] else {}
 
-    frame = found.cases if options["cases"] else found.relations if options["relations"] else found.summary
+    frame = found.cases if asked["cases"] else found.relations if asked["relations"] else found.with_unedited
     emit(
         found,
         form,
-        sheet=lambda: found.sheet(options["relations"], options["out"]),
+        sheet=lambda: found.sheet(asked["relations"], asked["out"]),
         data=lambda: found.to_dict() if full else {**found.brief(), **relations()},
         frame=lambda: frame,
     )
     if form == "csv" and len(failures := found.failures):
         reason = failures["failure"].iloc[0]
         note(f"{len(failures)} of {len(found.cases)} edits were not made, the first because: {reason}")
-
-
-def draw(model: Model, facts: list[Fact], found: Scores | Sweep | Decay, path: Path, options: dict[str, Any]) -> None:
-    """The library's figure, with the trace of the facts beside a sweep where that was asked for."""
-    from ..evaluation.series import Sweep
-
-    if not isinstance(found, Sweep):
-        save_axes([found.plot], path)
-    elif options["traced"]:
-        with Progress() as bars:
-            traces = fm.tracing.trace_facts(
-                model, facts, kinds=("state", "ffn"), seed=options["seed"], progress=bars.report
-            )
-        save_axes([partial(found.plot, traces)], path)
-    else:
-        save_axes([partial(found.plot, None)], path)

@@ -10,44 +10,39 @@ from ..core.choices import FACT_FORMATS
 from ..core.errors import InputError
 from ..facts.listing import choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
+from . import options
 from .guard import Command
-from .options import COUNT, ModelChoice, output_options, text
+from .options import COUNT, ModelChoice, argument, option
 from .progress import late_bar
 
 SHOWN = 20
 
 
 @click.command(cls=Command, short_help="List facts: subject, relation, prompt and true target.")
-@click.argument("source", type=text, default="atlas")
-@click.option(
-    "--relation",
-    type=text,
-    metavar="NAME",
-    help="Facts of this relation (landmark.city), or of all that begin so (landmark).",
+@argument("source", default="atlas")
+@option(
+    "--relation", metavar="NAME", help="Facts of this relation (landmark.city), or of all that begin so (landmark)."
 )
-@click.option("--subject", type=text, metavar="TEXT", help="Facts whose subject contains this text, in any case.")
-@click.option(
+@option("--subject", metavar="TEXT", help="Facts whose subject contains this text, in any case.")
+@option(
     "--limit",
     type=COUNT,
     metavar="N",
     help=f"At most N rows; by default {SHOWN} facts in a table, and all with --json, --csv or --relations.",
 )
-@click.option("--relations", is_flag=True, help="Count the facts of each relation instead of listing them.")
-@click.option("--lacks", is_flag=True, help="Count what the records lack: which metrics of an edit cannot be computed.")
-@click.option(
-    "--known",
-    type=text,
-    metavar="MODEL",
-    help="Ask MODEL for them, and list what it says: atlas, a folder, or a Hugging Face id.",
+@option("--relations", is_flag=True, help="Count the facts of each relation instead of listing them.")
+@option("--lacks", is_flag=True, help="Count what the records lack: which metrics of an edit cannot be computed.")
+@option(
+    "--known", metavar="MODEL", help="Ask MODEL for them, and list what it says: atlas, a folder, or a Hugging Face id."
 )
-@click.option(
+@option(
     "--format",
-    "written",
+    "layout",
     type=click.Choice(FACT_FORMATS),
     metavar="FORMAT",
     help=f"Of the file: {', '.join(FACT_FORMATS)}.  [default: told by the first record]",
 )
-@output_options
+@options.output
 def facts(
     source: str,
     relation: str | None,
@@ -56,7 +51,7 @@ def facts(
     relations: bool,
     lacks: bool,
     known: str | None,
-    written: str | None,
+    layout: str | None,
     form: str,
 ) -> None:
     """List the facts of SOURCE: atlas (those of the embedded model, the default), a file of facts, or ParaRel's folder.
@@ -77,20 +72,20 @@ def facts(
     """
     if relations + lacks + (known is not None) > 1:
         raise InputError("--relations, --lacks and --known exclude each other: give one of them")
-    found = choose_facts(source, written, relation=relation, subject=subject)
-    shown = SHOWN if limit is None and form == "table" else limit
+    found = choose_facts(source, layout, relation=relation, subject=subject)
+    rows = SHOWN if limit is None and form == "table" else limit
     if known is not None:
-        model = ModelChoice(known, None, "float32", None).load()
+        model = ModelChoice(known).load()
         with late_bar() as report:
             said = fm.facts.filter_known(model, found, progress=report)
         emit(
             said,
             form,
-            sheet=lambda: said.sheet(shown, f", --limit {len(said.frame)} shows all"),
-            data=lambda: {**said.to_dict(), "facts": said.to_dict()["facts"][:shown]},
-            frame=lambda: said.frame[:shown],
+            sheet=lambda: said.sheet(rows, f", --limit {len(said.frame)} shows all"),
+            data=lambda: {**said.to_dict(), "facts": said.to_dict()["facts"][:rows]},
+            frame=lambda: said.frame[:rows],
         )
         return
     listing = list_lacks(found, limit) if lacks else list_relations(found, limit) if relations else None
-    listing = listing or list_facts(found, shown)
+    listing = listing or list_facts(found, rows)
     emit(listing, form, data=lambda: listing.records)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,29 +12,26 @@ import ffnmem as fm
 from ..core.choices import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
-from .figures import check_figure, save_axes, write_figure
+from . import options
+from .figures import save_axes, write_figure
 from .guard import Command
-from .options import COUNT, ModelChoice, given, model_options, output_options, plot_option, seed_option, text
+from .options import COUNT, ModelChoice, argument, given, option
 from .progress import Progress
-
-if TYPE_CHECKING:
-    from ..models.parameters import Anatomy
-
 
 # `ffnmem anatomy`: where a model's parameters and arithmetic are, and what its FFNs are as memories.
 
 
 @click.command(cls=Command, short_help="Where parameters and FLOPs are, and the FFNs as memories; no weights are read.")
-@click.argument("model", type=text, default="atlas", metavar="[MODEL]")
-@click.option(
+@argument("model", default="atlas", metavar="[MODEL]")
+@option(
     "--context",
     type=COUNT,
     metavar="N",
     help="FLOPs are those of a token that attends over N positions.  [default: 1024, or all that the model has]",
 )
-@plot_option("all parameters as one bar and one layer's matrices to scale")
-@output_options
-def anatomy(model: str, context: int | None, plot: str | None, form: str) -> None:
+@options.plot("all parameters as one bar and one layer's matrices to scale")
+@options.output
+def anatomy(model: str, context: int | None, plot: Path | None, form: str) -> None:
     """Count a model's parameters and the FLOPs of a token by component, and describe its FFNs as memories.
 
     MODEL is atlas (the default), a folder of which config.json is enough, or a Hugging Face id such as gpt2. Only the
@@ -54,54 +50,46 @@ def anatomy(model: str, context: int | None, plot: str | None, form: str) -> Non
     """
     from ..models.parameters import anatomy as dissect
 
-    figure = None if plot is None else check_figure(plot)
     found = dissect(model, context=context)
-    if figure is not None:
-        draw(found, figure)
+    if plot is not None:  # the whole above, one layer below
+        from matplotlib.figure import Figure
+
+        from ..plots.weights import HEIGHTS, SIZE
+
+        figure = Figure(figsize=SIZE, layout="constrained")
+        fm.plots.anatomy(found, figure.subplots(2, 1, height_ratios=HEIGHTS))
+        write_figure(figure, plot)
     emit(found, form)
-
-
-def draw(found: Anatomy, file: Path) -> None:
-    """The figure: the whole above, one layer below."""
-    from matplotlib.figure import Figure
-
-    from ..plots.weights import HEIGHTS, SIZE, anatomy
-
-    figure = Figure(figsize=SIZE, layout="constrained")
-    anatomy(found, figure.subplots(2, 1, height_ratios=HEIGHTS))
-    write_figure(figure, file)
 
 
 # `ffnmem geometry`: how crowded the keys and values of each layer are.
 
 
 @click.command(cls=Command, short_help="How keys and values share their space: overlap, rank, capacity, duplicates.")
-@click.option("--layer", type=int, multiple=True, metavar="LAYER", help="Only this layer; may be given again.")
-@click.option("--duplicates", is_flag=True, help="Also seek neurons, within and across layers, that nearly coincide.")
-@click.option(
+@option("--layer", type=int, multiple=True, metavar="LAYER", help="Only this layer; may be given again.")
+@option("--duplicates", is_flag=True, help="Also seek neurons, within and across layers, that nearly coincide.")
+@option(
     "--threshold",
     type=float,
     default=DUPLICATE_COSINE,
-    show_default=True,
     metavar="COSINE",
     help="With --duplicates: above this cosine two keys, values or gates nearly coincide.",
 )
-@click.option(
+@option(
     "--limit",
     type=COUNT,
     default=20,
-    show_default=True,
     metavar="N",
     help="With --duplicates: how many pairs to list by keys, by values, (by gates,) and by both.",
 )
-@click.option("--neurons", is_flag=True, help="With --json or --csv: one row a neuron as well, or instead.")
-@seed_option("Of the random vectors.")
-@plot_option("overlap, capacity, input-output cosine and effective rank by layer")
-@model_options
-@output_options
+@option("--neurons", is_flag=True, help="With --json or --csv: one row a neuron as well, or instead.")
+@options.seed("Of the random vectors.")
+@options.plot("overlap, capacity, input-output cosine and effective rank by layer")
+@options.model
+@options.output
 @click.pass_context
 def geometry(
-    setting: click.Context,
+    context: click.Context,
     /,
     layer: tuple[int, ...],
     duplicates: bool,
@@ -109,7 +97,7 @@ def geometry(
     limit: int,
     neurons: bool,
     seed: int,
-    plot: str | None,
+    plot: Path | None,
     choice: ModelChoice,
     form: str,
 ) -> None:
@@ -132,14 +120,13 @@ def geometry(
     value_cosine). Gated models have columns of the gate too. --json has these and all else. The manual of the library's
     geometry names the columns by layer.
     """
-    for name in ("threshold", "limit"):
-        if not duplicates and name in given(setting):
-            raise InputError(f"--{name} goes with --duplicates: give that, or leave it out")
+    for name, flag in given(context).items():
+        if not duplicates and name in ("threshold", "limit"):
+            raise InputError(f"{flag} goes with --duplicates: give that, or leave it out")
     if neurons and form == "table":
         raise InputError("--neurons lists every neuron: give --csv or --json with it")
     if neurons and duplicates and form == "csv":
         raise InputError("--csv prints one table: give --neurons or --duplicates, or --json for both")
-    figure = None if plot is None else check_figure(plot)
     model = choice.load()
     with Progress() as progress:
         found = fm.neurons.geometry(
@@ -158,7 +145,7 @@ def geometry(
         data=lambda: found.to_dict(neurons=neurons),
         frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
     )
-    if figure is not None:
+    if plot is not None:
         from ..plots.weights import DRAWS
 
-        save_axes([partial(fm.plots.geometry, found, what) for what in DRAWS], figure)
+        save_axes([partial(fm.plots.geometry, found, what) for what in DRAWS], plot)

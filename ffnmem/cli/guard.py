@@ -1,7 +1,8 @@
-"""Commands whose failures are one line on standard error, and the one place that says so."""
+"""How a command's process runs: its failures are one line on standard error, signals end it, garbage waits."""
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ INTERRUPTED = 130
 WIDTH = 80  # of every help text, whatever the terminal, so that the manual reads the same everywhere
 
 
-class Guarded(click.Command):
+class Command(click.Command):
     """A command that ends with one line, not with a traceback, when its user made a mistake."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,11 +60,7 @@ class Guarded(click.Command):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-class Command(Guarded):
-    """One command."""
-
-
-class Group(Guarded, click.Group):
+class CommandGroup(Command, click.Group):
     """The group of all commands."""
 
     command_class = Command
@@ -139,3 +136,33 @@ def write_what_the_stream_can() -> None:
         encoding = getattr(stream, "encoding", None) or "utf-8"
         if encoding.lower().replace("-", "") != "utf8" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+# How often the process looks for garbage. Of half a million objects that torch and transformers make as they are
+# imported none is garbage, and looking through them again and again, and once more at the end, would be a quarter of a
+# short command's time.
+
+USUAL = gc.get_threshold()
+SELDOM = (10_000, 10, 10)
+"""After so many new objects, where Python itself waits for 700."""
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """A whole process: searches are seldom until :func:`set_up`, and what is left at the end is left to the system."""
+    gc.set_threshold(*SELDOM)
+    try:
+        yield
+    finally:
+        set_up()
+        gc.freeze()
+
+
+def set_up() -> None:
+    """What the process works with is there: from here on it is left out, and searches are as usual.
+
+    Does nothing outside :func:`seldom_collected`.
+    """
+    if gc.get_threshold() == SELDOM:
+        gc.freeze()
+        gc.set_threshold(*USUAL)

@@ -3,87 +3,60 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
+
+import ffnmem as fm
 
 from ..core import choices
 from ..core.errors import InputError
 from ..show.records import emit
-from .figures import check_figure, save_axes
+from . import options
+from .figures import save_axes
 from .guard import Command
-from .options import (
-    COUNT,
-    ModelChoice,
-    bos_option,
-    column_option,
-    documents_option,
-    full_option,
-    given,
-    model_options,
-    output_options,
-    plot_option,
-    seed_option,
-    text,
-    top_option,
-)
+from .options import COUNT, ModelChoice, argument, given, option
 from .progress import Progress
 
 # `ffnmem health`: which neurons never fire, which pass no gradient, and how much of it each one carries.
 
 
 @click.command(cls=Command, short_help="Dead, stuck and saturated neurons, and the gradient that each carries.")
-@click.argument("corpus", type=text, default="atlas")
-@click.option(
+@argument("corpus", default="atlas")
+@option(
     "--tokens",
     type=COUNT,
     default=20_000,
-    show_default=True,
     metavar="N",
     help="Read whole sequences, drawn at random, until they hold so many tokens.",
 )
-@click.option("--all", "everything", is_flag=True, help="Read all of the corpus instead.")
-@click.option(
-    "--context",
-    type=COUNT,
-    metavar="N",
-    help="The longest sequence in tokens, BOS included.  [default: 128, or what the model reads]",
-)
-@click.option(
-    "--batch-tokens",
-    type=COUNT,
-    default=2048,
-    show_default=True,
-    metavar="N",
-    help="Tokens of one pass; fewer need less memory.",
-)
-@click.option("--no-flow", is_flag=True, help="Leave the way back out: no gradients of the loss, half the time.")
-@top_option("Neurons to list at each end.", 5)
-@seed_option("Of the draw of sequences.")
-@plot_option("shares by layer, and the gradient by neuron,")
-@column_option
-@documents_option
-@bos_option
-@model_options
-@full_option
-@output_options
+@option("--all", "everything", is_flag=True, help="Read all of the corpus instead.")
+@options.context()
+@option("--batch-tokens", type=COUNT, default=2048, metavar="N", help="Tokens of one pass; fewer need less memory.")
+@option("--no-flow", is_flag=True, help="Leave the way back out: no gradients of the loss, half the time.")
+@options.top("Neurons to list at each end.", 5)
+@options.seed("Of the draw of sequences.")
+@options.plot("shares by layer, and the gradient by neuron,")
+@options.text
+@options.bos
+@options.model
+@options.full
+@options.output
 @click.pass_context
 def health(
-    setting: click.Context,
+    context: click.Context,
     /,
     corpus: str,
     tokens: int,
     everything: bool,
-    context: int | None,
-    batch_tokens: int,
     no_flow: bool,
     top: int,
-    seed: int,
-    plot: str | None,
-    column: str,
-    documents: str | None,
+    plot: Path | None,
     choice: ModelChoice,
     full: bool,
     form: str,
+    **settings: Any,
 ) -> None:
     """Read a sample of CORPUS, forward and back, and say how every neuron fares.
 
@@ -105,86 +78,53 @@ def health(
     without --no-flow flow_coefficient, flow_pre and both with _rms. --json has the layers, the neurons listed (with
     --full all) and where the numbers come from.
     """
-    if everything and "tokens" in given(setting):
+    if everything and "tokens" in given(context):
         raise InputError("--all reads everything: leave --tokens out")
-    if form == "csv" and "top" in given(setting):
+    if form == "csv" and "top" in given(context):
         raise InputError("--csv has every neuron: leave --top out")
-    figure = None if plot is None else check_figure(plot)
     model = choice.load()
-    from ..neurons.health import neuron_health
 
     with Progress() as bars:
-        found = neuron_health(
+        found = fm.neurons.neuron_health(
             model,
             corpus,
             tokens=None if everything else tokens,
-            context=context,
-            batch_tokens=batch_tokens,
             prepend_bos=choice.prepend_bos,
             flow=not no_flow,
-            seed=seed,
-            text=column,
-            documents=documents,
             progress=bars.report,
+            **settings,
         )
     emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(None if full else top))
-    if figure is not None:
-        from ..plots.firing import health
-
-        save_axes([partial(health, found, what) for what in ("shares", "flow")[: 1 + found.flow]], figure)
+    if plot is not None:
+        save_axes([partial(fm.plots.health, found, what) for what in ("shares", "flow")[: 1 + found.flow]], plot)
 
 
 # `ffnmem dying-relu`: neurons pushed into the dead zone, and who comes back.
 
 
 @click.command("dying-relu", cls=Command, short_help="Dead ReLU neurons stay dead; who comes back with GELU and SiLU.")
-@click.option("--steps", type=COUNT, default=choices.DYING_STEPS, show_default=True, metavar="N", help="Of training.")
-@click.option(
-    "--share",
-    type=float,
-    default=choices.DYING_SHARE,
-    show_default=True,
-    metavar="SHARE",
-    help="Of the 64 hidden neurons to push.",
-)
-@click.option(
+@option("--steps", type=COUNT, default=choices.DYING_STEPS, metavar="N", help="Of training.")
+@option("--share", type=float, default=choices.DYING_SHARE, metavar="SHARE", help="Of the 64 hidden neurons to push.")
+@option(
     "--depth",
     type=float,
     default=choices.DYING_DEPTH,
-    show_default=True,
     metavar="SIGMAS",
     help="How far below 0 a pushed neuron's highest pre-activation is, in standard deviations of it.",
 )
-@click.option(
+@option(
     "--activation",
     "activations",
-    type=text,
     multiple=True,
     metavar="NAME",
     help="Train with this one; may be given again.  [default: relu, gelu, silu]",
 )
-@click.option(
-    "--optimiser",
-    type=click.Choice(choices.DYING_OPTIMISERS),
-    default="adam",
-    show_default=True,
-    help="How weights are changed.",
-)
-@click.option("--rate", type=float, metavar="RATE", help="The learning rate.  [default: 0.001 for adam, 0.1 for sgd]")
-@seed_option("Of data and weights.")
-@plot_option("the share still dead and the loss, by step,")
-@output_options
-def dying_relu(
-    steps: int,
-    share: float,
-    depth: float,
-    activations: tuple[str, ...],
-    optimiser: str,
-    rate: float | None,
-    seed: int,
-    plot: str | None,
-    form: str,
-) -> None:
+@option("--optimiser", type=click.Choice(choices.DYING_OPTIMISERS), default="adam", help="How weights are changed.")
+@option("--rate", type=float, metavar="RATE", help="The learning rate.  [default: 0.001 for adam, 0.1 for sgd]")
+@options.seed("Of data and weights.")
+@options.plot("the share still dead and the loss, by step,")
+@options.output
+def dying_relu(activations: tuple[str, ...], plot: Path | None, form: str, **settings: Any) -> None:
     """Train one small FFN with ReLU, GELU and SiLU from the same weights, half of its neurons pushed first to where
     they fire for no input, and count who fires again.
 
@@ -201,23 +141,11 @@ def dying_relu(
     --csv has one row for each activation and step: activation, step, dead, pushed_dead, zero_slope, gradient, loss.
     --json has these, a summary and the settings.
     """
-    figure = None if plot is None else check_figure(plot)
-    from ..neurons.dying import dying_relu as train
-
     with Progress() as bars:
-        found = train(
-            seed=seed,
-            steps=steps,
-            share=share,
-            depth=depth,
-            activations=activations or choices.DYING_ACTIVATIONS,
-            optimiser=optimiser,
-            rate=rate,
-            progress=bars.report,
+        found = fm.neurons.dying_relu(
+            activations=activations or choices.DYING_ACTIVATIONS, progress=bars.report, **settings
         )
     emit(found, form)
-    if figure is not None:
-        from ..plots.firing import dying
-
+    if plot is not None:
         first = "pushed_dead" if found.settings["pushed"] else "dead"
-        save_axes([partial(dying, found, what) for what in (first, "loss")], figure)
+        save_axes([partial(fm.plots.dying, found, what) for what in (first, "loss")], plot)

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+import ffnmem as fm
 
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
 from ..core.errors import InputError
 from ..core.files import check_destination
-from ..core.sheets import Origin, together
+from ..core.sheets import Origin, Sheet, together
 from ..show.records import emit
-from .figures import check_figure
+from . import options
+from .figures import save_axes
 from .guard import Command
-from .options import COUNT, full_option, given, output_options, plot_option, store_argument, text
+from .options import COUNT, PAGE, argument, file_to_write, option, read_neurons, refuse
 from .progress import late_bar
-from .project import read_neurons
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @click.command(cls=Command, short_help="What fires a neuron, how often, how strongly, and what it writes.")
-@store_argument
-@click.argument("neurons", type=text, nargs=-1, metavar="[NEURON]...")
-@click.option(
+@argument("store", metavar="STORE")
+@argument("neurons", nargs=-1, metavar="[NEURON]...")
+@option(
     "--kind",
     "kinds",
     type=click.Choice((*EXAMPLE_KINDS, *CASES)),
@@ -33,45 +40,47 @@ from .project import read_neurons
     'by quantile, "random" for random positions, or a sign case of a gated neuron, such as "gate+ linear-"; give it '
     "several times for several.  [default: top, or the four cases of a gated neuron, and quantile]",
 )
-@click.option(
+@option(
     "--top",
     type=COUNT,
     metavar="N",
     help=f"How many examples of each kind, and of each quantile band; or rows of a search.  [default: "
     f"{EXAMPLES_SHOWN}, {CASE_SHOWN} a case and 3 a band; with --full and --csv all that the store keeps]",
 )
-@click.option(
+@option(
     "--context",
     type=click.IntRange(min=0),
     default=12,
-    show_default=True,
     metavar="N",
     help="How many tokens of text on each side of an example.",
 )
-@click.option(
-    "--html", type=text, metavar="FILE", help="Write the cards as a page into FILE instead, and print its path."
+@option(
+    "--html",
+    callback=file_to_write(PAGE),
+    metavar="FILE",
+    help="Write the cards as a page into FILE instead, and print its path.",
 )
-@plot_option("the histograms of the coefficients")
-@click.option("--search", type=text, metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
-@click.option(
+@options.plot("the histograms of the coefficients")
+@option("--search", metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
+@option(
     "--where",
     type=click.Choice(SEARCHED),
     default="values",
-    show_default=True,
     help="Where to search: in the tokens that values promote and suppress, or in those at which neurons fire.",
 )
-@output_options
-@full_option
+@options.output
+@options.full
 @click.pass_context
 def neuron(
-    setting: click.Context,
+    call: click.Context,
+    /,
     store: str,
     neurons: tuple[str, ...],
     kinds: tuple[str, ...],
     top: int | None,
     context: int,
     html: str | None,
-    plot: str | None,
+    plot: Path | None,
     search: str | None,
     where: str,
     form: str,
@@ -98,86 +107,82 @@ def neuron(
     band_low, band_high; of a gated neuron gate, linear and case too. --json has what the card shows; with --full all
     examples of these kinds, all bins of the histogram and all frequent tokens.
     """
-    check_options(setting, form)
+    check_options(call, form)
+    from ..scanning.neuron import kinds_shown
+    from ..scanning.searching import Found
+
     if search is not None:
-        find(store, search, where, EXAMPLES_SHOWN if top is None and form == "table" else top, form)
+        scanned = fm.open_store(store)
+        limit = top if top is not None or form != "table" else EXAMPLES_SHOWN
+        hits = scanned.search(search, where=where, **({} if limit is None else {"limit": limit}))
+        emit(Found(search, where, hits, scanned.provenance), form)
         return
     asked = read_neurons(neurons)
     if html is not None and not html.lower().endswith(".html"):
         raise InputError(f"--html {html}: a page's name ends in .html")
-    figure, page = None if plot is None else check_figure(plot), None if html is None else check_destination(html)
-    show(store, asked, kinds, top, context, page, figure, form, full)
+    page = None if html is None else check_destination(html)
+    scanned = fm.open_store(store)
+    places = [scanned.index(layer, column) for layer, column in asked]  # refuse all before reading any
+    kinds = tuple(scanned.check_kinds(kinds or kinds_shown(scanned)))
+    if page is not None:
+        with late_bar() as report:
+            fm.pages.neurons(scanned, places, page, kind=kinds, k=top, context=context, progress=report)
+        click.echo(page)
+    else:
+        found = [scanned.neuron(*place, kind=kinds, k=top, context=context) for place in places]
+        emit_several(
+            form,
+            scanned.provenance,
+            sheets=lambda: (one.sheet(top, origin=False) for one in found),
+            values=lambda: (one.to_dict(top, full=full) for one in found),
+            frames=lambda: (one.to_frame() for one in found),
+        )
+    if plot is not None:
+        draws = [partial(fm.plots.histogram, scanned.neuron(*place, kind="top", k=1)) for place in places]
+        save_axes(draws, plot)
 
 
-def check_options(setting: click.Context, form: str) -> None:
+def check_options(call: click.Context, form: str) -> None:
     """Raise InputError unless there are neurons or a search, and only options that do something with them."""
-    values = setting.params
+    values = call.params
     if values["search"] is None and not values["neurons"] and re.fullmatch(r"[L\d.N,]+", values["store"]):
         raise InputError(f"the store comes first: ffnmem neuron STORE {values['store']}")
     if (values["search"] is None) == (not values["neurons"]):
         raise InputError("name neurons, such as 3.17, or give --search TEXT: one of the two")
     if values["html"] is not None and form != "table":
         raise InputError(f"--html and --{form} exclude each other: give one of them")
-    idle = ("where",) if values["search"] is None else ("kinds", "context", "html", "plot")
-    for name, parameter in given(setting).items():
-        if name in idle:
-            partner = "NEURON" if values["search"] is None else "--search"
-            raise InputError(f"{parameter.opts[0]} does not go with {partner}: leave it out")
+    if values["search"] is None:
+        refuse(call, ("where",), "NEURON")
+    else:
+        refuse(call, ("kinds", "context", "html", "plot"), "--search")
 
 
-def show(
-    folder: str,
-    asked: list[tuple[int, int]],
-    kinds: tuple[str, ...],
-    top: int | None,
-    context: int,
-    page: Path | None,
-    figure: Path | None,
+def emit_several(
     form: str,
-    full: bool,
+    provenance: dict[str, Any],
+    *,
+    sheets: Callable[[], Iterable[Sheet]],
+    values: Callable[[], Iterable[dict[str, Any]]],
+    frames: Callable[[], Iterable[pd.DataFrame]],
+    origin: dict[str, Any] | None = None,
 ) -> None:
-    """The cards on a terminal, as data or as a page; and the figure."""
-    from ..scanning.store import kinds_shown, open_store
+    """Results of neurons of one store, on standard output one after another, with their provenance once.
 
-    store = open_store(folder)
-    places = [store.index(layer, column) for layer, column in asked]  # refuse all before reading any
-    kinds = tuple(store.check_kinds(kinds or kinds_shown(store)))
-    if page is None:
+    ``origin`` is what a table says of the provenance, if not all.
+    """
+
+    def frame() -> pd.DataFrame:
         import pandas as pd
 
-        found = [store.neuron(*place, kind=kinds, k=top, context=context) for place in places]
-        provenance = store.provenance
-        emit(
-            found[0],
-            form,
-            sheet=lambda: together((one.sheet(top, origin=False) for one in found), Origin(provenance)),
-            data=lambda: {
-                "neurons": [
-                    {k: v for k, v in one.to_dict(top, full=full).items() if k != "provenance"} for one in found
-                ],
-                "provenance": provenance,
-            },
-            frame=lambda: pd.concat([one.to_frame() for one in found]),
-        )
-    else:
-        from ..pages.neuron_pages import neurons
+        return pd.concat(frames())
 
-        with late_bar() as report:
-            neurons(store, places, page, kind=kinds, k=top, context=context, progress=report)
-        click.echo(page)
-    if figure is not None:
-        from ..plots.firing import histogram
-        from .figures import save_axes
-
-        save_axes([partial(histogram, store.neuron(*place, kind="top", k=1)) for place in places], figure)
-
-
-def find(folder: str, search: str, where: str, limit: int | None, form: str) -> None:
-    """Neurons by text."""
-    from ..scanning.store import Found, open_store
-
-    store = open_store(folder)
     emit(
-        Found(store, search, where, store.search(search, where=where, **({} if limit is None else {"limit": limit}))),
+        None,
         form,
+        sheet=lambda: together(sheets(), Origin(provenance if origin is None else origin)),
+        data=lambda: {
+            "neurons": [{k: v for k, v in one.items() if k != "provenance"} for one in values()],
+            "provenance": provenance,
+        },
+        frame=frame,
     )

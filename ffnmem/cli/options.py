@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
+import json as encoding
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,70 +17,140 @@ from rich.console import Console
 import ffnmem as fm
 
 from ..core.choices import DIVISIONS
-from ..core.errors import InputError, quoted
+from ..core.errors import FileError, InputError, quoted
+from ..core.files import check_destination
+from ..core.neuron_names import read_neuron
 from ..show.terminal import user_text
-from .garbage import set_up
+from .figures import check_figure
+from .guard import set_up
 
 if TYPE_CHECKING:
     from ..models.model import Model
 
 Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 BASES = ("folded", "raw")
 SIDES = ("both", "value", "key", "gate")
+COUNT = click.IntRange(min=1)
+SEED = click.IntRange(min=0)
 NO_TEXT = object()
 
 
-def text(value: str) -> str:
-    """A click type: text that is valid UTF-8. A shell can pass bytes that are none, which no tokenizer takes."""
+# Types of options: each a function of what was typed.
+
+
+def unicode_text(typed: str) -> str:
+    """Text that is valid UTF-8. A shell can pass bytes that are none, which no tokenizer takes."""
     try:
-        value.encode("utf-8")
+        typed.encode("utf-8")
     except UnicodeEncodeError:
         raise click.BadParameter(
-            f"{quoted(value.encode('utf-8', 'backslashreplace').decode())} is no UTF-8 text."
+            f"{quoted(typed.encode('utf-8', 'backslashreplace').decode())} is no UTF-8 text."
         ) from None
-    return value
+    return typed
 
 
-def token(value: str) -> str | int:
-    """A click type: a token as text, or by its number: ``id:417``."""
-    number = re.fullmatch(r"id:(\d{1,18})", value, re.ASCII)
-    return text(value) if number is None else int(number[1])
+def token_or_id(typed: str) -> str | int:
+    """A token as text, or by its number: ``id:417``."""
+    number = re.fullmatch(r"id:(\d{1,18})", typed, re.ASCII)
+    return unicode_text(typed) if number is None else int(number[1])
 
 
-def shard(value: str) -> tuple[int, int]:
-    """A click type: ``i/n``, the i-th of n shards, from 0."""
-    match = re.fullmatch(r"(\d+)/(\d+)", value.strip())
+def shard_of(typed: str) -> tuple[int, int]:
+    """``i/n``, the i-th of n shards, from 0."""
+    match = re.fullmatch(r"(\d+)/(\d+)", typed.strip())
     if match is None or not int(match[1]) < int(match[2]):
-        raise click.BadParameter(f"{quoted(value)} is no shard: write 0/4 for the first of four, up to 3/4.")
+        raise click.BadParameter(f"{quoted(typed)} is no shard: write 0/4 for the first of four, up to 3/4.")
     return int(match[1]), int(match[2])
 
 
-def setting(value: str) -> tuple[str, Any]:
-    """A click type: ``name=value``, the value a number, true, false, null or text."""
-    name, equals, written = value.partition("=")
-    if not (name and equals and written):
-        raise click.BadParameter(f"{quoted(value)} is no setting: write NAME=VALUE, such as keys=100.")
+def name_and_value(typed: str) -> tuple[str, Any]:
+    """``name=value``, the value a number, true, false, null or text."""
+    name, equals, value = typed.partition("=")
+    if not (name and equals and value):
+        raise click.BadParameter(f"{quoted(typed)} is no setting: write NAME=VALUE, such as keys=100.")
     try:
-        return name, json.loads(written)
+        return name, encoding.loads(value)
     except ValueError:
-        return name, text(written)
+        return name, unicode_text(value)
 
 
-COUNT = click.IntRange(min=1)
+def read_neurons(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once; raises InputError naming what is neither."""
+    return list(dict.fromkeys(read_neuron(part.strip()) for part in ",".join(texts).split(",")))
 
 
-def given(context: click.Context) -> dict[str, click.Parameter]:
-    """The parameters that the user gave, by name, in the order of the manual; the others have their defaults."""
+# How options and arguments are declared, and what is refused of them.
+
+
+def option(*names: str, **settings: Any) -> Decorator:
+    """click.option, of text that is UTF-8 unless told otherwise; a single default is shown in the manual."""
+    if not settings.get("is_flag"):
+        shown = "default" in settings and not settings.get("multiple")
+        settings = {"type": unicode_text, "show_default": shown, **settings}
+    return click.option(*names, **settings)
+
+
+def argument(name: str, **settings: Any) -> Decorator:
+    """click.argument, of text that is UTF-8 unless told otherwise."""
+    return click.argument(name, **{"type": unicode_text, **settings})
+
+
+def given(context: click.Context) -> dict[str, str]:
+    """The flags of the parameters that the user gave, by name, in the order of the manual; the others have defaults."""
     return {
-        parameter.name: parameter
+        parameter.name: parameter.opts[-1]
         for parameter in context.command.params
         if parameter.name and context.get_parameter_source(parameter.name) not in (None, ParameterSource.DEFAULT)
     }
 
 
-def plot_option(what: str) -> Callable[[Function], Function]:
-    return click.option("--plot", type=text, metavar="FILE", help=f"Also draw {what} into FILE: .png, .svg or .pdf.")
+def refuse(context: click.Context, names: Sequence[str], partner: str) -> None:
+    """Raise InputError for the first parameter among ``names`` that was given, which does nothing with ``partner``."""
+    for name, flag in given(context).items():
+        if name in names:
+            raise InputError(f"{flag} does not go with {partner}: leave it out")
+
+
+def exclusive(prompt: object, other: object, flag: str, nothing: str) -> bool:
+    """Whether ``other`` was given, of ``flag``, and not a PROMPT; raises InputError for both, and for none."""
+    if (other is None) == (prompt is None):
+        raise InputError(nothing if prompt is None else f"PROMPT and {flag} exclude each other: give one of them")
+    return other is not None
+
+
+# Files that are written.
+
+PAGE, TABLE, OWN = (0, b"<!doctype html"), (0, b"PAR1"), (8, b'{"__metadata__":{"ffnmem"')
+"""How a page, a Parquet file and a safetensors file of ours begin: from which byte on, and with what."""
+
+
+def check_replaceable(file: str, kind: tuple[int, bytes]) -> None:
+    """Raise FileError before any work is done for nothing: for what cannot be written, and for a file of another kind.
+
+    A page or an edit made again takes the place of the older one. A text, or a model's weights, are somebody's work.
+    """
+    path, (at, start) = check_destination(file), kind
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as opened:
+            head = opened.read(64)
+        if not head[at:].lower().startswith(start.lower()):
+            raise FileError(f"{file} is there already, and nothing that ffnmem wrote: name another file, or remove it")
+
+
+def file_to_write(kind: tuple[int, bytes]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback of an option: :func:`check_replaceable`."""
+
+    def checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
+        if file is not None:
+            check_replaceable(file, kind)
+        return file
+
+    return checked
+
+
+# The model.
 
 
 @dataclass(frozen=True)
@@ -87,9 +158,9 @@ class ModelChoice:
     """Which model the user asked for, and how to run it."""
 
     name: str
-    device: str | None
-    dtype: str
-    prepend_bos: bool | None
+    device: str | None = None
+    dtype: str = "float32"
+    prepend_bos: bool | None = None
 
     def load(self) -> Model:
         """The model, with a spinner on standard error while it loads if that is a terminal."""
@@ -102,75 +173,163 @@ class ModelChoice:
         return model
 
 
-name_option = click.option(
-    "--model",
-    "name",
-    type=text,
-    default="atlas",
-    show_default=True,
-    metavar="MODEL",
-    help="atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.",
-)
-device_option = click.option(
-    "--device",
-    metavar="DEVICE",
-    help="cpu, cuda, cuda:1.  [default: cpu; cuda, where present, above 50 million parameters]",
-)
+def device(command: Function) -> Function:
+    """--device."""
+    what = "cpu, cuda, cuda:1.  [default: cpu; cuda, where present, above 50 million parameters]"
+    return option("--device", metavar="DEVICE", help=what)(command)
 
 
-def model_options(command: Function) -> Function:
-    """--model, --device and --dtype, which reach the command as one ``choice``; with bos_option, --prepend-bos too."""
+def model_in_float32(command: Function) -> Function:
+    """--model and --device, which reach the command as one ``choice``; with ``bos`` above them, --prepend-bos too."""
 
-    @name_option
-    @device_option
-    @click.option(
-        "--dtype",
-        type=click.Choice(DTYPES),
-        default="float32",
-        show_default=True,
-        metavar="DTYPE",
-        help="Numeric type of the weights: float32, float64, bfloat16 or float16.",
+    @option(
+        "--model",
+        "name",
+        default="atlas",
+        metavar="MODEL",
+        help="atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.",
     )
+    @device
     @functools.wraps(command)
-    def run(*args: Any, name: str, device: str | None, dtype: str, prepend_bos: Any = NO_TEXT, **kwargs: Any) -> Any:
+    def run(
+        *args: Any, name: str, device: str | None, dtype: str = "float32", prepend_bos: Any = NO_TEXT, **kwargs: Any
+    ) -> Any:
         # A command that reads no text loads models without a beginning-of-sequence token too.
-        bos = False if prepend_bos is NO_TEXT else prepend_bos
-        return command(*args, choice=ModelChoice(name, device, dtype, bos), **kwargs)
+        beginning = False if prepend_bos is NO_TEXT else prepend_bos
+        return command(*args, choice=ModelChoice(name, device, dtype, beginning), **kwargs)
 
     return run
 
 
-bos_option = click.option(
-    "--prepend-bos/--no-prepend-bos",
-    default=None,
-    help="Put the beginning-of-sequence token before the text, or not.  [default: the model's own convention]",
-)
-"""Above model_options, for commands that read text."""
+def model(command: Function) -> Function:
+    """The same with --dtype."""
+    dtype = option(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        default="float32",
+        metavar="DTYPE",
+        help="Numeric type of the weights: float32, float64, bfloat16 or float16.",
+    )
+    return model_in_float32(dtype(command))
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON (UTF-8) on standard output, and nothing else."
-)
+def bos(command: Function) -> Function:
+    """--prepend-bos, above the model's options: for commands that read text."""
+    return click.option(
+        "--prepend-bos/--no-prepend-bos",
+        default=None,
+        help="Put the beginning-of-sequence token before the text, or not.  [default: the model's own convention]",
+    )(command)
 
 
-full_option = click.option("--full", is_flag=True, help="With --json: everything, not only what the table shows.")
-"""For commands whose complete JSON is much longer than their table."""
-
-CSV_HELP = (
-    "Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take those that "
-    "begin with =, +, - or @ for formulas, so import them there as text."
-)
-"""A token may be "=" or "@". An apostrophe before it would keep a spreadsheet from running it, and would be another
-token to everything that reads the column as data."""
+# What is asked about.
 
 
-def output_options(command: Function) -> Function:
-    """--json and --csv, which reach the command as ``form``: "table", "json" or "csv"."""
+def prompt(command: Function) -> Function:
+    return argument("prompt")(command)
 
-    @json_option
-    @click.option("--csv", "as_csv", is_flag=True, help=CSV_HELP)
+
+def position(what: str) -> Decorator:
+    """--position: where in the prompt."""
+    return option(
+        "--position", type=int, default=-1, metavar="POSITION", help=f"{what}: 0 is the first token, -1 the last."
+    )
+
+
+def answer(command: Function) -> Function:
+    """--target, --foil, --first-token and --position: which answer to explain, as the library's arguments of it."""
+    for one in (
+        position("Where the answer is read off"),
+        option(
+            "--first-token",
+            is_flag=True,
+            help="Take the first token of a target or foil of several tokens instead of refusing it.",
+        ),
+        option("--foil", type=token_or_id, metavar="TOKEN", help="Explain the target's logit minus this token's."),
+        option(
+            "--target",
+            type=token_or_id,
+            metavar="TOKEN",
+            help='The token to explain: " Paris", or id:417. A text without a space in front gets one where the model '
+            "finds that likelier, which is noted.  [default: the model's own top token]",
+        ),
+    ):
+        command = one(command)
+    return command
+
+
+def at(command: Function) -> Function:
+    return option(
+        "--at",
+        "positions",
+        type=int,
+        multiple=True,
+        metavar="POSITION",
+        help="Change neurons at this position of the prompt only (repeatable); -1 is the last.  [default: everywhere]",
+    )(command)
+
+
+def text(command: Function) -> Function:
+    """--text and --documents: how a corpus is read, as the library's arguments of it."""
+    documents = option(
+        "--documents",
+        type=click.Choice(DIVISIONS),
+        help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
+    )
+    return option("--text", default="text", metavar="COLUMN", help="The text's column.")(documents(command))
+
+
+def shard(of: str) -> Decorator:
+    """--shard: a part of a corpus."""
+    return option(
+        "--shard",
+        type=shard_of,
+        default="0/1",
+        show_default=False,
+        metavar="I/N",
+        help=f"Only the I-th of N parts{of}.",
+    )
+
+
+def context(default: str = "128, or what the model reads") -> Decorator:
+    """--context: the longest sequence."""
+    what = f"The longest sequence in tokens, BOS included.  [default: {default}]"
+    return option("--context", type=COUNT, metavar="N", help=what)
+
+
+def settings(what: str) -> Decorator:
+    """--set, as ``assigned``: pairs of a name and a value."""
+    return option("--set", "assigned", type=name_and_value, multiple=True, metavar="NAME=VALUE", help=what)
+
+
+def top(what: str, default: int = 20) -> Decorator:
+    """--top: how many rows."""
+    return option("--top", type=COUNT, default=default, metavar="N", help=what)
+
+
+def seed(what: str, metavar: str | None = "SEED") -> Decorator:
+    """--seed: 0 unless given; without a ``metavar`` the manual shows the type."""
+    return option("--seed", type=SEED, default=0, metavar=metavar, help=what)
+
+
+# What is printed and drawn.
+
+
+def plot(what: str) -> Decorator:
+    """--plot, as the path of a figure that can be written, which is known before any work is done for nothing."""
+
+    def checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> Path | None:
+        return None if file is None else check_figure(file)
+
+    return option("--plot", callback=checked, metavar="FILE", help=f"Also draw {what} into FILE: .png, .svg or .pdf.")
+
+
+def json(command: Function) -> Function:
+    """--json, which reaches the command as ``form``: "table" or "json"."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON (UTF-8) on standard output, and nothing else.")
     @functools.wraps(command)
-    def run(*args: Any, as_json: bool, as_csv: bool, **kwargs: Any) -> Any:
+    def run(*args: Any, as_json: bool, as_csv: bool = False, **kwargs: Any) -> Any:
         if as_json and as_csv:
             raise InputError("--json and --csv exclude each other: give one of them")
         return command(*args, form="json" if as_json else "csv" if as_csv else "table", **kwargs)
@@ -178,71 +337,21 @@ def output_options(command: Function) -> Function:
     return run
 
 
-def answer_options(command: Function) -> Function:
-    """--target, --foil, --first-token and --position: which answer to explain."""
-    for option in (
-        click.option(
-            "--position",
-            type=int,
-            default=-1,
-            show_default=True,
-            metavar="POSITION",
-            help="Where the answer is read off: 0 is the first token, -1 the last.",
-        ),
-        click.option(
-            "--first-token",
-            is_flag=True,
-            help="Take the first token of a target or foil of several tokens instead of refusing it.",
-        ),
-        click.option(
-            "--foil",
-            type=token,
-            metavar="TOKEN",
-            help="Explain the target's logit minus this token's.",
-        ),
-        click.option(
-            "--target",
-            type=token,
-            metavar="TOKEN",
-            help='The token to explain: " Paris", or id:417. A text without a space in front gets one where the model '
-            "finds that likelier, which is noted.  [default: the model's own top token]",
-        ),
-    ):
-        command = option(command)
-    return command
+def output(command: Function) -> Function:
+    """--json and --csv, which reach the command as ``form``: "table", "json" or "csv"."""
+    # A token may be "=" or "@". An apostrophe before it would keep a spreadsheet from running it, and would be another
+    # token to everything that reads the column as data.
+    csv = click.option(
+        "--csv",
+        "as_csv",
+        is_flag=True,
+        help="Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take "
+        "those that begin with =, +, - or @ for formulas, so import them there as text.",
+    )
+    return json(csv(command))
 
 
-at_option = click.option(
-    "--at",
-    "positions",
-    type=int,
-    multiple=True,
-    metavar="POSITION",
-    help="Change neurons at this position of the prompt only (repeatable); -1 is the last.  [default: everywhere]",
-)
-
-
-store_argument = click.argument("store", type=text, metavar="STORE")
-"""The folder that a scan wrote."""
-
-
-column_option = click.option(
-    "--text", "column", type=text, default="text", show_default=True, metavar="COLUMN", help="The text's column."
-)
-documents_option = click.option(
-    "--documents",
-    type=click.Choice(DIVISIONS),
-    help="What a document of a .txt file is.  [default: paragraph, blank lines separate]",
-)
-
-prompt_argument = click.argument("prompt", type=text)
-
-
-def top_option(what: str, default: int = 20) -> Callable[[Function], Function]:
-    """--top: how many rows."""
-    return click.option("--top", type=COUNT, default=default, show_default=True, metavar="N", help=what)
-
-
-def seed_option(what: str, metavar: str | None = "SEED") -> Callable[[Function], Function]:
-    """--seed: 0 unless given; without a ``metavar`` the manual shows the type."""
-    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar=metavar, help=what)
+def full(command: Function) -> Function:
+    """--full, for commands whose complete JSON is much longer than their table."""
+    what = "With --json: everything, not only what the table shows."
+    return click.option("--full", is_flag=True, help=what)(command)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,10 +15,12 @@ import ffnmem as fm
 
 from ..core.choices import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS, PLANTED_KINDS
 from ..core.errors import InputError
+from ..core.files import check_new_folder
 from ..show.records import emit
-from .figures import check_figure, save_axes
+from . import options
+from .figures import save_axes
 from .guard import Command
-from .options import Function, given, output_options, plot_option, text
+from .options import SEED, Function, argument, given, option
 from .progress import Progress
 
 # `ffnmem plant`: a model whose memories were written by hand, with the truth about them.
@@ -64,31 +66,30 @@ OPTIONS: tuple[tuple[str, type, str, dict[str, tuple[str, Any]]], ...] = (
 def kind_options(command: Function) -> Function:
     """The options that some kinds take, in the order of OPTIONS."""
     for name, kind, what, takers in reversed(OPTIONS):
-        same = len(takers) == len(PLANTED_KINDS) or len({default for _, default in takers.values()}) == 1
-        values = [f"{default:g}" if kind is not str else default for _, default in takers.values()]
-        default = values[0] if len(set(values)) == 1 else ", ".join(map(" ".join, zip(takers, values, strict=True)))
-        whose = "" if same and len(takers) == len(PLANTED_KINDS) else f"  [{', '.join(takers)}]"
-        option: Callable[[Function], Function] = click.option(
+        values = [default if kind is str else f"{default:g}" for _, default in takers.values()]
+        alike = len(set(values)) == 1
+        default = values[0] if alike else ", ".join(map(" ".join, zip(takers, values, strict=True)))
+        whose = "" if len(takers) == len(PLANTED_KINDS) else f"  [{', '.join(takers)}]"
+        command = option(
             name,
             parameter(name),
-            type=text if kind is str else kind,
             metavar={int: "N", float: "X", str: "SITE"}[kind],
             help=f"{what}{whose}  [default: {default}]",
-        )
-        command = option(command)
+            **({} if kind is str else {"type": kind}),
+        )(command)
     return command
 
 
-def parameter(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
+def parameter(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 @click.command(cls=Command, short_help="Make a model whose memories were written by hand, with the truth about them.")
-@click.argument("kind", type=click.Choice(PLANTED_KINDS), metavar="KIND")
-@click.option("--out", type=text, required=True, metavar="FOLDER", help="A new folder for the model and its truth.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="SEED", help="Of everything random.")
+@argument("kind", type=click.Choice(PLANTED_KINDS), metavar="KIND")
+@option("--out", required=True, metavar="FOLDER", help="A new folder for the model and its truth.")
+@option("--seed", type=int, default=0, metavar="SEED", help="Of everything random.")
 @kind_options
-@output_options
+@options.output
 def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
     """Write a GPT-2 whose memories are known into FOLDER, to see what a method makes of it. KIND is one of
 
@@ -109,9 +110,7 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
     --csv has one row for each sort of neurons in each layer: layer, what the truth says of it, neurons. --json has
     these and all else.
     """
-    from ..core.files import check_new_folder
-
-    parameters = chosen(kind, given)
+    parameters = parameters_of(kind, given)
     check_new_folder(out)  # before any work is done for nothing
     with Console(stderr=True).status(Text(f"planting {kind}", style="dim")):
         try:
@@ -125,7 +124,7 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
     )
 
 
-def chosen(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+def parameters_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     """The library's parameters for the options given; raises InputError for one that the kind does not take."""
     found = {}
     for name, _, _, takers in OPTIONS:
@@ -151,7 +150,7 @@ OF_MEANINGS = ("superposition", "neurons", "draws")
 
 
 @click.command(cls=Command, short_help="How well the measures recover planted meanings, roles and facts.")
-@click.option(
+@option(
     "--kind",
     type=click.Choice(PLANTED_KINDS),
     multiple=True,
@@ -159,15 +158,15 @@ OF_MEANINGS = ("superposition", "neurons", "draws")
     metavar="KIND",
     help="meanings, roles or facts; may be given again.  [default: all]",
 )
-@click.option(
+@option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     multiple=True,
     default=CALIBRATION_SEEDS,
     metavar="SEED",
     help="A model for each; may be given again.  [default: 110 to 114; thresholds were chosen on 0 to 4]",
 )
-@click.option(
+@option(
     "--superposition",
     type=click.FloatRange(min=0, min_open=True),
     multiple=True,
@@ -175,27 +174,20 @@ OF_MEANINGS = ("superposition", "neurons", "draws")
     metavar="RATIO",
     help="Features per dimension of the models of meanings; may be given again.  [default: 1, 1.5, 2, 2.5]",
 )
-@click.option("--neurons", type=click.IntRange(min=16), metavar="N", help="Per layer of these models.  [default: 192]")
-@click.option(
-    "--draws",
-    type=click.IntRange(min=20),
-    default=MEANING_DRAWS,
-    show_default=True,
-    metavar="N",
-    help="Of bootstraps and nulls.",
-)
-@plot_option("the measures by superposition, verdicts, nulls, roles and facts")
-@output_options
+@option("--neurons", type=click.IntRange(min=16), metavar="N", help="Per layer of these models.  [default: 192]")
+@option("--draws", type=click.IntRange(min=20), default=MEANING_DRAWS, metavar="N", help="Of bootstraps and nulls.")
+@options.plot("the measures by superposition, verdicts, nulls, roles and facts")
+@options.output
 @click.pass_context
 def calibrate(
-    setting: click.Context,
+    context: click.Context,
+    /,
     kind: tuple[str, ...],
     seed: tuple[int, ...],
-    superposition: tuple[float, ...],
     neurons: int | None,
-    draws: int,
-    plot: str | None,
+    plot: Path | None,
     form: str,
+    **settings: Any,
 ) -> None:
     """Build models whose memories are known, run the toolkit's measures on them, and say how well they did.
 
@@ -211,24 +203,15 @@ def calibrate(
 
     --csv has one row a number: table, name, setting, score, value, low, high. --json has all tables and the settings.
     """
-    check_options(setting)
-    figure = None if plot is None else check_figure(plot)
-    more: dict[str, Any] = {} if neurons is None else {"neurons": neurons}
+    for name, flag in given(context).items():
+        if name in OF_MEANINGS and "meanings" not in kind:
+            raise InputError(f"{flag} is of --kind meanings only: leave it out")
+    if neurons is not None:
+        settings["neurons"] = neurons
     with Progress() as bars:
-        found = fm.planted.calibrate(
-            kind, seeds=seed, superposition=superposition, draws=draws, progress=bars.report, **more
-        )
+        found = fm.planted.calibrate(kind, seeds=seed, progress=bars.report, **settings)
     emit(found, form)
-    if figure is not None:
+    if plot is not None:
         from ..plots.planted import DRAWS, NEEDS
 
-        save_axes([partial(fm.plots.calibration, found, what) for what in DRAWS if NEEDS[what] in found.tables], figure)
-
-
-def check_options(setting: click.Context) -> None:
-    """Raise InputError for an option that would do nothing."""
-    if "meanings" in setting.params["kind"]:
-        return
-    for name, parameter in given(setting).items():
-        if name in OF_MEANINGS:
-            raise InputError(f"{parameter.opts[0]} is of --kind meanings only: leave it out")
+        save_axes([partial(fm.plots.calibration, found, what) for what in DRAWS if NEEDS[what] in found.tables], plot)

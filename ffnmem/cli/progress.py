@@ -12,50 +12,36 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from ..core.errors import counted
 from ..core.progress import Progress as Told
 
-UNITS = {"pack": "documents", "scan": "tokens", "rescore": "tokens", "project": "neurons", "read": "neurons"}
-UNITS |= {"weights": "neurons", "text": "tokens", "prefixes": "keys", "positions": "positions"}
-UNITS |= {"ablate": "neurons", "calibrate": "models"}
-UNITS |= {"inputs": "tokens", "meanings": "neurons"}
-UNITS |= {
-    "edit": "facts",
-    "trace": "columns",
-    "traces": "facts",
-    "evaluate": "edits",
-    "moment": "tokens",
-    "known": "facts",
-}
-UNITS |= {"geometry": "layers", "duplicates": "pairs of layers"}
-UNITS |= {"health": "tokens", "dying": "steps"}
-UNITS |= {"download": "files", "convert": "models", "compare": "models"}
-WORDS = {
-    "download": "downloading",
-    "convert": "dequantising",
-    "compare": "comparing",
-    "pack": "tokenising",
-    "scan": "scanning",
-    "rescore": "running candidates again in float32",
-    "project": "projecting values",
-    "read": "reading neurons",
-    "ablate": "removing neurons",
-    "calibrate": "measuring planted models",
-    "weights": "comparing values with the vocabulary",
-    "text": "reading text",
-    "prefixes": "removing tokens from keys' prefixes",
-    "positions": "reading positions",
-    "inputs": "reading inputs again",
-    "meanings": "comparing examples",
-    "geometry": "comparing keys and values",
-    "duplicates": "seeking near-duplicates",
-    "edit": "finding what to write",
-    "trace": "restoring states",
-    "traces": "tracing facts",
-    "evaluate": "editing and asking",
-    "moment": "reading text",
-    "known": "asking for facts",
-    "health": "reading text, forward and back",
-    "dying": "training",
+PHASES = {  # what is said of each, and what it counts
+    "download": ("downloading", "files"),
+    "convert": ("dequantising", "models"),
+    "compare": ("comparing with what was downloaded", "models"),
+    "pack": ("tokenising", "documents"),
+    "scan": ("scanning", "tokens"),
+    "rescore": ("running candidates again in float32", "tokens"),
+    "project": ("projecting values", "neurons"),
+    "read": ("reading neurons", "neurons"),
+    "ablate": ("removing neurons", "neurons"),
+    "calibrate": ("measuring planted models", "models"),
+    "weights": ("comparing values with the vocabulary", "neurons"),
+    "text": ("reading text", "tokens"),
+    "prefixes": ("removing tokens from keys' prefixes", "keys"),
+    "positions": ("reading positions", "positions"),
+    "inputs": ("reading inputs again", "tokens"),
+    "meanings": ("comparing examples", "neurons"),
+    "geometry": ("comparing keys and values", "layers"),
+    "duplicates": ("seeking near-duplicates", "pairs of layers"),
+    "edit": ("finding what to write", "facts"),
+    "trace": ("restoring states", "columns"),
+    "traces": ("tracing facts", "facts"),
+    "evaluate": ("editing and asking", "edits"),
+    "moment": ("reading text", "tokens"),
+    "known": ("asking for facts", "facts"),
+    "health": ("reading text, forward and back", "tokens"),
+    "dying": ("training", "steps"),
 }
 
 
@@ -89,16 +75,16 @@ class Progress:
 
     def report(self, phase: str, done: int, total: int) -> None:
         """``done`` of ``total`` of a phase; tokenising knows no total, and says documents and tokens instead."""
-        known = phase != "pack"
+        known, (words, unit) = phase != "pack", PHASES[phase]
         if phase not in self.tasks:
             for task in self.tasks.values():
                 self.bars.update(task, visible=False)  # type: ignore[arg-type]
-            self.tasks[phase] = self.bars.add_task(WORDS[phase], total=total if known else None, speed="")
+            self.tasks[phase] = self.bars.add_task(words, total=total if known else None, speed="")
         task = self.tasks[phase]
         self.bars.update(task, completed=done, total=total if known else None)  # type: ignore[arg-type]
         speed = self.bars.tasks[self.bars.task_ids.index(task)].speed  # type: ignore[arg-type]
-        rate = f"{speed:,.0f} {UNITS[phase]}/s" if speed else ""
-        count = "" if known else f"{done:,} documents, {total:,} tokens  "
+        rate = f"{speed:,.0f} {unit}/s" if speed else ""
+        count = "" if known else f"{counted(done, 'document')}, {total:,} tokens  "
         self.bars.update(task, speed=count + rate)  # type: ignore[arg-type]
 
 

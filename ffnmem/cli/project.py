@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import ffnmem as fm
 
 from ..core.errors import InputError
-from ..core.neuron_names import read_neuron
 from ..core.sheets import Origin, Sheet, Words
 from ..show.records import emit
+from . import options
 from .guard import Command
-from .options import BASES, SIDES, ModelChoice, given, model_options, output_options, text, top_option
+from .options import BASES, SIDES, TABLE, ModelChoice, argument, file_to_write, given, option, read_neurons
 from .progress import late_bar
 
 if TYPE_CHECKING:
     from ..models.model import Model
 
-
-# What else `ffnmem project` does: a whole model into a file, words in such a file, the neurons behind a token.
 
 NEURONS = "LAYER.NEURON"
 LOADED = {"name", "device", "dtype"}
@@ -37,103 +35,44 @@ NEEDS = {
     "--all": ("out", "--out FILE, the file to write"),
     "--search": ("source", "--in FILE, a file that --all wrote"),
 }
-WAIT = 2.0  # seconds before a bar is worth showing
-
-
-def chosen_mode(context: click.Context) -> str:
-    """The one thing that was asked for; raises InputError for none, and for an option that would do nothing with it."""
-    asked = given(context)
-    if not context.params["neurons"]:
-        asked.pop("neurons", None)
-    mode = next((mode for mode, (key, _) in MODES.items() if key in asked), None)
-    if mode is None:
-        raise InputError(
-            f"nothing to project: name neurons as {NEURONS}, such as 3.17, or give --all, --token or --search"
-        )
-    key, partners = MODES[mode]
-    for name, parameter in asked.items():
-        if name not in partners | {key, "help"}:
-            raise InputError(f"{label(parameter)} does not go with {mode}: leave one of them out")
-    needed, meaning = NEEDS.get(mode, ("", ""))
-    if needed and needed not in asked:
-        raise InputError(f"{mode} needs {meaning}")
-    return mode
-
-
-def label(parameter: click.Parameter) -> str:
-    return parameter.opts[0] if isinstance(parameter, click.Option) else NEURONS
-
-
-def write_all(
-    model: Model, out: str, layer: int | None, sides: Sequence[str] | None, basis: str, top: int, form: str
-) -> None:
-    """``fm.project`` into a file, with a bar on standard error, and what is in it."""
-    import pandas as pd
-
-    from ..vocabulary.vectors import check_sides
-
-    began = time.monotonic()
-    with late_bar() as report:
-        path = fm.project(model, layer, k=top, basis=basis, side=sides, out=out, progress=report)
-    seconds = time.monotonic() - began
-    counted = model.n_layers * model.d_mlp if layer is None else model.ffn[model.layer(layer)].d_mlp
-    names = check_sides(sides, model)
-    rows = counted * len(names) * 2 * min(top, model.d_vocab)
-    summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
-    size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
-    words = f"{counted:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {size}"
-    provenance = model.provenance(basis=basis).as_dict()
-    emit(
-        None,
-        form,
-        sheet=lambda: Sheet.of(Words.of(str(path), to_copy=True), Words.of(words), Origin(provenance)),
-        data=lambda: {**summary, "provenance": provenance},
-        frame=lambda: pd.DataFrame([summary]),
-    )
-
-
-# `ffnmem project`: what memories stand for, in tokens.
-
-Neuron = tuple[int, int]
 
 
 @click.command(cls=Command, short_help="What memories write, and what excites them, in tokens.")
-@click.argument("neurons", type=text, nargs=-1, metavar="[LAYER.NEURON...]")
-@click.option("--all", "whole", is_flag=True, help="All neurons, of all layers or of --layer, into the file --out.")
-@click.option("--out", type=text, metavar="FILE", help="The Parquet file that --all writes.")
-@click.option("--layer", type=int, metavar="LAYER", help="Only this layer, with --all or --token.")
-@click.option(
+@argument("neurons", nargs=-1, metavar="[LAYER.NEURON...]")
+@option("--all", "whole", is_flag=True, help="All neurons, of all layers or of --layer, into the file --out.")
+@option("--out", callback=file_to_write(TABLE), metavar="FILE", help="The Parquet file that --all writes.")
+@option("--layer", type=int, metavar="LAYER", help="Only this layer, with --all or --token.")
+@option(
     "--token",
     "tokens",
-    type=text,
     multiple=True,
     metavar="TOKEN",
     help='The neurons that most promote and suppress this token, with its leading space: " Paris". Given again: on '
     "average over the tokens.",
 )
-@click.option("--first-token", is_flag=True, help="Take the first token of a --token of several instead of refusing.")
-@click.option("--search", type=text, metavar="TEXT", help="Find tokens with this text in a file that --all wrote.")
-@click.option("--in", "source", type=text, metavar="FILE", help="The file that --search looks into.")
-@click.option("--exact", is_flag=True, help="With --search: the whole token, in this case, with its leading space.")
-@click.option(
+@option("--first-token", is_flag=True, help="Take the first token of a --token of several instead of refusing.")
+@option("--search", metavar="TEXT", help="Find tokens with this text in a file that --all wrote.")
+@option("--in", "source", metavar="FILE", help="The file that --search looks into.")
+@option("--exact", is_flag=True, help="With --search: the whole token, in this case, with its leading space.")
+@option(
     "--side",
     type=click.Choice(SIDES),
     help="The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or "
     "both: all that it has.  [default: both; value with --token]",
 )
-@click.option(
+@option(
     "--basis",
     type=click.Choice(BASES),
     help="folded: with the gain of the norm between; raw: the bare product with the (un)embedding.  [default: folded]",
 )
-@top_option("How many tokens on each side of zero; with --token, neurons; with --search, rows.", 10)
-@model_options
-@output_options
+@options.top("How many tokens on each side of zero; with --token, neurons; with --search, rows.", 10)
+@options.model
+@options.output
 @click.pass_context
 def project(
     context: click.Context,
+    /,
     neurons: tuple[str, ...],
-    whole: bool,
     out: str | None,
     layer: int | None,
     tokens: tuple[str, ...],
@@ -146,6 +85,7 @@ def project(
     top: int,
     choice: ModelChoice,
     form: str,
+    **_asked: Any,
 ) -> None:
     """Name the tokens that a neuron's value promotes and suppresses, and those that excite and inhibit its key.
 
@@ -170,23 +110,23 @@ def project(
 
     mode = chosen_mode(context)
     sides = None if side == "both" or (side is None and mode != "--token") else (side or "value",)
-    folding = basis or "folded"
+    wanted: dict[str, Any] = {"k": top, "basis": basis or "folded", "side": sides}
     if mode == "--all":
-        write_all(choice.load(), str(out), layer, sides, folding, top, form)
+        assert out is not None
+        write_all(choice.load(), layer, out, form, **wanted)
         return
     if mode == "--search":
         assert search is not None
-        asked = None if side in (None, "both") else side
-        found = fm.vocabulary.search_projection(source or "", search, side=asked, exact=exact, limit=top)
+        assert source is not None
+        one_side = None if side in (None, "both") else side
+        found = fm.vocabulary.search_projection(source, search, side=one_side, exact=exact, limit=top)
         name, sheet = "tokens", projections.hits_sheet
     elif mode == "--token":
-        found = fm.vocabulary.promoters(
-            choice.load(), tokens, k=top, layer=layer, basis=folding, side=sides, first_token=first_token
-        )
+        found = fm.vocabulary.promoters(choice.load(), tokens, layer=layer, first_token=first_token, **wanted)
         name, sheet = "neurons", projections.promoters_sheet
     else:
         named = read_neurons(neurons)
-        found = fm.project(choice.load(), named, k=top, basis=folding, side=sides)
+        found = fm.project(choice.load(), named, **wanted)
         name, sheet = "tokens", projections.projection_sheet
     emit(
         None,
@@ -197,11 +137,51 @@ def project(
     )
 
 
-def read_neurons(texts: Sequence[str]) -> list[Neuron]:
-    """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once; raises InputError naming what is neither."""
-    found: list[Neuron] = []
-    for part in (part.strip() for part in ",".join(texts).split(",")):
-        neuron = read_neuron(part)
-        if neuron not in found:
-            found.append(neuron)
-    return found
+def chosen_mode(context: click.Context) -> str:
+    """The one thing that was asked for; raises InputError for none, and for an option that would do nothing with it."""
+    asked = given(context)
+    if context.params["neurons"]:
+        asked["neurons"] = NEURONS
+    else:
+        asked.pop("neurons", None)
+    mode = next((mode for mode, (key, _) in MODES.items() if key in asked), None)
+    if mode is None:
+        raise InputError(
+            f"nothing to project: name neurons as {NEURONS}, such as 3.17, or give --all, --token or --search"
+        )
+    key, partners = MODES[mode]
+    for name, flag in asked.items():
+        if name not in partners | {key, "help"}:
+            raise InputError(f"{flag} does not go with {mode}: leave one of them out")
+    needed, meaning = NEEDS.get(mode, ("", ""))
+    if needed and needed not in asked:
+        raise InputError(f"{mode} needs {meaning}")
+    return mode
+
+
+def write_all(
+    model: Model, layer: int | None, out: str, form: str, k: int, basis: str, side: Sequence[str] | None
+) -> None:
+    """``fm.project`` into a file, with a bar on standard error, and what is in it."""
+    import pandas as pd
+
+    from ..vocabulary.vectors import check_sides
+
+    began = time.monotonic()
+    with late_bar() as report:
+        path = fm.project(model, layer, k=k, basis=basis, side=side, out=out, progress=report)
+    seconds = time.monotonic() - began
+    counted = model.n_layers * model.d_mlp if layer is None else model.ffn[model.layer(layer)].d_mlp
+    names = check_sides(side, model)
+    rows = counted * len(names) * 2 * min(k, model.d_vocab)
+    summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
+    size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
+    words = f"{counted:,} neurons, {' and '.join(names)}, {k} + {k} tokens: {size}"
+    provenance = model.provenance(basis=basis).to_dict()
+    emit(
+        None,
+        form,
+        sheet=lambda: Sheet.of(Words.of(str(path), to_copy=True), Words.of(words), Origin(provenance)),
+        data=lambda: {**summary, "provenance": provenance},
+        frame=lambda: pd.DataFrame([summary]),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -11,52 +12,38 @@ import ffnmem as fm
 from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
 from ..core.errors import InputError
 from ..show.records import emit
-from .figures import check_figure
+from . import options
+from .figures import save_axes
 from .guard import Command
-from .options import (
-    BASES,
-    COUNT,
-    ModelChoice,
-    model_options,
-    output_options,
-    plot_option,
-    seed_option,
-    text,
-    top_option,
-)
+from .options import BASES, COUNT, ModelChoice, argument, option
 from .progress import Progress
 
 
 @click.command(cls=Command, short_help="What part each neuron plays: prediction, position, entropy, …")
-@click.argument("store", type=text, required=False)
-@click.option("--layer", type=int, metavar="LAYER", help="Only this layer; -1 is the last.  [default: all]")
-@click.option(
-    "--role",
-    type=click.Choice(ROLE_NAMES),
-    metavar="ROLE",
-    help=f"Only neurons of this role: {', '.join(ROLE_NAMES)}.",
+@argument("store", required=False)
+@option("--layer", type=int, metavar="LAYER", help="Only this layer; -1 is the last.  [default: all]")
+@option(
+    "--role", type=click.Choice(ROLE_NAMES), metavar="ROLE", help=f"Only neurons of this role: {', '.join(ROLE_NAMES)}."
 )
-@top_option("How many of the clearest neurons of each role to list.", default=3)
-@click.option(
+@options.top("How many of the clearest neurons of each role to list.", default=3)
+@option(
     "--basis",
     type=click.Choice(BASES),
     default="folded",
-    show_default=True,
     metavar="BASIS",
     help="folded, as the papers process the weights, or raw.",
 )
-@click.option(
+@option(
     "--sequences",
     type=COUNT,
     default=SEQUENCES_READ,
-    show_default=True,
     metavar="N",
     help="How many sequences of the store's text to read.",
 )
-@seed_option("Of the choice of sequences.")
-@plot_option("the share of each role by layer")
-@model_options
-@output_options
+@options.seed("Of the choice of sequences.")
+@options.plot("the share of each role by layer")
+@options.model
+@options.output
 def roles(
     store: str | None,
     layer: int | None,
@@ -65,7 +52,7 @@ def roles(
     basis: str,
     sequences: int,
     seed: int,
-    plot: str | None,
+    plot: Path | None,
     choice: ModelChoice,
     form: str,
 ) -> None:
@@ -88,14 +75,12 @@ def roles(
     alone), the clearest neurons of each role, the thresholds and the provenance. --csv has one row a neuron with all
     roles and statistics; with --role only those of that role, the clearest first.
     """
-    from ..neurons.role_assignment import clearest, roles_dict, roles_sheet, strongest
-    from ..scanning.store import open_store  # needs torch, as the others
+    from ..neurons.role_assignment import clearest, roles_dict, roles_sheet, strongest  # these need torch
     from ..vocabulary.projections import promoted_tokens
 
-    figure = None if plot is None else check_figure(plot)
     if role in TEXT_ROLES and store is None:
         raise InputError(f"--role {role} needs text: give a store of the model, ffnmem roles STORE --role {role}")
-    scanned = None if store is None else open_store(store)
+    scanned = None if store is None else fm.open_store(store)
     model = choice.load()
     with Progress() as bars:
         frame = fm.roles(
@@ -109,8 +94,5 @@ def roles(
         data=lambda: roles_dict(frame, listed),
         frame=lambda: frame if role is None else strongest(frame, role, len(frame)),
     )
-    if figure is not None:
-        from ..plots.neuron_kinds import roles
-        from .figures import save_axes
-
-        save_axes([partial(roles, frame)], figure)
+    if plot is not None:
+        save_axes([partial(fm.plots.roles, frame)], plot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +13,39 @@ import ffnmem as fm
 from ..core.choices import STUDIES, STUDY_EXAMPLES
 from ..core.errors import InputError
 from ..show.records import emit
+from . import options
 from .guard import Command
-from .options import (
-    COUNT,
-    ModelChoice,
-    bos_option,
-    device_option,
-    full_option,
-    name_option,
-    output_options,
-    seed_option,
-    setting,
-    text,
-)
+from .options import COUNT, ModelChoice, argument, option
 from .progress import Progress
 
 
 @click.command(cls=Command, short_help="Run a paper's protocol: tables and figures by layer.")
-@click.argument("study_name", type=click.Choice(STUDIES), metavar="NAME")
-@click.argument("store", type=text, required=False)
-@click.option(
-    "--corpus",
-    type=text,
-    metavar="CORPUS",
-    help="Without STORE, what to scan, as ffnmem scan takes it; into DIR/store.",
+@argument("study_name", type=click.Choice(STUDIES), metavar="NAME")
+@argument("store", required=False)
+@option("--corpus", metavar="CORPUS", help="Without STORE, what to scan, as ffnmem scan takes it; into DIR/store.")
+@option("--out", required=True, metavar="DIR", help="The folder to write; made if it is not there.")
+@option("--sequences", type=COUNT, metavar="N", help="How many random sequences of the text to look at.")
+@options.settings(
+    "Any other setting of the study, such as keys=100; study.json lists them. Can be given several times."
 )
-@click.option("--out", type=text, required=True, metavar="DIR", help="The folder to write; made if it is not there.")
-@click.option("--sequences", type=COUNT, metavar="N", help="How many random sequences of the text to look at.")
-@click.option(
-    "--set",
-    "chosen",
-    type=setting,
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other setting of the study, such as keys=100; study.json lists them. Can be given several times.",
-)
-@click.option("--k", type=COUNT, metavar="N", help="Of the scan: examples at each end of a neuron.  [default: 25]")
-@seed_option("Of every random choice.", metavar=None)
-@full_option
-@output_options
-@bos_option
-@name_option
-@device_option
+@option("--k", type=COUNT, metavar="N", help="Of the scan: examples at each end of a neuron.  [default: 25]")
+@options.seed("Of every random choice.", metavar=None)
+@options.full
+@options.output
+@options.bos
+@options.model_in_float32
 def study(
     study_name: str,
     store: str | None,
     corpus: str | None,
     out: str,
     sequences: int | None,
-    chosen: tuple[tuple[str, Any], ...],
+    assigned: tuple[tuple[str, Any], ...],
     k: int | None,
     seed: int,
     full: bool,
     form: str,
-    prepend_bos: bool | None,
-    name: str,
-    device: str | None,
+    choice: ModelChoice,
 ) -> None:
     """Run the protocol of the paper NAME on STORE, a scan of the model, and write it into DIR: every table
     (CSV), every figure (PNG), the settings beside the paper's own (study.json), and a page with all of it (index.html).
@@ -86,28 +64,22 @@ def study(
 
     --csv prints the first table, by layer; --json that (with --full all) and the settings.
     """
-    from ..scanning.store import open_store  # needs torch, as the other
-    from ..studies.running import described
+    from ..studies.running import described  # needs torch
 
-    settings = chosen_settings(study_name, chosen, sequences)
+    settings = chosen_settings(study_name, assigned, sequences)
     if (corpus is None) == (store is None):
         raise InputError("what to read: give --corpus CORPUS to scan it, or the STORE of a finished scan, and not both")
-    if store is not None and (k is not None or prepend_bos is not None):
-        raise InputError("--k and --prepend-bos are of a scan: leave them out with a STORE, which is one")
-    # A finished scan has its own beginning of sequence; models without one load too.
-    choice = ModelChoice(name, device, "float32", False if store is not None else prepend_bos)
-    source = corpus if store is None else open_store(store)
+    scan = None if store is not None else {"k": k or STUDY_EXAMPLES, "prepend_bos": choice.prepend_bos}
+    if scan is None:
+        if k is not None or choice.prepend_bos is not None:
+            raise InputError("--k and --prepend-bos are of a scan: leave them out with a STORE, which is one")
+        # A finished scan has its own beginning of sequence; models without one load too.
+        choice = replace(choice, prepend_bos=False)
+    source = corpus if store is None else fm.open_store(store)
     model = choice.load()
     with Progress() as progress:
         found = fm.studies.run(
-            study_name,
-            model,
-            source,
-            out,
-            seed=seed,
-            scan_options=None if store is not None else scan_options(k, choice.prepend_bos),
-            progress=progress.report,
-            **settings,
+            study_name, model, source, out, seed=seed, scan_options=scan, progress=progress.report, **settings
         )
     tables = found.tables if full else found.tables[:1]
     emit(
@@ -122,11 +94,11 @@ def study(
     )
 
 
-def chosen_settings(study_name: str, chosen: tuple[tuple[str, Any], ...], sequences: int | None) -> dict[str, Any]:
+def chosen_settings(study_name: str, assigned: tuple[tuple[str, Any], ...], sequences: int | None) -> dict[str, Any]:
     """The study's settings; raises InputError for one that it does not take, or that is given twice."""
     from ..studies.study import check_settings
 
-    every = [*chosen, *([] if sequences is None else [("n_sequences", sequences)])]
+    every = [*assigned, *([] if sequences is None else [("n_sequences", sequences)])]
     settings = dict(every)
     if len(settings) < len(every):
         names = [name for name, _ in every]
@@ -134,7 +106,3 @@ def chosen_settings(study_name: str, chosen: tuple[tuple[str, Any], ...], sequen
         raise InputError(f"{twice} is given twice: give it once{', as --sequences' * (twice == 'n_sequences')}")
     check_settings(study_name, settings)
     return settings
-
-
-def scan_options(k: int | None, prepend_bos: bool | None) -> dict[str, Any]:
-    return {"k": STUDY_EXAMPLES if k is None else k, "prepend_bos": prepend_bos}

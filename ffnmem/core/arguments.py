@@ -41,6 +41,7 @@ PLAIN = {
     "NoneType": "None",
     "Path": "a path",
     "Mapping": "a dict",
+    "Live": "a model or a store",
     "Next": "fm.prompts.NEXT",
 }
 NO_LIST = (str, bytes, bytearray, memoryview, Mapping)
@@ -84,12 +85,19 @@ def check_argument(function: Callable[..., Any], rules: Mapping[str, ArgumentRul
         return
     if not rule.fits(value):
         what = f"{function.__qualname__.replace('.__init__', '')}: {name} must be {joined(rule.due)}"
-        raise InputTypeError(f"{what}, not {rule.strange(value)}")
+        raise InputTypeError(f"{what}, not {rule.strange(value)}{right_place(rules, value)}")
     if name == "seed" and value is not None:
         check_seed(value)
     if not rule.path:
         for text in texts_in(value):
             check_text(name, text)
+
+
+def right_place(rules: Mapping[str, ArgumentRule], value: Any) -> str:
+    """Where one of the classes that users hand on belongs, when it stands in another argument's place."""
+    known = type(value).__name__ in FROM
+    other = next((name for name, rule in rules.items() if known and rule.fits(value)), None)
+    return "" if other is None else f": give that as {other}=…"
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -212,15 +220,11 @@ def list_of(kind: Any, inside: Sequence[Any]) -> ArgumentRule:
             return False  # an array of one number, which NumPy and torch call iterable
         if kind is not Iterable and not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
             return False  # NumPy's and torch's arrays are no Sequence to Python
-        return item is None or not is_kept(value) or all(map(item.fits, value))
+        # An iterator's items cannot be looked at without using them up.
+        return item is None or isinstance(value, Iterator) or all(map(item.fits, value))
 
-    of = f" of {joined(tuple(map(plural, item.due)))}" if item is not None else ""
+    of = f" of {joined(tuple(map(of_several, item.due)))}" if item is not None else ""
     return ArgumentRule(fits, (f"a list{of}",), item)
-
-
-def is_kept(value: Any) -> bool:
-    """Whether a list's items can be looked at without using them up."""
-    return not isinstance(value, Iterator)
 
 
 def is_whole(value: Any) -> bool:
@@ -237,7 +241,7 @@ def words(kind: type) -> str:
     return PLAIN.get(name) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{source}"
 
 
-def plural(due: str) -> str:
+def of_several(due: str) -> str:
     """``texts`` of ``a text``, ``Models (from fm.load)`` of ``a Model (from fm.load)``."""
     if not due.startswith(("a ", "an ")):
         return due

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import FileError, quoted
-from .files import check_destination, check_ordinary, write_whole
+from .files import check_ordinary, readable, replacing
 from .foreign import first_line, foreign
 from .schemas import Check, Misfit, anything, check_plain, fields, table, whole
 
@@ -80,14 +80,18 @@ class Form:
     noun: str
     again: str = ""
 
+    def none(self, path: Path, more: str = "") -> FileError:
+        """That a file is none of this form, and what makes one."""
+        name, _, how = self.noun.partition(": ")
+        return FileError(f"{path} is no {name}{more}{remedy(how)}")
+
     def fit(
         self, path: Path, value: Any, whole_if: Callable[[dict[str, Any]], bool] = lambda _: True
     ) -> dict[str, Any]:
         """The object if it is of this form, and its checksum (if any) says that it is whole; raises FileError."""
         if not isinstance(value, dict) or value.get("kind") != self.kind:
             other = f" but {quoted(value['kind'])}" if isinstance(value, dict) and "kind" in value else ""
-            name, _, how = self.noun.partition(": ")
-            raise FileError(f"{path} is no {name}{other}{remedy(how)}")
+            raise self.none(path, other)
         self.check_version(path, value)
         if not whole_if(value):
             raise FileError(f"{path} is damaged: its checksum does not match{remedy(self.again)}")
@@ -205,8 +209,7 @@ class HeadedTensors:
         self.file: Any = file
         checked, _, text = entry.partition(" ")
         if not text or checked != f"{zlib.crc32(text.encode()):08x}":
-            name, _, how = form.noun.partition(": ")
-            raise FileError(f"{path} is no {name}, or its header is damaged{remedy(how)}")
+            raise form.none(path, ", or its header is damaged")
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         """Of the header, which has the checksums of all arrays: another file has another one."""
         self.header: Mapping[str, Any] = form.fit(path, parsed(path, text))
@@ -233,20 +236,35 @@ class HeadedTensors:
         return array
 
 
-def write_tensors(path: str | Path, form: Form, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
-    """Write a safetensors file with a header in JSON, which appears whole or not at all; returns its path.
+def write_tensors(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    checksum: Callable[[np.ndarray], int] = array_checksum,
+    **options: Any,
+) -> None:
+    """Write what :class:`HeadedTensors` reads; it appears whole or not at all. Raises FileError: it cannot be written.
 
-    ``header``: the fields of the form, to which its kind, its schema and the arrays' checksums are added. Raises
-    FileError: it cannot be written.
+    Args:
+        path: of the file.
+        header: its fields, to which the arrays' checksums are added.
+        arrays: by name.
+        checksum: of an array.
+        options: of the JSON.
     """
-    from safetensors.numpy import save
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
 
-    target = check_destination(path)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    checksums = {name: array_checksum(array) for name, array in contiguous.items()}
-    whole_header = {"kind": form.kind, "schema": form.newest, **header, "checksums": checksums}
-    write_whole(target, save(contiguous, header_entry(whole_header, allow_nan=False, ensure_ascii=False)))
-    return target
+    # Not ascontiguousarray, which makes a list of one of a single number.
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    checksums = {name: checksum(array) for name, array in contiguous.items()}
+    entry = header_entry({**header, "checksums": checksums}, **options)
+    with replacing(path) as temporary:
+        try:
+            save_file(contiguous, temporary, entry)
+        except SafetensorError as error:
+            raise FileError(f"cannot write {path}: {error}") from None
+        readable(temporary)
 
 
 # -- Parquet -------------------------------------------------------------------------------------------------------

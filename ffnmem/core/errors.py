@@ -231,6 +231,11 @@ def check_seed(value: SupportsIndex, name: str = "seed") -> int:
     return seed
 
 
+def counted(count: int, noun: str) -> str:
+    """How many of something: ``1 neuron``, ``1,024 neurons``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def listed(items: Sequence[object], limit: int = 8) -> str:
     """The first items of a list as text for a message."""
     shown = ", ".join(str(item) for item in items[:limit])

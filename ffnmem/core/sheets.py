@@ -309,7 +309,7 @@ def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     return Table(
         tuple(columns),
         tuple(
-            tuple(marked(value) if i in texts else value for i, value in enumerate(row))
+            tuple(text_cell(value) if i in texts else value for i, value in enumerate(row))
             for row in body.itertuples(index=False, name=None)
         ),
         title,
@@ -317,7 +317,7 @@ def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
     )
 
 
-def marked(value: Any) -> Any:
+def text_cell(value: Any) -> Any:
     """A cell of a column of text: what begins or ends with spaces as a token, whose spaces show; numbers in brief."""
     if isinstance(value, str):
         return token(value) if value != value.strip() else value
@@ -330,6 +330,14 @@ def decimals(values: Iterable[float], digits: int = 4) -> int:
     if largest == 0:
         return digits - 1
     return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 9)
+
+
+def places_of(column: Column, values: Iterable[Any]) -> int:
+    """Decimal places of the numbers of a column."""
+    if column.places is not None:
+        return column.places
+    known = [value for value in values if isinstance(value, int | float)]
+    return decimals(known, column.digits) if column.kind == "number" else 1
 
 
 def of_number(value: float, places: int, sign: bool = False) -> str:

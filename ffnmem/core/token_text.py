@@ -32,19 +32,19 @@ def pieces(token: str) -> list[tuple[str, bool]]:
     """
     if not token:
         return [(EMPTY, True)]
-    return runs(shown(token))
+    return runs(marked_characters(token))
 
 
 def flowing(text: str) -> list[tuple[str, bool]]:
     """Running text in the same way, but with its spaces as they are; nothing for an empty one."""
-    return runs(shown(text, spaces=False))
+    return runs(marked_characters(text, spaces=False))
 
 
 def runs(parts: Iterable[tuple[str, bool]]) -> list[tuple[str, bool]]:
     return [("".join(text for text, _ in run), mark) for mark, run in groupby(parts, key=lambda part: part[1])]
 
 
-def shown(token: str, spaces: bool = True) -> Iterator[tuple[str, bool]]:
+def marked_characters(token: str, spaces: bool = True) -> Iterator[tuple[str, bool]]:
     for index, char in enumerate(token):
         if char == " " and not spaces:
             yield char, False

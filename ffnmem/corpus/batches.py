@@ -21,27 +21,12 @@ PAD = 0
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedBatch:
-    """One batch before its tokens are read.
-
-    Attributes:
-        sequences: numbers within the corpus, the longest first, ties by number.
-        starts: the offset of the first token of each in the corpus.
-        lengths: tokens of each, BOS included.
-    """
-
-    sequences: Int64[np.ndarray, " rows"]
-    starts: Int64[np.ndarray, " rows"]
-    lengths: Int64[np.ndarray, " rows"]
-
-
-@dataclass(frozen=True, eq=False)
 class Batch:
     """Sequences as a model reads them.
 
     Attributes:
         tokens: ids, with BOS in front if the sequences have one, padded on the right with id 0.
-        sequences: the number of each within the corpus.
+        sequences: the number of each within the corpus, the longest first, ties by number.
         lengths: tokens of each, BOS included; what comes after is padding.
     """
 
@@ -225,46 +210,31 @@ class Sequences:
 
     # -- batches -------------------------------------------------------------------------------------------------
 
-    def plan(self, unit: Unit, batch_tokens: int) -> list[PlannedBatch]:
-        """The unit's sequences in batches of like length, longest first, no token read.
+    def batches(self, unit: Unit, batch_tokens: int) -> Iterator[Batch]:
+        """The unit's sequences in batches of like length, longest first, one at a time.
 
         Rows × longest stays within ``batch_tokens`` wherever a batch has more than one row, and less than 5% of what
-        the unit's batches hold is padding; within these, batches are few. Within a batch the longest comes first, ties
-        by number.
+        the unit's batches hold is padding; within these, batches are few. Raises FileError where the tokens are
+        damaged.
         """
         limit = check_count("batch_tokens", batch_tokens)
-        starts, lengths = self._windows(unit)
-        lengths += self.lead
-        return [
-            PlannedBatch(rows + unit.first_sequence, starts[rows], lengths[rows]) for rows in grouped(lengths, limit)
-        ]
-
-    def batches(self, unit: Unit, batch_tokens: int) -> list[Batch]:
-        """The unit's sequences as batches, see :meth:`plan`. Raises FileError where the tokens are damaged."""
-        return list(self.iter_batches(unit, batch_tokens))
-
-    def iter_batches(self, unit: Unit, batch_tokens: int) -> Iterator[Batch]:
-        """The same one at a time."""
         first, end = self._span(unit)
         text = self.packed.read(first, end)
-        for plan in self.plan(unit, batch_tokens):
-            yield self._batch(plan, text, first)
+        starts, lengths = self._windows(unit)
+        for rows in grouped(lengths + self.lead, limit):
+            places = np.arange(int(lengths[rows[0]]))
+            inside = places < rearrange(lengths[rows], "rows -> rows 1")
+            source = rearrange(starts[rows] - first, "rows -> rows 1") + places
+            body = np.where(inside, text[np.minimum(source, len(text) - 1)], PAD)
+            tokens = np.empty((len(body), body.shape[1] + self.lead), dtype=np.int64)
+            tokens[:, self.lead :] = body
+            if self.bos is not None:
+                tokens[:, 0] = self.bos
+            yield Batch(tokens, rows + unit.first_sequence, lengths[rows] + self.lead)
 
     def lengths(self, unit: Unit) -> Int64[np.ndarray, " n"]:
         """The tokens of every sequence of a unit, BOS included, in the order of their numbers."""
         return self._windows(unit)[1] + self.lead
-
-    def _batch(self, plan: PlannedBatch, text: np.ndarray, first: int) -> Batch:
-        """The planned rows cut from the unit's ``text``, which begins at token ``first``."""
-        places = np.arange(int(plan.lengths[0]) - self.lead)
-        inside = places < rearrange(plan.lengths - self.lead, "rows -> rows 1")
-        source = rearrange(plan.starts - first, "rows -> rows 1") + places
-        body = np.where(inside, text[np.minimum(source, len(text) - 1)], PAD)
-        tokens = np.empty((len(body), body.shape[1] + self.lead), dtype=np.int64)
-        tokens[:, self.lead :] = body
-        if self.bos is not None:
-            tokens[:, 0] = self.bos
-        return Batch(tokens, plan.sequences, plan.lengths)
 
     # -- single sequences ----------------------------------------------------------------------------------------
 

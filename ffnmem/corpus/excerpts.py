@@ -1,15 +1,18 @@
 """What of a packed corpus is read, and in which batches: always the same ones in the same order.
 
-A :class:`Stretch` is units in the order of the text (a shard, or all of it, up to so many tokens), :class:`Drawn` is
-single sequences, such as a random sample. Both give pages: batches that know where their content is.
+A :class:`Stretch` is units in the order of the text (a shard, or all of it, up to so many tokens), a
+:class:`Selection` is single sequences, such as a random sample. Both give pages: batches that know where their content
+is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from einops import rearrange
@@ -149,6 +152,18 @@ class Excerpt(ABC):
         for batch, ends in self.batches():
             yield Page(batch, self.sequences.lead, special, ends)
 
+    def made_by(self) -> dict[str, Any]:
+        """All that its batches depend on, ready for JSON."""
+        packed, settings = self.sequences.packed, self.settings
+        return {
+            "batch_tokens": settings.batch_tokens,
+            "corpus": packed.hash,
+            "tokenizer": packed.tokenizer_hash,
+            "context": settings.context,
+            "bos": settings.bos,
+            "special": list(settings.special),
+        }
+
     @cached_property
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
         """How often each token occurs as content."""
@@ -209,10 +224,14 @@ class Stretch(Excerpt):
     def n_tokens(self) -> int:
         return self._n_tokens
 
+    def made_by(self) -> dict[str, Any]:
+        ranges = np.array([(piece.unit.first_sequence, piece.end) for piece in self.pieces], np.int64)
+        return {**super().made_by(), "sequences": digest_of(ranges)}
+
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for piece in self.pieces:
             before: Batch | None = None
-            for batch in self.sequences.iter_batches(piece.unit, self.settings.batch_tokens):
+            for batch in self.sequences.batches(piece.unit, self.settings.batch_tokens):
                 rows = batch.sequences < piece.end
                 if not rows.any():
                     continue
@@ -223,7 +242,7 @@ class Stretch(Excerpt):
                 yield before, True
 
 
-class Drawn(Excerpt):
+class Selection(Excerpt):
     """Single sequences.
 
     Args:
@@ -254,12 +273,21 @@ class Drawn(Excerpt):
             return self.sequences.packed.n_tokens
         return sum(self.sequences.locate(int(number))[2] for number in self.numbers)
 
+    def made_by(self) -> dict[str, Any]:
+        cut = [] if self.lengths is None else [self.lengths]
+        return {**super().made_by(), "together": self.together, "sequences": digest_of(self.numbers, *cut)}
+
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for start in range(0, len(self.numbers), self.together):
             some = slice(start, start + self.together)
             numbers, cut = self.numbers[some], None if self.lengths is None else self.lengths[some]
             for batch in batches_of(self.sequences.sequence_tokens, numbers, self.settings.batch_tokens, cut):
                 yield batch, False
+
+
+def digest_of(*numbers: Int64[np.ndarray, "..."]) -> str:
+    """16 hexadecimal digits that tell choices of sequences apart."""
+    return hashlib.blake2b(b"".join(array.tobytes() for array in numbers), digest_size=8).hexdigest()
 
 
 def draw_sequences(sequences: Sequences, count: int | None, seed: int) -> Int64[np.ndarray, " n"]:

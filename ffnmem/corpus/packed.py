@@ -229,6 +229,8 @@ class Packed(Result):
     digest: str
     _files: Mapping[str, ChunkedFile]
 
+    no_file = "it is its folder; fm.corpus.open_packed opens that"
+
     def summary(self) -> str:
         return printable(
             f"{str(self.folder)!r}: {self.n_tokens} tokens of {self.model} in {self.n_documents} documents"

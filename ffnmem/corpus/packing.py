@@ -97,25 +97,16 @@ def name_of(model: Any) -> str:
 
 def corpus_hash(documents: Iterable[Document]) -> str:
     """32 hexadecimal digits over the texts, each with its length in front."""
-    digest = TextDigest()
+    digest = hashlib.blake2b(digest_size=16)
     for document in documents:
-        digest.add(document.text)
+        digest.update(apart(document.text))
     return digest.hexdigest()
 
 
-class TextDigest:
-    """A running hash of texts that keeps them apart."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.blake2b(digest_size=16)
-
-    def add(self, text: str) -> None:
-        data = text.encode("utf-8")
-        self._digest.update(len(data).to_bytes(8, "little"))
-        self._digest.update(data)
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
+def apart(text: str) -> bytes:
+    """A text for a hash of several, its length in front."""
+    data = text.encode("utf-8")
+    return len(data).to_bytes(8, "little") + data
 
 
 def reusable(folder: Path, corpus: Corpus, identity: str, stamp: str | None) -> Packed | None:
@@ -171,7 +162,7 @@ def write_pack(
             "vocab": encoder.size,
             "documents": n_documents,
             "tokens": total,
-            "problems": [problem.as_dict() for problem in reading.problems()],
+            "problems": [problem.record() for problem in reading.problems()],
             "files": records,
         }
         open_files.close()
@@ -185,14 +176,14 @@ class DocumentsRead:
 
     def __init__(self, corpus: Corpus, encoder: Encoder) -> None:
         self.corpus, self.encoder = corpus, encoder
-        self.digest = TextDigest()
+        self.digest = hashlib.blake2b(digest_size=16)
         self.found = Problems()
         self._places: list[tuple[str, int]] = []  # of documents whose tokens have not come back yet
         self._open = 0  # tokens so far of the document whose end has not come back yet
 
     def texts(self) -> Iterator[str]:
         for document in self.corpus:
-            self.digest.add(document.text)
+            self.digest.update(apart(document.text))
             if self.encoder.has_special_text(document.text):
                 self.found.add("special_text", document.source, document.number)
             self._places.append((document.source, document.number))

@@ -17,7 +17,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..core.errors import FfnmemError, FileError, InputError, listed, quoted
+from ..core.errors import FfnmemError, FileError, listed, quoted
 from ..core.files import check_ordinary
 from ..core.foreign import first_line
 from ..core.sheets import Column, Table, rows
@@ -155,13 +155,13 @@ class Problem:
         """What the kind is, and what was done about it."""
         return MEANINGS[self.kind]
 
-    def as_dict(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """As a manifest keeps it."""
         return {"kind": self.kind, "count": self.count, "first": self.first}
 
     def to_dict(self) -> dict[str, Any]:
         """The same with its meaning."""
-        return {**self.as_dict(), "meaning": self.meaning}
+        return {**self.record(), "meaning": self.meaning}
 
 
 def problem_table(problems: Iterable[Problem]) -> Table:
@@ -192,7 +192,7 @@ class Problems:
 
 
 def problems_from(records: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
-    """The inverse of ``as_dict``; kinds that this version does not know raise KeyError."""
+    """The inverse of :meth:`Problem.record`; kinds that this version does not know raise KeyError."""
     known = [Problem(str(r["kind"]), int(r["count"]), str(r["first"])) for r in records]
     unknown = [problem.kind for problem in known if problem.kind not in MEANINGS]
     if unknown:
@@ -477,8 +477,3 @@ READERS: Mapping[str, Callable[[CorpusFile, Problems], Iterator[Document]]] = {
     ".csv": read_csv,
     ".parquet": read_parquet,
 }
-
-
-def from_iterable(items: Iterable[Any], column: str, name: str, problems: Problems) -> Iterator[Document]:
-    """Documents of strings, or of mappings with the text column."""
-    return from_records(enumerate(items, start=1), column, name, problems, InputError)

@@ -16,7 +16,6 @@ from ..core import processes
 from ..core.errors import FfnmemError, InputError, MissingExtraError, WorkerError
 from ..core.progress import Progress
 
-ENGINES = ("local", "ray")
 TRIES = 3  # of each shard
 POLL_SECONDS = 0.5
 

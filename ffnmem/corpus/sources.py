@@ -26,7 +26,6 @@ from .readers import (
     Problem,
     Problems,
     format_of,
-    from_iterable,
     from_records,
 )
 
@@ -234,7 +233,7 @@ def open_corpus(source: Any, *, text: str = "text", documents: str | None = None
     name = type(source).__name__
     return Corpus(
         name,
-        lambda problems: from_iterable(source, text, name, problems),
+        lambda problems: from_records(enumerate(source, start=1), text, name, problems, InputError),
         repeatable=not isinstance(source, Iterator),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,19 +18,30 @@ from ..core.arguments import public
 from ..core.errors import FfnmemError, FileError, InputError, check_count, check_number, check_seed, quoted
 from ..core.files import check_destination
 from ..core.folders import LOCK, Kind, claimed, locked, remove_files
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page, Stretch, TextSettings, check_shard
+from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.packing import FILES, pack
-from ..corpus.passes import CHECKPOINT_SECONDS, Accumulator, Checkpoint, Forward, read
+from ..corpus.passes import CHECKPOINT_SECONDS, STATE, Accumulator, Held, accumulate
 from ..corpus.sources import open_corpus
 from ..models.model import Model
 from ..models.turns import in_turn
-from .moments import RIDGE, Part, SecondMoment, TriangleSums, fewest, read_moment, write_moment
+from .moments import (
+    FORM,
+    RIDGE,
+    Part,
+    SecondMoment,
+    TriangleSums,
+    described,
+    fewest,
+    moment_of,
+    triangle_of,
+)
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
 
-STATE, CORPUS, MANIFEST = "state.safetensors", "corpus", "manifest.json"
+CORPUS, MANIFEST = "corpus", "manifest.json"
 PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=(CORPUS,))
 
 
@@ -41,7 +52,7 @@ def second_moment(
     corpus: Any,
     out: str | Path | None = None,
     *,
-    layers: Sequence[SupportsIndex] | None = None,
+    layers: Sequence[LayerName] | None = None,
     tokens: int | None = None,
     context: int | None = None,
     prepend_bos: bool | None = None,
@@ -100,12 +111,12 @@ def second_moment(
         if finished is not None and target is not None:
             sums.check_same_as(finished, target)
         else:
-            state = folder / STATE
-            forward = Forward(model, [sums], until=chosen[-1])
-            checkpoint = None
-            if target is not None:
-                checkpoint = Checkpoint(sums.resumed(state), lambda pages: sums.keep(state, pages), checkpoint_seconds)
-            read(excerpt, forward, "moment", progress, checkpoint)
+            accumulate(
+                *(model, excerpt, [sums], "moment", progress),
+                until=chosen[-1],
+                folder=None if target is None else folder,
+                every=checkpoint_seconds,
+            )
             moment = sums.moment(of_shard)
             if target is None:
                 return moment
@@ -114,7 +125,7 @@ def second_moment(
     return SecondMoment.load(target)
 
 
-def checked_layers(model: Model, layers: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
+def checked_layers(model: Model, layers: Sequence[LayerName] | None) -> tuple[int, ...]:
     """Layers by their numbers, ascending, each once; None for all. Raises InputError, OutOfRangeError."""
     if not isinstance(layers, Sequence | range | None) or isinstance(layers, str):
         raise InputError(f"layers must be a list of layers, such as [0, 5], not {quoted(layers)}")
@@ -148,7 +159,7 @@ def remove_partial(folder: Path) -> None:
 
 
 class MomentSums(Accumulator):
-    """Σ m mᵀ of some layers over the content of pages, and checkpoints of it.
+    """Σ m mᵀ of some layers over the content of pages. Half a pass is kept as a second moment is, see ``form``.
 
     Args:
         model, packed, settings: whose coefficients, over which text, read how.
@@ -158,6 +169,8 @@ class MomentSums(Accumulator):
     Attributes:
         sums: by layer. count: content tokens in them. ranges: the numbers of the sequences that they are to hold.
     """
+
+    form = FORM
 
     def __init__(
         self, model: Model, packed: Packed, settings: TextSettings, layers: tuple[int, ...], exact: bool = False
@@ -221,37 +234,31 @@ class MomentSums(Accumulator):
                 tokens=self.count,
                 batch_tokens=self.settings.batch_tokens,
                 products="float64" if exact else "float32",
-            ).as_dict(),
+            ).to_dict(),
             sums={layer: sums.packed() for layer, sums in self.sums.items()},
         )
 
-    # -- checkpoints -------------------------------------------------------------------------------------------------
+    # -- what goes on, and is joined ---------------------------------------------------------------------------------
 
-    def keep(self, state: Path, pages: int) -> None:
-        """Write a checkpoint, unless there is nothing in it yet."""
-        if self.count:
-            progress = {"batches": pages, "batch_tokens": self.settings.batch_tokens}
-            write_moment(state, self.moment(), "float64", {"progress": progress})
+    def state(self) -> Held | None:
+        if not self.count:
+            return None
+        moment = self.moment()
+        return Held({str(layer): found.numpy() for layer, found in moment.sums.items()}, described(moment))
 
-    def resumed(self, state: Path) -> int:
-        """Take the sums of a checkpoint, if there is one; returns the pages that they hold.
-
-        Raises FileError for another pass's.
-        """
-        if not state.exists():
-            return 0
-        found, header = read_moment(state)
-        self.check_same_as(found, state)
-        progress = header.get("progress", {})
-        if progress.get("batch_tokens") != self.settings.batch_tokens:
-            raise FileError(
-                f"{state.parent} was begun with batch_tokens {progress.get('batch_tokens')}, not "
-                f"{self.settings.batch_tokens}: finish it with that, or remove this folder"
-            )
+    def restore(self, state: Held, path: Path) -> None:
+        found = moment_of(state.header, {})
+        self.check_same_as(found, path)
         for layer, sums in self.sums.items():
-            sums.load(found.sums[layer])
+            sums.load(triangle_of(state.arrays[str(layer)], layer, sums.width, path))
         self.count = found.count
-        return int(progress["batches"])
+
+    def merge(self, other: MomentSums) -> None:
+        for layer, sums in self.sums.items():
+            for mine, theirs in zip(sums.blocks, other.sums[layer].blocks, strict=True):
+                mine += theirs
+        self.count += other.count
+        self.ranges = fewest((*self.ranges, *other.ranges))
 
     def check_same_as(self, found: SecondMoment, path: Path) -> None:
         """Raise FileError if a file holds something else than this pass gives."""
@@ -294,7 +301,7 @@ def convergence(
     model: Model,
     corpus: Any,
     keys: Float[Tensor, "n d_mlp"],
-    layer: SupportsIndex,
+    layer: LayerName,
     counts: Sequence[int] | None = None,
     *,
     seed: int = 0,
@@ -374,7 +381,6 @@ def checked_counts(counts: Sequence[int] | None, width: int, available: int) -> 
 def nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
     """The second moment after each count of tokens, sequences taken in a random order."""
     sequences = sums.settings.sequences(sums.packed)
-    forward = Forward(sums.model, [sums], until=sums.layers[-1])
     order = np.random.default_rng(seed).permutation(len(sequences))
     taken = seen = 0
     for count in counts:
@@ -383,6 +389,7 @@ def nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[Secon
             seen += sequences.locate(int(order[taken]))[2]
             taken += 1
         some = order[first:taken]
-        read(Drawn(sequences, sums.settings, some, together=max(1, len(some))), forward, "convergence")
+        text = Selection(sequences, sums.settings, some, together=max(1, len(some)))
+        accumulate(sums.model, text, [sums], "convergence", until=sums.layers[-1])
         sums.ranges = fewest([(int(n), int(n) + 1) for n in order[:taken]])
         yield sums.moment()

@@ -18,7 +18,7 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import Change, Replay
-from .edit_record import EditRecord, LayerChange
+from .edit_record import EditedLayer, EditRecord
 
 # Edits in a model's weights and out again: a ledger of what they were, so that reverting gives back every bit.
 
@@ -307,7 +307,7 @@ def check_fits(edit: EditRecord, model: Model) -> None:
 Factors = tuple[Float[Tensor, "edits rank d_mlp"], Float[Tensor, "edits rank d_model"]]
 
 
-class Rows:
+class RowEdits:
     """What each row's own edit makes the FFNs write: a ``change`` for ``Replay.finish``.
 
     ``rows.changing`` is what :func:`ffnmem.models.answers.answer` takes, the rows being questions then.
@@ -323,7 +323,7 @@ class Rows:
     """
 
     def __init__(self, edits: Sequence[EditRecord], rows: Int[Tensor, " rows"] | Sequence[int]) -> None:
-        self.edits, self.stacks = tuple(edits), stacks(edits)
+        self.edits, self.stacks = tuple(edits), stacked_factors(edits)
         self.lowest = min(self.stacks)
         self.rows = torch.as_tensor(rows, dtype=torch.long, device="cpu")
         strange = self.rows[(self.rows < -1) | (self.rows >= len(edits))]
@@ -359,7 +359,7 @@ class Rows:
             self.ready[key] = left.to(like.device, like.dtype), right.to(like.device, like.dtype)
         return self.ready[key]
 
-    def of(self, rows: Int[Tensor, " some"]) -> Rows:
+    def of(self, rows: Int[Tensor, " some"]) -> RowEdits:
         """The same for some of the rows, in their order."""
         found = copy.copy(self)  # which shares what is ready
         found.rows = self.rows[rows.cpu()]
@@ -374,7 +374,7 @@ class Rows:
         return self.of(questions)
 
 
-def stacks(edits: Sequence[EditRecord]) -> dict[int, Factors]:
+def stacked_factors(edits: Sequence[EditRecord]) -> dict[int, Factors]:
     """By layer, the factors of every edit, padded with zeros to one rank; the last ones are all zeros: no edit."""
     if not edits:
         raise InputError("there are no edits: give at least one")
@@ -384,30 +384,24 @@ def stacks(edits: Sequence[EditRecord]) -> dict[int, Factors]:
     found: dict[int, Factors] = {}
     for layer in sorted({layer for edit in edits for layer in edit.layers}):
         changes = {i: change for i, edit in enumerate(edits) for change in edit.changes if change.layer == layer}
-        found[layer] = padded(changes, len(edits) + 1, layer)
+        sizes = {(change.left.shape[1], change.right.shape[1]) for change in changes.values()}
+        if len(sizes) > 1:
+            raise InputError(f"the edits change values of other shapes in layer {layer}: {sorted(sizes)}")
+        (d_mlp, d_model), rank = sizes.pop(), max(change.rank for change in changes.values())
+        left = torch.zeros(len(edits) + 1, rank, d_mlp, dtype=torch.float64)
+        right = torch.zeros(len(edits) + 1, rank, d_model, dtype=torch.float64)
+        for i, change in changes.items():
+            left[i, : change.rank], right[i, : change.rank] = change.left, change.right
+        found[layer] = left, right
     return found
 
 
-def padded(changes: dict[int, LayerChange], count: int, layer: int) -> Factors:
-    """The factors of changes at their places among ``count``."""
-    sizes = {(change.left.shape[1], change.right.shape[1]) for change in changes.values()}
-    if len(sizes) > 1:
-        raise InputError(f"the edits change values of other shapes in layer {layer}: {sorted(sizes)}")
-    (d_mlp, d_model), rank = sizes.pop(), max(change.rank for change in changes.values())
-    left = torch.zeros(count, rank, d_mlp, dtype=torch.float64)
-    right = torch.zeros(count, rank, d_model, dtype=torch.float64)
-    for i, change in changes.items():
-        left[i, : change.rank], right[i, : change.rank] = change.left, change.right
-    return left, right
-
-
 class EditHook:
-    """Adds what a change of a layer's values would write; ``intervention`` tells whoever looks."""
+    """Adds what a change of a layer's values would write."""
 
-    def __init__(self, edit: EditRecord, change: LayerChange, like: Tensor) -> None:
+    def __init__(self, change: EditedLayer, like: Tensor) -> None:
         wanted = at_least_float32(like.detach()).dtype
         self.left, self.right = change.left.to(like.device, wanted), change.right.to(like.device, wanted)
-        self.edit = edit
 
     def __call__(self, _module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
         written = first_tensor(output)
@@ -436,7 +430,7 @@ def hooked(edit: EditRecord, model: Model) -> Iterator[Model]:
         check_fits(edit, model)
         for change in edit.changes:
             module = model.ffn[change.layer].project_out
-            hook = EditHook(edit, change, model.ffn[change.layer].values)
+            hook = EditHook(change, model.ffn[change.layer].values)
             undo.callback(module.register_forward_hook(hook).remove)
             undo.callback(module.register_forward_pre_hook(EditMark(edit)).remove)
         yield model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import SupportsIndex
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact
 from ..facts.questions import target_ids
@@ -20,8 +21,8 @@ from ..models.replaying import Replay
 from ..models.turns import in_turn
 from ..prompts.captures import capture
 from .edit import Edit
-from .edit_record import LayerChange
-from .preparing import EditPlan, check_change, make_edit, numbers_of, one_or_all, plan_edits
+from .edit_record import EditedLayer
+from .preparing import EditPlan, make_edit, one_by_one, plan_edits
 from .settings import is_published
 from .values import Adam
 
@@ -39,7 +40,7 @@ def ft_l(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     bound: float | None = None,
     rate: float | None = None,
     steps: int = STEPS,
@@ -62,13 +63,9 @@ def ft_l(
 
     Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
     """
-    plan = plan_edits(model, facts, target, subject=subject, layer=layer, contexts=("{}",))
-    edits = []
-    for i in range(len(plan.requests)):
-        edits.append(tuned(plan, i, bound=bound, rate=rate, steps=steps, stop=stop, force=force))
-        if progress is not None:
-            progress("edit", i + 1, len(plan.requests))
-    return one_or_all(facts, edits)
+    plan = plan_edits(model, facts, target, subject, layer, contexts=("{}",))
+    make = partial(tuned, plan, bound=bound, rate=rate, steps=steps, stop=stop, force=force)
+    return one_by_one(plan, facts, make, progress)
 
 
 def pace_of(plan: EditPlan, bound: float | None, rate: float | None) -> tuple[float, float]:
@@ -123,11 +120,10 @@ def tuned(
         taken += 1
     with torch.no_grad():
         last = float(loss_of(delta))
-    change = LayerChange(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
-    ratio = check_change(plan, [change], repr(request.fact.name), force)
-    numbers = numbers_of(request, None, steps=taken, loss=last, change=ratio)
+    change = EditedLayer(layer, delta.T, torch.eye(delta.shape[1], dtype=torch.float64))
+    numbers = {"id": request.fact.id, "steps": taken, "loss": last}
     recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
-    return make_edit(plan, [which], "ft_l", [change], [numbers], recorded)
+    return make_edit(plan, [which], "ft_l", [change], [numbers], recorded, force)
 
 
 # `embedding_swap`: a fact rewritten by adding embeddings to the values of its knowledge neurons, as a baseline.
@@ -163,13 +159,9 @@ def embedding_swap(
 
     Source: Dai et al. 2022 (2104.08696), §4.4.
     """
-    plan = plan_edits(model, facts, target, subject=subject, contexts=("{}",))
-    edits = []
-    for i in range(len(plan.requests)):
-        edits.append(swapped(plan, i, neurons=neurons, less=less, more=more, force=force))
-        if progress is not None:
-            progress("edit", i + 1, len(plan.requests))
-    return one_or_all(facts, edits)
+    plan = plan_edits(model, facts, target, subject, contexts=("{}",))
+    make = partial(swapped, plan, neurons=neurons, less=less, more=more, force=force)
+    return one_by_one(plan, facts, make, progress)
 
 
 def swapped(
@@ -198,9 +190,8 @@ def swapped(
         at = int(str(layer))
         left = torch.zeros(1, model.ffn[at].d_mlp, dtype=torch.float64)
         left[0, some["neuron"].tolist()] = 1.0
-        changes.append(LayerChange(at, left, direction.unsqueeze(0)))
+        changes.append(EditedLayer(at, left, direction.unsqueeze(0)))
     pairs = [f"{layer}.{neuron}" for layer, neuron in zip(top["layer"], top["neuron"], strict=True)]
-    ratio = check_change(plan, changes, name, force)
-    row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability, "change": ratio}
+    row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability}
     recorded = {"neurons": neurons, "less": less, "more": more}
-    return make_edit(plan, [which], "embedding_swap", changes, [row], recorded)
+    return make_edit(plan, [which], "embedding_swap", changes, [row], recorded, force)

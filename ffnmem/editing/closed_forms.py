@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 from jaxtyping import Float64
@@ -13,31 +13,28 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
-from ..models.answers import padded
 from ..models.model import Model
-from ..models.replaying import Replay
 from ..models.turns import in_turn
 from .edit import Edit
-from .edit_record import LayerChange
+from .edit_record import EditedLayer
 from .moments import NULL, RIDGE
 from .preparing import (
     EditPlan,
     Moment,
     announce,
-    check_change,
     check_reaches,
     find_values,
     make_edit,
-    moment_words,
-    numbers_of,
     one_or_all,
     plan_edits,
+    value_numbers,
 )
-from .requests import Request, key_request
+from .requests import Request, request_for
 from .settings import EditSettings, is_published
-from .values import FoundValue
+from .values import FoundValue, RequestRows
 
 # Closed forms for many facts at once, in one layer or spread over several: MEMIT, EMMET and AlphaEdit.
 #
@@ -81,7 +78,7 @@ def layer_range(plan: EditPlan, layers: int | None) -> list[int]:
 def edit_together(plan: EditPlan, form: ClosedForm, force: bool, progress: Progress | None) -> Edit:
     """One edit of all of a plan's requests; what is doubtful about it is warned of."""
     edit = closed_form_edit(plan, range(len(plan.requests)), find_values(plan, progress), form, force)
-    announce([edit])
+    announce([edit], plan.doubts)
     return edit
 
 
@@ -92,12 +89,10 @@ def closed_form_edit(
     requests = plan.of(which)
     for request, one in zip(requests, found, strict=True):
         check_reaches(plan, request, one)
-    changes = spread(plan, requests, found, form.layers, form.closed)
-    name = repr(requests[0].fact.name)
-    ratio = check_change(plan, changes, name if len(requests) == 1 else f"{len(requests)} facts", force)
-    rows = [numbers_of(request, one, change=ratio) for request, one in zip(requests, found, strict=True)]
+    changes = spread_changes(plan, requests, found, form.layers, form.closed)
+    rows = [value_numbers(request, one) for request, one in zip(requests, found, strict=True)]
     recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
-    return make_edit(plan, list(which), form.method, changes, rows, recorded)
+    return make_edit(plan, which, form.method, changes, rows, recorded, force)
 
 
 def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
@@ -105,9 +100,9 @@ def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[
     return RequestReplay(plan, requests, [layer]).read([], layer)[0]
 
 
-def spread(
+def spread_changes(
     plan: EditPlan, requests: Sequence[Request], found: Sequence[FoundValue], layers: Sequence[int], closed: Closed
-) -> list[LayerChange]:
+) -> list[EditedLayer]:
     """The changes of some layers that together bring each fact's δ to the highest of them.
 
     From the lowest layer up: keys and what is still missing are read with the changes so far, and a layer takes its
@@ -125,34 +120,25 @@ def spread(
         )
     text = RequestReplay(plan, requests, layers)
     wanted = text.clean + torch.stack([one.delta.double() for one in found])
-    changes: list[LayerChange] = []
+    changes: list[EditedLayer] = []
     for place, layer in enumerate(layers):
         keys, now = text.read(changes, layer)
         missing = (wanted - now) / (len(layers) - place)
-        changes.append(LayerChange(layer, closed(layer, keys), missing))
+        changes.append(EditedLayer(layer, closed(layer, keys), missing))
     return changes
 
 
-class RequestReplay:
+class RequestReplay(RequestRows):
     """The rows of some requests from the lowest layer to the highest, with changes so far."""
 
     def __init__(self, plan: EditPlan, requests: Sequence[Request], layers: Sequence[int]) -> None:
-        rows = [row for request in requests for row in request.rows]
-        device = plan.model.device
-        tokens, mask = padded([row.tokens for row in rows], device)
-        self.replay = Replay(plan.layers, tokens, mask, start=layers[0])
+        super().__init__(plan.layers, requests, plan.settings, layers[0], essence=False)
         self.low, self.high = layers[0], layers[-1]
-        self.first = self.replay.length - max(row.after for row in rows)
-        self.at = torch.tensor([self.replay.length - row.after for row in rows], device=device) - self.first
-        self.owner = torch.tensor([i for i, request in enumerate(requests) for _ in request.rows], device=device)
-        self.plain = torch.searchsorted(self.owner, torch.arange(len(requests), device=device))
-        shares = [plan.settings.weights(len(request.rows)) for request in requests]
-        self.weights = torch.cat(shares).to(device)
-        self.every = torch.arange(len(rows), device=device)
+        self.at = self.lookup - self.first
         self.clean = self.read([], layers[0])[1]
 
     def read(
-        self, changes: Sequence[LayerChange], layer: int
+        self, changes: Sequence[EditedLayer], layer: int
     ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
         """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
         by_layer = {change.layer: change for change in changes}
@@ -244,7 +230,7 @@ def rome(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     keys: str = "consistent",
     moment: Moment = None,
     ridge: float = RIDGE,
@@ -285,44 +271,26 @@ def rome(
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
     check_choice("keys", keys, KEYS)
-    plan = plan_edits(
-        model,
-        facts,
-        target,
-        subject=subject,
-        layer=layer,
-        moment=moment,
-        contexts=contexts,
-        seed=seed,
-        settings=settings,
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
     plan.check_moment([plan.settings.layer], ridge)
     found = find_values(plan, progress)
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
-    return one_or_all(facts, edits)
+    return one_or_all(plan, facts, edits)
 
 
 def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str, ridge: float, force: bool) -> Edit:
     """The edit of one of a plan's requests."""
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)
-    left, right, strength = factors(plan, found, keys, ridge)
-    change = LayerChange(layer, left.unsqueeze(0), right.unsqueeze(0))
-    ratio = check_change(plan, [change], repr(request.fact.name), force, **{"k·u": strength})
-    row = numbers_of(request, found, key_u=strength, change=ratio)
-    recorded = {**plan.value_words(), "keys": keys, **moment_words(plan, ridge)}
-    return make_edit(plan, [which], "rome", [change], [row], recorded)
-
-
-def factors(plan: EditPlan, found: FoundValue, keys: str, ridge: float) -> tuple[Tensor, Tensor, float]:
-    """u, r and k·u (u = C⁻¹k*/‖C⁻¹k*‖)."""
     averaged = found.key
-    u = plan.moment.solve(plan.settings.layer, averaged.unsqueeze(0), ridge)[0]
+    u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
     u = u / u.norm()
-    key = averaged if keys == "consistent" else found.keys[0].double()
-    strength = float(key @ u)
+    strength = float((averaged if keys == "consistent" else found.keys[0].double()) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
-    return u, found.delta.double() / strength, strength
+    change = EditedLayer(layer, u.unsqueeze(0), (found.delta.double() / strength).unsqueeze(0))
+    row = {**value_numbers(request, found), "key_u": strength}
+    recorded = {**plan.value_words(), "keys": keys, **plan.moment_words(), "ridge": ridge}
+    return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
 
 
 # `memit`: many facts rewritten at once, over several layers.
@@ -339,7 +307,7 @@ def memit(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     layers: int | None = None,
     weight: float | None = None,
     moment: Moment = None,
@@ -370,17 +338,7 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
-    plan = plan_edits(
-        model,
-        facts,
-        target,
-        subject=subject,
-        layer=layer,
-        moment=moment,
-        contexts=contexts,
-        seed=seed,
-        settings=settings,
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
     return edit_together(plan, memit_form(plan, layers, weight, ridge), force, progress)
 
 
@@ -395,7 +353,7 @@ def memit_form(
         raise InputError(f"weight must be above 0, not {quoted(weight)}")
     where = layer_range(plan, layers)
     plan.check_moment(where, ridge)
-    recorded = {"weight": own, **moment_words(plan, ridge)}
+    recorded = {"weight": own, **plan.moment_words(), "ridge": ridge}
     return ClosedForm("memit", where, memit_left(plan, own, ridge), recorded)
 
 
@@ -410,7 +368,7 @@ def emmet(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     epsilon: float = 0.0,
     moment: Moment = None,
     ridge: float = RIDGE,
@@ -436,24 +394,14 @@ def emmet(
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
     check_epsilon(epsilon)
-    plan = plan_edits(
-        model,
-        facts,
-        target,
-        subject=subject,
-        layer=layer,
-        moment=moment,
-        contexts=contexts,
-        seed=seed,
-        settings=settings,
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
     return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 
 def emmet_form(plan: EditPlan, epsilon: float = 0.0, ridge: float = RIDGE) -> ClosedForm:
     """The closed form for a plan; raises InputError for an epsilon below 0."""
     plan.check_moment([plan.settings.layer], ridge)
-    recorded = {"epsilon": check_epsilon(epsilon), **moment_words(plan, ridge)}
+    recorded = {"epsilon": check_epsilon(epsilon), **plan.moment_words(), "ridge": ridge}
     return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
 
 
@@ -476,7 +424,7 @@ def alphaedit(
     target: str | None = None,
     *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     layers: int | None = None,
     threshold: float | None = None,
     penalty: float | None = None,
@@ -492,7 +440,7 @@ def alphaedit(
 
     The layer's values get (P(KKᵀ + K_pK_pᵀ) + λI)⁻¹ PK Rᵀ, P being the projection on the eigenvectors of C below a
     threshold: keys in the other directions are not touched at all. Spread over layers as :func:`ffnmem.editing.memit`
-        does.
+    does.
 
     Args:
         model, facts, target, subject, layer, layers, moment, contexts, seed, settings, force, progress: as
@@ -508,17 +456,7 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = plan_edits(
-        model,
-        facts,
-        target,
-        subject=subject,
-        layer=layer,
-        moment=moment,
-        contexts=contexts,
-        seed=seed,
-        settings=settings,
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
     protected = as_facts(previous, least=0)
     where = layer_range(plan, layers)
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
@@ -550,7 +488,7 @@ def alphaedit_form(
         "thresholds": [own[at] for at in where],
         "penalty": weight,
         "null_rank": [int((plan.moment.eigenvalues(at) < own[at]).sum()) for at in where],
-        **{name: value for name, value in moment_words(plan, 0.0).items() if name != "ridge"},
+        **plan.moment_words(),
     }
     return ClosedForm("alphaedit", where, alphaedit_left(plan, own, weight, previous or {}), recorded)
 
@@ -559,5 +497,5 @@ def previous_keys(plan: EditPlan, facts: list[Fact], layers: Sequence[int]) -> d
     """The keys of facts edited before, by layer."""
     if not facts:
         return {}
-    requests = [key_request(plan.model, fact, plan.contexts) for fact in facts]
+    requests = [request_for(plan.model, fact, "", (), plan.contexts) for fact in facts]  # keys depend on no target
     return {layer: keys_of(plan, requests, layer) for layer in layers}

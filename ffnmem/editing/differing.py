@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError, check_count, counted
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
@@ -105,7 +105,7 @@ class EditDiff(Result):
             "hidden": self.hidden,
             "components": plain_records(self.components),
             "writes": plain_records(self.writes),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def brief(self) -> dict[str, Any]:
@@ -136,10 +136,10 @@ class EditDiff(Result):
         return Sheet.of(
             Facts(heading),
             self.neuron_table(),
-            Words.of(f"… and {self.hidden:,} neurons that change less", "soft") if self.hidden else None,
+            Words.of(f"… and {counted(self.hidden, 'neuron')} that change less", "soft") if self.hidden else None,
             of_frame(self.components, title="all components"),
             of_frame(self.writes, WRITES, "where the edit writes"),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
     def neuron_table(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Table:

@@ -16,7 +16,7 @@ from ..models.model import Model
 from . import applying, saving
 from .applying import hooked
 from .differing import EditDiff, diff
-from .edit_record import EditRecord, LayerChange
+from .edit_record import EditedLayer, EditRecord
 from .saving import load_edit, save_edit
 
 
@@ -32,7 +32,7 @@ class Edit(EditRecord):
     def of(
         cls,
         model: Model,
-        changes: Sequence[LayerChange],
+        changes: Sequence[EditedLayer],
         *,
         method: str,
         facts: Sequence[Fact] = (),
@@ -116,7 +116,7 @@ class Edit(EditRecord):
         return save_edit(self, path)
 
     @staticmethod
-    def load(path: str | Path) -> Edit:
+    def load(path: str | Path) -> Edit:  # type: ignore[override]  # it holds no model
         """The edit that :meth:`save` wrote. See :func:`ffnmem.editing.saving.load_edit`."""
         return load_edit(path, Edit)
 

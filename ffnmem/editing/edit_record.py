@@ -18,10 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count, listed
+from ..core.errors import InputError, check_count, listed, quoted
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
-from ..core.sheets import Content, Facts, Origin, Sheet, Words, line, of_frame
+from ..core.sheets import Content, Facts, Origin, Sheet, Words, brief, line, of_frame
 from ..facts.fact import Fact
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -30,7 +30,7 @@ Record = TypeVar("Record", bound="EditRecord")
 
 
 @dataclass(frozen=True, eq=False)
-class LayerChange:
+class EditedLayer:
     """What is added to the values of one layer: ``leftᵀ @ right``, so that its FFN writes ``(m @ leftᵀ) @ right`` more.
 
     In the papers' orientation (W = valuesᵀ) ΔW is ``rightᵀ left``. The factors are kept in float64 on the CPU.
@@ -73,11 +73,20 @@ class LayerChange:
         """What is added to the layer's values, in full, in float64."""
         return self.left.T @ self.right
 
+    def __add__(self, other: EditedLayer) -> EditedLayer:
+        """Both changes of a layer; raises InputError where they are of other sizes."""
+        sizes = [[change.left.shape[1], change.right.shape[1]] for change in (self, other)]
+        if sizes[0] != sizes[1]:
+            raise InputError(f"the changes of layer {self.layer} are of other sizes: {listed(sizes)}")
+        return EditedLayer(self.layer, torch.cat([self.left, other.left]), torch.cat([self.right, other.right]))
+
     def __repr__(self) -> str:
-        return f"LayerChange(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
+        return f"EditedLayer(layer={self.layer}, rank={self.rank}, norm={self.norm:.4g})"
 
 
 SHOWN = 20  # rows of a table
+FEW = 8  # values of a setting that are shown one by one
+COUNTED = 10_000  # from here on, a whole number of a setting is shown with thousands
 
 
 @public
@@ -100,7 +109,7 @@ class EditRecord(Result):
             much (:mod:`ffnmem.editing.preparing`).
     """
 
-    changes: tuple[LayerChange, ...]
+    changes: tuple[EditedLayer, ...]
     fingerprint: str
     method: str
     facts: tuple[Fact, ...]
@@ -174,7 +183,7 @@ class EditRecord(Result):
         )
         kept = [name for name in self.numbers.columns if name not in about.columns]
         frame = pd.concat([about, self.numbers[kept]], axis=1)
-        frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.as_dict()}
+        frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.to_dict()}
         return frame
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,7 +200,7 @@ class EditRecord(Result):
             "warnings": list(self.warnings),
             "under": list(self.under),
             "parts": list(self.parts),
-            "provenance": plain_value(self.provenance.as_dict()),
+            "provenance": plain_value(self.provenance.to_dict()),
         }
 
     def summary(self) -> str:
@@ -203,12 +212,38 @@ class EditRecord(Result):
         rows: dict[str, Content] = {"edit": self.title, "digest": self.digest}
         if self.warnings:
             rows["warnings"] = tuple(map(line, self.warnings))
-        settings = " · ".join(f"{name} {value}" for name, value in self.settings.items())
+        numbers = self.to_frame().drop(columns="id", errors="ignore")  # the fact's, which stands there already
+        numbers = numbers.loc[:, (numbers.notna() & (numbers != "")).any()]
         layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
-        numbers = of_frame(self.to_frame(), SHOWN) if self.facts else None
+        settings = self.settings.get("edits") or [self.settings]  # of a sum, those of each part
         return Sheet.of(
-            Facts(rows), numbers, of_frame(layers, SHOWN), Words.of(settings, "soft"), Origin(self.provenance.as_dict())
+            Facts(rows),
+            of_frame(numbers, SHOWN) if self.facts else None,
+            of_frame(layers, SHOWN),
+            *(Words.of(settings_in_words(some), "soft") for some in settings if some),
+            Origin(self.provenance.to_dict()),
         )
+
+
+def settings_in_words(settings: Mapping[str, Any], between: str = " · ") -> str:
+    """Settings on one line: ``layer 0 · steps 120 · contexts: 21 texts``; what is None or empty is left out."""
+    return between.join(
+        f"{name.replace('_', ' ')}{in_words(value)}" for name, value in settings.items() if value not in (None, "", [])
+    )
+
+
+def in_words(value: Any) -> str:
+    """A setting's value behind its name; of many texts, how many they are."""
+    if isinstance(value, Mapping):
+        return f" ({settings_in_words(value, ', ')})"
+    if isinstance(value, bool):
+        return " yes" if value else " no"
+    if isinstance(value, list):
+        if len(value) > FEW:
+            return f": {len(value)} {'texts' if isinstance(value[0], str) else 'values'}"
+        return f" {', '.join(quoted(one) if isinstance(one, str) else brief(one) for one in value)}"
+    small = isinstance(value, int) and abs(value) < COUNTED
+    return f" {value if small else brief(value)}"
 
 
 # -- two edits as one ----------------------------------------------------------------------------------------------
@@ -236,15 +271,15 @@ def stacked(first: Record, second: Record) -> Record:
         )
     changes = {change.layer: change for change in first.changes}
     for change in second.changes:
-        changes[change.layer] = joined(changes[change.layer], change) if change.layer in changes else change
+        changes[change.layer] = changes[change.layer] + change if change.layer in changes else change
     return type(first)(
         changes=tuple(changes[layer] for layer in sorted(changes)),
         fingerprint=first.fingerprint,
         method=first.method if first.method == second.method else f"{first.method} + {second.method}",
         facts=first.facts + second.facts,
         targets=first.targets + second.targets,
-        settings=settings_of(first, second),
-        numbers=numbers_of(first, second),
+        settings=settings_of_both(first, second),
+        numbers=numbers_of_both(first, second),
         provenance=first.provenance.with_settings(edits=first.parts + second.parts),
         under=first.under,
         parts=first.parts + second.parts,
@@ -252,15 +287,7 @@ def stacked(first: Record, second: Record) -> Record:
     )
 
 
-def joined(first: LayerChange, second: LayerChange) -> LayerChange:
-    """Both changes of a layer; raises InputError where they are of other sizes."""
-    if first.left.shape[1] != second.left.shape[1] or first.right.shape[1] != second.right.shape[1]:
-        sizes = [[change.left.shape[1], change.right.shape[1]] for change in (first, second)]
-        raise InputError(f"the changes of layer {first.layer} are of other sizes: {listed(sizes)}")
-    return LayerChange(first.layer, torch.cat([first.left, second.left]), torch.cat([first.right, second.right]))
-
-
-def settings_of(first: EditRecord, second: EditRecord) -> dict[str, Any]:
+def settings_of_both(first: EditRecord, second: EditRecord) -> dict[str, Any]:
     """The settings of both where they are the same, else those of each part."""
     if dict(first.settings) == dict(second.settings):
         return dict(first.settings)
@@ -268,7 +295,7 @@ def settings_of(first: EditRecord, second: EditRecord) -> dict[str, Any]:
     return {"edits": [*lists[0], *lists[1]]}
 
 
-def numbers_of(first: EditRecord, second: EditRecord) -> pd.DataFrame:
+def numbers_of_both(first: EditRecord, second: EditRecord) -> pd.DataFrame:
     """The rows of both, in the order of the facts; missing where one did not measure what the other did."""
     rows = [e.numbers if len(e.numbers) else pd.DataFrame(index=range(len(e.facts))) for e in (first, second)]
     if all(frame.columns.empty for frame in rows):

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.arguments import public
-from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, check_choice, check_number, listed, quoted
-from ..core.files import check_destination, readable, replacing, user_path
+from ..core.files import check_destination, user_path
 from ..core.resources import EMBEDDED, embedded_folder
 from ..core.schemas import (
     anything,
@@ -461,7 +461,7 @@ class SecondMoment(Result):
         return target
 
     @staticmethod
-    def load(path: str | Path) -> SecondMoment:
+    def load(path: str | Path) -> SecondMoment:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
         moment, header = read_moment(user_path(path))
         if "progress" in header:
@@ -548,39 +548,49 @@ def fewest(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any]) -> None:
-    """The file, with more in its header. Raises FileError."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    arrays = {str(layer): moment.sums[layer].to(DTYPES[dtype]).numpy() for layer in moment.layers}
-    header = {
-        "kind": KIND,
-        "schema": SCHEMA,
+def described(moment: SecondMoment) -> dict[str, Any]:
+    """What the header of a file says of a second moment."""
+    return {
         "ffnmem": __version__,
         **{name: getattr(moment, name) for name in FIELDS},
         "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
         "provenance": dict(moment.provenance),
-        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
+    }
+
+
+def moment_of(header: Mapping[str, Any], sums: Mapping[int, Tensor]) -> SecondMoment:
+    """The second moment of a header and its triangles."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
+    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
+    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
+    return SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
+
+
+def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any]) -> None:
+    """The file, with more in its header. Raises FileError."""
+    arrays = {str(layer): moment.sums[layer].to(DTYPES[dtype]).numpy() for layer in moment.layers}
+    header = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        **described(moment),
         **more,
     }
-    with replacing(path) as temporary:
-        try:
-            save_file(arrays, temporary, header_entry(header, sort_keys=True))
-        except SafetensorError as error:
-            raise FileError(f"cannot write {path}: {error}") from None
-        readable(temporary)
+    write_tensors(path, header, arrays, sort_keys=True)
 
 
 def read_moment(path: Path) -> tuple[SecondMoment, dict[str, Any]]:
     """A second moment and the header of its file. Raises FileError."""
     sums = FileSums(path)
-    header = dict(sums.file.header)
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
-    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
-    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
-    moment = SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
-    return moment, header
+    return moment_of(sums.file.header, sums), dict(sums.file.header)
+
+
+def triangle_of(array: np.ndarray, layer: int, width: int, path: Path) -> Tensor:
+    """A triangle as a file has it, checked; raises FileError."""
+    if array.shape != (length_of(width),):
+        raise FileError(f"{path} does not fit its header: layer {layer} has {array.size} numbers")
+    if not np.isfinite(array).all():
+        raise FileError(f"{path} is damaged: layer {layer} holds NaN or infinite values")
+    return torch.from_numpy(array)
 
 
 class FileSums(Mapping[int, Tensor]):
@@ -597,10 +607,7 @@ class FileSums(Mapping[int, Tensor]):
     def __getitem__(self, layer: int) -> Tensor:
         if layer not in self.widths:
             raise KeyError(layer)
-        array = self.file.array(str(layer))
-        if not np.isfinite(array).all():
-            raise FileError(f"{self.file.path} is damaged: layer {layer} holds NaN or infinite values")
-        return torch.from_numpy(array)
+        return triangle_of(self.file.array(str(layer)), layer, self.widths[layer], self.file.path)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.widths)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import pandas as pd
 import torch
 
 from ..core.errors import InputError, check_number, quoted, warn
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact, facts_or_text
 from ..facts.questions import own_answer, target_ids
@@ -20,7 +21,7 @@ from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from .edit import Edit
-from .edit_record import LayerChange
+from .edit_record import EditedLayer
 from .moments import RIDGE, SecondMoment, load_second_moment
 from .requests import PLAIN, Request, check_contexts, edit_target, make_requests, sample_contexts
 from .settings import EditSettings, check_settings, settings_for
@@ -116,7 +117,7 @@ class EditPlan:
         contexts: in which keys are averaged and targets are trained. seed: of their sampling.
         settings: how v* is found.
         source: what the second moment is read from.
-        doubting: whether edits say what is doubtful about them, which costs a pass over the requests.
+        doubting: whether what is doubtful is said, which costs a pass over the requests.
     """
 
     model: Model
@@ -149,7 +150,7 @@ class EditPlan:
             self.norms[layer] = weight_norm(self.model, layer)
         return self.norms[layer]
 
-    def largest(self, changes: Sequence[LayerChange]) -> tuple[float, int]:
+    def largest(self, changes: Sequence[EditedLayer]) -> tuple[float, int]:
         """‖ΔW‖/‖W‖ of the layer that changes most, and which it is."""
         return max((change.norm / self.norm(change.layer), change.layer) for change in changes)
 
@@ -164,6 +165,10 @@ class EditPlan:
         """How v* is found, as an edit records it."""
         return {**self.settings.to_dict(), "contexts": list(self.contexts), "context_seed": self.seed}
 
+    def moment_words(self) -> dict[str, Any]:
+        """Which second moment is used, as an edit records it."""
+        return {"second_moment": {"tokens": self.moment.count, "corpus": self.moment.corpus_hash}}
+
     def of(self, some: Iterable[int]) -> tuple[Request, ...]:
         return tuple(self.requests[i] for i in some)
 
@@ -172,9 +177,8 @@ def plan_edits(
     model: Model,
     facts: Fact | str | Iterable[Fact],
     target: str | None = None,
-    *,
     subject: str | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
@@ -204,7 +208,7 @@ def with_truth(model: Model, fact: Fact) -> Fact:
 
 
 def settings_asked(
-    model: Model, layer: SupportsIndex | None, settings: Mapping[str, Any] | EditSettings | None
+    model: Model, layer: LayerName | None, settings: Mapping[str, Any] | EditSettings | None
 ) -> EditSettings:
     """The settings that an editor's arguments ask for."""
     at = None if layer is None else model.layer(layer)
@@ -220,8 +224,22 @@ def texts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[
 
 
 def find_values(plan: EditPlan, progress: Progress | None = None) -> list[FoundValue]:
-    """δ for each request of a plan."""
+    """δ for each request of a plan. What is doubtful about its targets is said first: δ may take minutes."""
+    warn_of(plan.doubts, "targets")
     return optimise(plan.layers, plan.requests, plan.settings, progress=progress)
+
+
+def one_by_one(
+    plan: EditPlan, facts: Fact | str | Iterable[Fact], make: Callable[[int], Edit], progress: Progress | None
+) -> Edit | tuple[Edit, ...]:
+    """The edits that ``make`` makes of each request of a plan; what is doubtful about its targets is said first."""
+    warn_of(plan.doubts, "targets")
+    edits = []
+    for i in range(len(plan.requests)):
+        edits.append(make(i))
+        if progress is not None:
+            progress("edit", i + 1, len(plan.requests))
+    return one_or_all(plan, facts, edits)
 
 
 def weight_norm(model: Model, layer: int) -> float:
@@ -229,21 +247,23 @@ def weight_norm(model: Model, layer: int) -> float:
     return float(torch.linalg.matrix_norm(model.ffn[layer].values.detach().double()))
 
 
-def check_change(plan: EditPlan, changes: Sequence[LayerChange], name: str, force: bool, **numbers: float) -> float:
-    """‖ΔW‖/‖W‖, the largest of the layers; refused where it is no small change of the layer's weights.
+def check_change(
+    plan: EditPlan, changes: Sequence[EditedLayer], name: str, force: bool, **numbers: float
+) -> tuple[float, int]:
+    """‖ΔW‖/‖W‖, the largest of the layers, and of which; refused where it is no small change of the layer's weights.
 
     Single edits that are far larger than others are what breaks a model (Gupta et al. 2024, 2403.07175).
 
     Raises: InputError: above CHANGE_LIMIT, unless forced.
     """
-    ratio, _ = plan.largest(changes)
+    ratio, layer = plan.largest(changes)
     if not force and not ratio <= CHANGE_LIMIT:
         also = "".join(f", {word} = {number:.3g}" for word, number in numbers.items())
         raise InputError(
             f"the edit of {name} would change a layer by {ratio:.3g} times its own norm (at most {CHANGE_LIMIT:g}"
             f"{also}): it would likely break the model; force=True (--force) makes it all the same"
         )
-    return ratio
+    return ratio, layer
 
 
 def check_reaches(plan: EditPlan, request: Request, found: FoundValue) -> None:
@@ -255,32 +275,39 @@ def check_reaches(plan: EditPlan, request: Request, found: FoundValue) -> None:
         )
 
 
-def numbers_of(request: Request, found: FoundValue | None, **more: Any) -> dict[str, Any]:
-    """A row of an edit's numbers."""
-    row: dict[str, Any] = {"id": request.fact.id}
-    if found is not None:
-        row |= {
-            "steps": found.steps,
-            "loss": found.loss,
-            "delta": float(found.delta.norm()) / found.scale,
-            "before": found.before,
-            "after_delta": found.after,
-        }
-    return {**row, **more}
+def value_numbers(request: Request, found: FoundValue) -> dict[str, Any]:
+    """What an edit's numbers say of a v*."""
+    return {
+        "id": request.fact.id,
+        "steps": found.steps,
+        "loss": found.loss,
+        "delta": float(found.delta.norm()) / found.scale,
+        "before": found.before,
+        "after_delta": found.after,
+    }
 
 
 def make_edit(
     plan: EditPlan,
     which: Sequence[int],
     method: str,
-    changes: Sequence[LayerChange],
+    changes: Sequence[EditedLayer],
     rows: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
+    force: bool,
+    **told: float,
 ) -> Edit:
-    """The edit of some of a plan's requests, with everything that its editor was run with."""
+    """The edit of some of a plan's requests, with everything that its editor was run with.
+
+    Args:
+        plan: the requests. which: of them. method: the editor's name. changes: one a layer.
+        rows: what was measured of each request; how much the edit changes is added to them. settings: to be recorded.
+        force: make it whatever its size. told: numbers that are named where it is refused, as :func:`check_change`.
+    """
     requests = plan.of(which)
-    doubts = [plan.doubts[i] for i in which]
-    ratio, layer = plan.largest(changes)
+    name = repr(requests[0].fact.name) if len(requests) == 1 else f"{len(requests)} facts"
+    ratio, layer = check_change(plan, changes, name, force, **told)
+    doubts = [*(plan.doubts[i] for i in which), change_doubt(layer, ratio) if plan.doubting else ""]
     return Edit.of(
         plan.model,
         list(changes),
@@ -288,28 +315,25 @@ def make_edit(
         facts=[request.fact for request in requests],
         targets=[request.target for request in requests],
         settings=settings,
-        numbers=pd.DataFrame(list(rows)),
-        warnings=[line for line in (*doubts, change_doubt(layer, ratio)) if line] if plan.doubting else (),
+        numbers=pd.DataFrame([{**row, "change": ratio} for row in rows]),
+        warnings=[doubt for doubt in doubts if doubt],
     )
 
 
-def announce(edits: Sequence[Edit]) -> None:
-    """Warn of what is doubtful about some edits: the first one's doubts, and how many more there are."""
-    doubtful = [edit for edit in edits if edit.warnings]
+def announce(edits: Sequence[Edit], said: Collection[str] = ()) -> None:
+    """Warn of what is doubtful about some edits, but for what was ``said`` before."""
+    warn_of(["; ".join(doubt for doubt in edit.warnings if doubt not in said) for edit in edits], "edits")
+
+
+def warn_of(doubts: Sequence[str], what: str) -> None:
+    """Warn of the first doubt that is none of the empty ones, and say how many more there are."""
+    doubtful = [doubt for doubt in doubts if doubt]
     if doubtful:
         more = len(doubtful) - 1
-        warn("; ".join(doubtful[0].warnings) + (f"; {more} more of {len(edits)} edits are doubtful" if more else ""))
+        warn(doubtful[0] + (f"; {more} more of {len(doubts)} {what} are doubtful" if more else ""))
 
 
-def one_or_all(facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
-    """One edit for one fact, as many as facts for some; what is doubtful about them is warned of."""
-    announce(edits)
+def one_or_all(plan: EditPlan, facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
+    """One edit for one fact, as many as facts for some; what they change much is warned of, once they are there."""
+    announce(edits, plan.doubts)
     return edits[0] if isinstance(facts, Fact | str) else tuple(edits)
-
-
-def moment_words(plan: EditPlan, ridge: float) -> dict[str, Any]:
-    """What an edit records of its second moment."""
-    return {
-        "second_moment": {"tokens": plan.moment.count, "corpus": plan.moment.corpus_hash},
-        "ridge": ridge,
-    }

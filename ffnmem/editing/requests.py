@@ -73,7 +73,7 @@ def sample(model: Model, begin: int, rows: int, size: int, generator: torch.Gene
     with torch.no_grad():
         while tokens.shape[1] < size:
             logits = model.hf_model(input_ids=tokens, use_cache=False).logits[:, -1]
-            tokens = torch.cat([tokens, drawn(allowed(model, logits), generator)], dim=1)
+            tokens = torch.cat([tokens, draw_likely(allowed(model, logits), generator)], dim=1)
     return [[int(i) for i in row[1:]] for row in tokens]
 
 
@@ -85,7 +85,7 @@ def allowed(model: Model, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, 
     return kept
 
 
-def drawn(logits: Float[Tensor, "rows vocab"], generator: torch.Generator) -> Int[Tensor, "rows 1"]:
+def draw_likely(logits: Float[Tensor, "rows vocab"], generator: torch.Generator) -> Int[Tensor, "rows 1"]:
     """One of the TOP likeliest tokens for each row, by their probabilities."""
     best = logits.topk(min(TOP, logits.shape[1]), dim=1)
     # On the CPU, whose random numbers do not depend on the device.
@@ -206,17 +206,11 @@ def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequenc
     wanted = fact.target_new if target is None else target
     if wanted is not None:
         check_text("target", wanted)
-    name = fact.name
     if wanted is None or not wanted.strip():
-        raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")
+        raise InputError(f"fact {quoted(fact.name)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
-        raise InputError(f"fact {quoted(name)}: the new target {quoted(wanted.strip())} is its true one already")
+        raise InputError(f"fact {quoted(fact.name)}: the new target {quoted(wanted.strip())} is its true one already")
     return request_for(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
-
-
-def key_request(model: Model, fact: Fact, contexts: Sequence[str]) -> Request:
-    """A request that asks for no target, for the key of a fact alone."""
-    return request_for(model, fact, "", (), contexts)
 
 
 def request_for(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts: Sequence[str]) -> Request:
@@ -225,8 +219,9 @@ def request_for(model: Model, fact: Fact, target: str, ids: tuple[int, ...], con
     for context in contexts:
         asked = ask_about(model, context.replace("{}", fact.prompt), fact.subject)
         if len(asked.tokens) + len(ids) > model.n_ctx:
-            name = fact.name
-            raise InputError(f"fact {quoted(name)}: its prompt, a context and the target exceed {model.n_ctx} tokens")
+            raise InputError(
+                f"fact {quoted(fact.name)}: its prompt, a context and the target exceed {model.n_ctx} tokens"
+            )
         rows.append(RequestRow(asked.tokens + ids[:-1], asked.subject_last))
     about = ask_about(model, KL_TEMPLATE, fact.subject)
     return Request(fact, target, ids, tuple(rows), RequestRow(about.tokens, about.subject_last))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .._version import __version__
-from ..core.checked_files import Form, HeadedTensors, header_entry
+from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FfnmemError, FileError, InputError, UnsupportedModelError, listed
 from ..core.files import appearing, check_destination, check_new_folder, readable, user_path, write_whole
 from ..core.plain_values import plain_value
@@ -30,7 +30,7 @@ from ..models.loading import open_tokenizer
 from ..models.model import AGREE, HALF, Model
 from ..models.turns import in_turn
 from .applying import check_fits, with_edit
-from .edit_record import EditRecord, LayerChange, Record
+from .edit_record import EditedLayer, EditRecord, Record
 
 # Edits as files: their factors as safetensors, everything else as one JSON header, each part with its checksum.
 
@@ -82,10 +82,8 @@ def save_edit(edit: EditRecord, path: str | Path) -> Path:
 
     Raises: FileError: it cannot be written. InputError: numbers or provenance that no file can hold.
     """
-    from safetensors.torch import save
-
     target = check_destination(path)
-    tensors = {f"{c.layer}.{name}": getattr(c, name) for c in edit.changes for name in FACTORS}
+    arrays = {f"{c.layer}.{name}": getattr(c, name).numpy() for c in edit.changes for name in FACTORS}
     header = {
         "kind": KIND,
         "schema": SCHEMA,
@@ -100,9 +98,8 @@ def save_edit(edit: EditRecord, path: str | Path) -> Path:
         "under": list(edit.under),
         "parts": list(edit.parts),
         "warnings": list(edit.warnings),
-        "checksums": {name: checksum(tensor.numpy()) for name, tensor in tensors.items()},
     }
-    write_whole(target, save(tensors, header_entry(header, allow_nan=False, ensure_ascii=False)))
+    write_tensors(target, header, arrays, checksum, allow_nan=False, ensure_ascii=False)
     return target
 
 
@@ -125,7 +122,7 @@ def load_edit(path: str | Path, kind: type[Record]) -> Record:
     try:
         edit = kind(
             changes=tuple(
-                LayerChange(layer, *(torch.from_numpy(factors[name]) for name in FACTORS))
+                EditedLayer(layer, *(torch.from_numpy(factors[name]) for name in FACTORS))
                 for layer, factors in zip(layers, changed, strict=True)
             ),
             fingerprint=header["fingerprint"],

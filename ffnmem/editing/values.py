@@ -108,7 +108,7 @@ def optimise(
         progress: called with "edit", the requests done and all of them.
     """
     found: dict[int, FoundValue] = {}
-    for chunk in chunks(requests, batch_tokens):
+    for chunk in request_batches(requests, batch_tokens):
         batch = RequestBatch(layers, [requests[i] for i in chunk], settings)
         found.update(zip(chunk, batch.descend(), strict=True))
         if progress is not None:
@@ -116,7 +116,7 @@ def optimise(
     return [found[i] for i in range(len(requests))]
 
 
-def chunks(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[int]]:
+def request_batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[int]]:
     """Requests whose rows are of like length behind the subject, as many together as fit."""
 
     def after(request: Request) -> int:
@@ -135,27 +135,44 @@ def chunks(requests: Sequence[Request], batch_tokens: int) -> Iterator[list[int]
         yield chunk
 
 
-class RequestBatch:
-    """Some requests' rows, run once; then stepped together."""
+class RequestRows:
+    """Some requests' rows, run once from a layer on.
 
-    def __init__(self, layers: PlainLayers, requests: Sequence[Request], settings: EditSettings) -> None:
-        self.layers, self.requests, self.settings = layers, requests, settings
-        rows: list[RequestRow] = [row for request in requests for row in (*request.rows, request.essence)]
+    Attributes:
+        replay: of all rows, a request's together. every: their numbers. owner: by row, its request.
+        weights: by row, what it counts in averages over a request's contexts; the essence's nothing.
+        first: the first position behind which any row is read. lookup: by row, its subject's last token.
+        plain: by request, its first row, the prompt without context.
+    """
+
+    def __init__(
+        self, layers: PlainLayers, requests: Sequence[Request], settings: EditSettings, start: int, essence: bool
+    ) -> None:
+        by_request = [(*request.rows, request.essence) if essence else request.rows for request in requests]
+        rows: list[RequestRow] = [row for own in by_request for row in own]
         device = layers.model.device
         tokens, mask = padded([row.tokens for row in rows], device)
-        self.replay = Replay(layers, tokens, mask, start=settings.layer)
-        owner = [i for i, request in enumerate(requests) for _ in range(len(request.rows) + 1)]
-        self.owner = torch.tensor(owner, device=device)
-        self.is_essence = torch.tensor(
-            [place == len(request.rows) for request in requests for place in range(len(request.rows) + 1)],
-            device=device,
-        )
-        shares = [self.settings.weights(len(request.rows)) for request in requests]
-        nothing = torch.zeros(1, dtype=torch.float64)  # the essence's row is in no average
+        self.replay = Replay(layers, tokens, mask, start=start)
+        self.every = torch.arange(len(rows), device=device)
+        self.owner = torch.tensor([i for i, own in enumerate(by_request) for _ in own], device=device)
+        shares = [settings.weights(len(request.rows)) for request in requests]
+        nothing = torch.zeros(int(essence), dtype=torch.float64)
         self.weights = torch.cat([part for own in shares for part in (own, nothing)]).to(device)
         self.first = self.replay.length - max(row.after for row in rows)
         self.lookup = torch.tensor([self.replay.length - row.after for row in rows], device=device)
-        every = torch.arange(len(rows), device=device)
+        self.plain = torch.searchsorted(self.owner, torch.arange(len(requests), device=device))
+
+
+class RequestBatch(RequestRows):
+    """Some requests' rows, their essences' too, stepped together."""
+
+    def __init__(self, layers: PlainLayers, requests: Sequence[Request], settings: EditSettings) -> None:
+        super().__init__(layers, requests, settings, settings.layer, essence=True)
+        self.layers, self.requests, self.settings = layers, requests, settings
+        device, every = layers.model.device, self.every
+        self.is_essence = torch.tensor(
+            [row is request.essence for request in requests for row in (*request.rows, request.essence)], device=device
+        )
         self.keys = self.replay.coefficients[settings.layer][every, self.lookup]
         self.written = self.replay.ffn[settings.layer][every, self.lookup]
         self.width = max(len(request.ids) for request in requests)
@@ -208,8 +225,7 @@ class RequestBatch:
     @property
     def scales(self) -> Float[Tensor, " requests"]:
         """‖v₀‖ of each request."""
-        starts = torch.searchsorted(self.owner, torch.arange(len(self.requests), device=self.owner.device))
-        return self.written[starts].norm(dim=1).float()
+        return self.written[self.plain].norm(dim=1).float()
 
     # -- the descent ---------------------------------------------------------------------------------------------
 
@@ -239,11 +255,12 @@ class RequestBatch:
             moved = moved * (settings.clamp * scales / length.clamp(min=1e-30)).clamp(max=1.0).unsqueeze(1)
             delta = torch.where(running.unsqueeze(1), moved, delta)
             taken += running
+        own = [(self.owner == i) & ~self.is_essence for i in range(count)]
         return [
             FoundValue(
-                keys=self.keys[(self.owner == i) & ~self.is_essence],
-                written=self.written[(self.owner == i) & ~self.is_essence],
-                weights=self.weights[(self.owner == i) & ~self.is_essence],
+                keys=self.keys[own[i]],
+                written=self.written[own[i]],
+                weights=self.weights[own[i]],
                 delta=delta[i],
                 steps=int(taken[i]),
                 loss=float(last_loss[i]),

@@ -7,14 +7,15 @@ import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, SupportsIndex
+from typing import Any
 
 from jaxtyping import Float64
 from torch import Tensor
 
 from ..core.errors import InputError, check_choice, check_count, check_number, quoted, unwarned
+from ..core.neuron_names import LayerName
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
     KEYS,
@@ -54,20 +55,16 @@ class Editor:
     Attributes:
         name: its name.
         one: makes the edit of one of a batch's facts; None for functions of the user's.
-        all: makes the edits of some facts by itself.
+        all: makes the edits of some facts by itself; a function of the user's.
         options: names of the options that it takes.
         finds_values: whether ``one`` needs v*, and so contexts and a second moment.
     """
 
     name: str
     one: Callable[[FactBatch, int, Mapping[str, Any]], Edit] | None = None
-    all: Callable[[Setup, list[Fact]], Any] | None = None
+    all: OwnEditor | None = None
     options: tuple[str, ...] = ()
     finds_values: bool = True
-
-    @property
-    def edits(self) -> bool:
-        return self.one is not None or self.all is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +80,6 @@ class Setup:
     plan: EditPlan
     target: str | None
     options: Mapping[str, Any]
-
-    def of(self, editor: Editor) -> dict[str, Any]:
-        """The options that an editor takes."""
-        return {name: value for name, value in self.options.items() if name in editor.options}
 
     def start(self, facts: Sequence[Fact], held: Held | None = None) -> FactBatch:
         """Facts to be edited; those that cannot be asked for have a reason."""
@@ -132,27 +125,24 @@ class FactBatch:
 
     def edits(self, editor: Editor) -> list[EditOrReason]:
         """Each fact's own edit, or why it has none."""
-        if editor.one is not None:
-            return [self.one(editor, i) for i in range(len(self.facts))]
-        if editor.all is None:
+        if editor.one is None and editor.all is None:
             return [None] * len(self.facts)
-        try:
-            return self.checked(editor, list(self.facts))
-        except InputError:  # one fact's fault must not be all facts'
-            return [self.alone(editor, fact) for fact in self.facts]
+        if editor.all is not None:
+            try:
+                return self.checked(editor, list(self.facts))
+            except InputError:  # one fact's fault must not be all facts'
+                pass
+        return [self.alone(editor, i) for i in range(len(self.facts))]
 
-    def one(self, editor: Editor, which: int) -> EditOrReason:
-        assert editor.one is not None
-        if which in self.reasons:
-            return self.reasons[which]
+    def alone(self, editor: Editor, which: int) -> EditOrReason:
+        """A single fact's edit, or why it has none."""
         try:
-            return editor.one(self, self.places[which], self.setup.of(editor))
-        except InputError as error:
-            return str(error)
-
-    def alone(self, editor: Editor, fact: Fact) -> EditOrReason:
-        try:
-            return self.checked(editor, [fact])[0]
+            if editor.one is None:
+                return self.checked(editor, [self.facts[which]])[0]
+            if which in self.reasons:
+                return self.reasons[which]
+            options = {name: value for name, value in self.setup.options.items() if name in editor.options}
+            return editor.one(self, self.places[which], options)
         except InputError as error:
             return str(error)
 
@@ -160,7 +150,7 @@ class FactBatch:
         """What an editor makes of facts by itself; InputError if it is not an edit of each."""
         assert editor.all is not None
         with unwarned():  # what is doubtful about an edit is what is measured here
-            made = editor.all(self.setup, facts)
+            made = editor.all(self.plan.model, facts)
         found = [made] if isinstance(made, Edit) else list(made) if isinstance(made, Iterable) else []
         if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):
             gave = reprlib.repr(made)
@@ -174,10 +164,6 @@ class FactBatch:
 def by_rome(batch: FactBatch, i: int, options: Mapping[str, Any], keys: str = "consistent") -> Edit:
     keys = check_choice("keys", options.get("keys", keys), KEYS)
     return rank_one(batch.plan, i, batch.found[i], keys, options.get("ridge", RIDGE), options.get("force", False))
-
-
-def by_rome_original(batch: FactBatch, i: int, options: Mapping[str, Any]) -> Edit:
-    return by_rome(batch, i, options, "original")
 
 
 def by_form(form: Callable[..., ClosedForm]) -> Callable[[FactBatch, int, Mapping[str, Any]], Edit]:
@@ -199,17 +185,9 @@ def by_itself(make: Callable[..., Edit]) -> Callable[[FactBatch, int, Mapping[st
     return lambda batch, i, options: make(batch.plan, i, **options)
 
 
-def by_own(editor: OwnEditor) -> Callable[[Setup, list[Fact]], Any]:
-    return lambda setup, facts: editor(setup.plan.model, facts)
-
-
-def by_name(*editors: Editor) -> Mapping[str, Editor]:
-    return MappingProxyType({editor.name: editor for editor in editors})
-
-
-EDITORS = by_name(
+KNOWN = (
     Editor("rome", by_rome, options=("keys", "ridge", "force")),
-    Editor("rome_original", by_rome_original, options=("ridge", "force")),
+    Editor("rome_original", partial(by_rome, keys="original"), options=("ridge", "force")),
     Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
     Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
     Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
@@ -217,6 +195,7 @@ EDITORS = by_name(
     Editor("embedding_swap", by_itself(swapped), options=("neurons", "less", "more", "force"), finds_values=False),
     Editor("none"),
 )
+EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""
 
 
@@ -248,7 +227,7 @@ def choose_editors(editors: Sequence[object]) -> tuple[Editor, ...]:
         if isinstance(one, str):
             found.append(EDITORS[check_choice("editor", one, EDITORS)])
         elif callable(one):
-            found.append(Editor(str(getattr(one, "__name__", type(one).__name__)), all=by_own(one)))
+            found.append(Editor(str(getattr(one, "__name__", type(one).__name__)), all=one))
         else:
             raise InputError(f"editor {quoted(one)} is neither a name ({', '.join(EDITORS)}) nor a function")
     names = [editor.name for editor in found]
@@ -266,7 +245,7 @@ def set_up(
     target: str | None,
     /,  # memit has an option named layers
     *,
-    layer: SupportsIndex | None,
+    layer: LayerName | None,
     seed: int,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,

@@ -11,9 +11,24 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, quoted
-from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, of_chance, rows, token
-from ..editing.applying import Rows, check_fits, with_edit
+from ..core.errors import InputError, counted, quoted
+from ..core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Line,
+    Origin,
+    Sheet,
+    Span,
+    Style,
+    Table,
+    line,
+    of_chance,
+    of_share,
+    rows,
+    token,
+)
+from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
@@ -144,7 +159,7 @@ class Effects:
                 continue
             kept.append(one)
         with self.unedited():
-            rows = Rows([self.edit], [0] * len(questions))
+            rows = RowEdits([self.edit], [0] * len(questions))
             said = answer(self.layers, questions, rows.changing, start=rows.lowest, next_token=True)
         found = [self.row(one, before, after) for one, before, after in zip(kept, *said, strict=True)]
         return pd.DataFrame(found, columns=list(COLUMNS))
@@ -236,7 +251,7 @@ class EditEffects(Result):
     warnings: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        return f"{self.edit.title}; {len(self.prompts)} prompts"
+        return f"{self.edit.title}; {counted(len(self.prompts), 'prompt')}"
 
     def to_frame(self) -> pd.DataFrame:
         """``prompts``."""
@@ -251,7 +266,7 @@ class EditEffects(Result):
             "drift": self.drift or None,
             "warnings": list(self.warnings),
             "memories": None if self.memories is None else self.memories.to_dict(),
-            "provenance": self.edit.provenance.as_dict(),
+            "provenance": self.edit.provenance.to_dict(),
         }
 
     def brief(self) -> dict[str, Any]:
@@ -271,7 +286,7 @@ class EditEffects(Result):
             Facts(self.heading()),
             *(prompt_table(some, str(true), str(target)) for (_, true, target), some in facts),
             None if self.memories is None else self.memories.neuron_table(promoted),
-            Origin({**self.edit.provenance.as_dict(), "edit": self.edit.digest}),
+            Origin({**self.edit.provenance.to_dict(), "edit": self.edit.digest}),
         )
 
     def heading(self) -> dict[str, Content]:
@@ -283,7 +298,7 @@ class EditEffects(Result):
         if self.drift:
             found["drift"] = (
                 f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "
-                f"on {self.drift['texts']} texts about other things"
+                f"on {counted(int(self.drift['texts']), 'text')} about other things"
             )
         return found
 
@@ -295,11 +310,6 @@ class EditEffects(Result):
                 parts.append(f"neurons {row['neurons']}")
             if parts:
                 yield line(", ".join(parts))
-
-
-def of_share(value: float) -> str:
-    """A share of a whole in percent; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
 def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:

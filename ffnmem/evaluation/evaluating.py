@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import pandas as pd
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..editing.closed_forms import rank_one
@@ -45,7 +46,7 @@ def evaluate(
     compare: Sequence[str | OwnEditor] = (),
     target: str | None = None,
     metrics: Iterable[str] | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     generate: bool = False,
@@ -185,11 +186,6 @@ class Bench:
         """The texts for drift, read by the model as it is now."""
         return Texts(self.layers, self.texts) if self.texts else None
 
-    def writer(self) -> Writer | None:
-        """What writes texts, where they are wanted."""
-        asked = any(METRICS[name].asks == "generation" for name in self.metrics)
-        return Writer(self.layers.model, self.references, self.seed) if asked else None
-
     def case(self, fact: Fact) -> EditCase | str:
         """A fact's questions, or why it cannot be asked."""
         try:
@@ -200,9 +196,8 @@ class Bench:
     def table(self, facts: Sequence[Fact], editors: Sequence[Editor]) -> pd.DataFrame:
         """One row a fact and editor, of facts that are edited together."""
         cases = [self.case(fact) for fact in facts]
-        fine = [fact for fact, case in zip(facts, cases, strict=True) if isinstance(case, EditCase)]
         asked = [case for case in cases if isinstance(case, EditCase)]
-        batch = self.setup.start(fine)
+        batch = self.setup.start([case.fact for case in asked])
         reader = self.reader() if asked else None
         by_editor = []
         for editor in editors:
@@ -230,8 +225,8 @@ class Bench:
             subjects = [case.fact.subject for case in own]
             for i, figures in zip(fine, reader.drift(edits, subjects), strict=True):
                 rows[i] |= figures
-        writer = self.writer()
-        if writer is not None:
+        if any(METRICS[name].asks == "generation" for name in self.metrics):
+            writer = Writer(self.layers.model, self.references, self.seed)
             plain_texts = writer.measure(own, [None] * len(own))
             for i, before_text, after_text in zip(fine, plain_texts, writer.measure(own, edits), strict=True):
                 rows[i] |= after_text | {f"{name}_before": value for name, value in before_text.items()}
@@ -277,7 +272,7 @@ def edit_quality(
     facts: Fact | Iterable[Fact],
     *,
     metric: str = "S",
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     keys: str = "consistent",
     contexts: Sequence[str] | None = None,
     seed: int = 0,

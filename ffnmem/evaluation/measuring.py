@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import InputError, quoted
-from ..editing.applying import Rows
+from ..editing.applying import RowEdits
 from ..editing.edit import Edit
 from ..facts.fact import KINDS, Fact
 from ..facts.questions import target_ids
@@ -131,13 +131,13 @@ def ask_cases(
     before: list[CaseAnswers] = []
     after: list[CaseAnswers] = []
     own = [None] * len(cases) if edits is None else list(edits)
-    for some in together(own, batch_tokens):
-        for into, found in zip((before, after), ask(layers, cases[some], own[some], batch_tokens), strict=True):
+    for some in case_slices(own, batch_tokens):
+        for into, found in zip((before, after), ask_slice(layers, cases[some], own[some], batch_tokens), strict=True):
             into += found
     return before, after
 
 
-def together(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[slice]:
+def case_slices(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[slice]:
     """Cases that are asked in one go: all, unless their edits are too large to be laid beside each other by rows."""
     size = max((c.rank * (c.left.shape[1] + c.right.shape[1]) for e in edits if e for c in e.changes), default=0)
     if size * batch_tokens // SHORT <= GATHERED:
@@ -146,7 +146,7 @@ def together(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[slice]
         yield from (slice(i, i + 1) for i in range(len(edits)))
 
 
-def ask(
+def ask_slice(
     layers: PlainLayers, cases: Sequence[EditCase], edits: Sequence[Edit | None], batch_tokens: int
 ) -> tuple[list[CaseAnswers], list[CaseAnswers]]:
     """As :func:`ask_cases`, for cases that are asked together."""
@@ -161,7 +161,7 @@ def ask(
             continue
         questions = [cases[i].questions[j] for i, j in where]
         if made:
-            rows = Rows(made, [-1 if (edit := edits[i]) is None else place[id(edit)] for i, _ in where])
+            rows = RowEdits(made, [-1 if (edit := edits[i]) is None else place[id(edit)] for i, _ in where])
             changing, start = rows.changing, rows.lowest
             both = answer(layers, questions, changing, start=start, next_token=next_token, batch_tokens=batch_tokens)
         else:

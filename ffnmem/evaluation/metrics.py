@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Float64
 
 from ..core.errors import InputError, check_choice
+from ..facts.fact import KINDS
 
 # What an evaluation can measure of an edit: names, the prompts that they need, how they are averaged.
 
@@ -56,6 +57,14 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 )
 """By name; the papers write NS_plus as NS+."""
 
+NEEDS = {
+    "paraphrase": "paraphrases",
+    "neighbour": "neighbours",
+    "plus": "neighbours",
+    **dict.fromkeys(KINDS, "probes of their kind"),
+    "generation": "generation prompts",
+}
+"""What a fact must have for the metrics that are read off some prompts."""
 SCORE = ("ES", "PS", "NS")  # whose harmonic mean is S
 ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")  # columns of a case besides what is measured
 NUMBERS = ("change", "steps", "loss")  # of the editor, summarised as they are
@@ -89,6 +98,32 @@ def columns_of(metrics: Iterable[str]) -> list[str]:
     """The columns of a table of cases that metrics fill: after the edit, then before it."""
     names = list(metrics)
     return [*names, *(f"{name}_before" for name in names if METRICS[name].before)]
+
+
+def unmeasured(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
+    """By name, the metrics of a summary that have no value anywhere, and why.
+
+    Args:
+        summary: with the columns metric and n. cases: what it is over.
+    """
+    most = summary.groupby("metric", sort=False)["n"].max()
+    edited = cases[cases["failure"] == ""]
+    who = "no fact" if len(edited) == len(cases) else "no fact that was edited"
+    # Scores of older versions may lack the count.
+    room = " that the model has room for" if "unasked" in edited and (edited["unasked"] > 0).any() else ""
+    reasons: dict[str, str] = {}
+    for name in map(str, most.index[most == 0]):
+        if edited.empty and name not in NUMBERS:
+            reasons[name] = "no fact was edited"
+        elif name == "S":
+            reasons[name] = "it takes ES, PS and NS"
+        elif name == "RS":
+            reasons[name] = f"{who} has {NEEDS['generation']} and reference texts"
+        elif name in METRICS:
+            asks = METRICS[name].asks
+            nothing = "there is no text that mentions none of the subjects"
+            reasons[name] = f"{who} has {NEEDS[asks]}{room}" if asks in NEEDS else nothing
+    return reasons
 
 
 # Means over records with 95% intervals: records are drawn anew, the same ones for every metric and every editor.
@@ -160,38 +195,35 @@ def summarised(cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: in
     if not metrics:
         return pd.DataFrame(columns=list(COLUMNS))
     values = cases[list(metrics)].to_numpy(dtype=np.float64)
-    drawn = resampled(values, draws, seed)
-    table = pd.DataFrame({"metric": list(metrics), "mean": means(values)})
-    table["low"], table["high"] = ends(drawn)
-    table["n"] = (~np.isnan(values)).sum(axis=0)
-    table = with_score(table, {name: values[:, i] for i, name in enumerate(metrics)}, drawn, metrics)
+    names, at = list(metrics), score_places(metrics)
+    mean, drawn, n = means(values), resampled(values, draws, seed), (~np.isnan(values)).sum(axis=0)
+    if at:
+        names = ["S", *names]
+        # Contiguous, so that it is summed row by row however the table lies in memory.
+        mean = np.append(harmonic(means(np.ascontiguousarray(values[:, at]))), mean)
+        drawn, n = with_harmonic(drawn, at), np.append(n[at].min(), n)
+    return mean_table(names, mean, drawn, n)
+
+
+def score_places(metrics: Sequence[str]) -> list[int]:
+    """Where the three parts of S are among metrics; empty where one is missing."""
+    return [list(metrics).index(name) for name in SCORE] if set(SCORE) <= set(metrics) else []
+
+
+def with_harmonic(columns: np.ndarray, at: list[int]) -> np.ndarray:
+    """Metrics along the last axis with S, the harmonic mean of those at some places, in front."""
+    return np.concatenate([harmonic(columns[..., at])[..., None], columns], axis=-1)
+
+
+def mean_table(names: list[str], mean: np.ndarray, drawn: np.ndarray, n: np.ndarray) -> pd.DataFrame:
+    """Means with the intervals of their draws, as :func:`summarised` returns them."""
+    low, high = ends(drawn)
+    table = pd.DataFrame({"metric": names, "mean": mean, "low": low, "high": high, "n": n})
     table.loc[table["n"] < 2, ["low", "high"]] = np.nan
-    times = np.array([100.0 if name == "S" else times_of(name) for name in table["metric"]])
+    plain = [name.removesuffix("_before") for name in names]
+    times = [100.0 if name == "S" else METRICS[name].times if name in METRICS else 1.0 for name in plain]
     table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mul(times, axis=0)
-    return table[list(COLUMNS)]
-
-
-def times_of(name: str) -> float:
-    """What a column's mean is multiplied by."""
-    plain = name.removesuffix("_before")
-    return METRICS[plain].times if plain in METRICS else 1.0
-
-
-def with_score(
-    table: pd.DataFrame,
-    values: Mapping[str, np.ndarray],
-    drawn: Float64[np.ndarray, "draws metrics"],
-    metrics: Sequence[str],
-) -> pd.DataFrame:
-    """The table with S, the harmonic mean of its parts' means, in front; n is that of the part with the fewest."""
-    if not set(SCORE) <= set(metrics):
-        return table
-    at = [list(metrics).index(name) for name in SCORE]
-    low, high = ends(harmonic(drawn[:, at])[:, None])[:, 0]
-    score = float(harmonic(means(np.stack([values[name] for name in SCORE], axis=1))))
-    n = int(table["n"].iloc[at].min())
-    first = pd.DataFrame({"metric": ["S"], "mean": [score], "low": [low], "high": [high], "n": [n]})
-    return pd.concat([first, table], ignore_index=True)
+    return table
 
 
 def differences(
@@ -209,16 +241,10 @@ def differences(
     a, b = (cases[list(metrics)].to_numpy(dtype=np.float64) for cases in (first, second))
     both = np.isnan(a) | np.isnan(b)
     a, b = np.where(both, np.nan, a), np.where(both, np.nan, b)
-    drawn = [resampled(side, draws, seed) for side in (a, b)]
-    table = pd.DataFrame({"metric": list(metrics), "mean": means(a) - means(b), "n": (~both).sum(axis=0)})
-    table["low"], table["high"] = ends(drawn[0] - drawn[1])
-    if set(SCORE) <= set(metrics):
-        at = [list(metrics).index(name) for name in SCORE]
-        score = harmonic(means(a)[at]) - harmonic(means(b)[at])
-        low, high = ends((harmonic(drawn[0][:, at]) - harmonic(drawn[1][:, at]))[:, None])[:, 0]
-        first_row = {"metric": ["S"], "mean": [float(score)], "low": [low], "high": [high]}
-        table = pd.concat([pd.DataFrame({**first_row, "n": [int(table["n"].iloc[at].min())]}), table])
-    table.loc[table["n"] < 2, ["low", "high"]] = np.nan
-    times = np.array([100.0 if name == "S" else times_of(name) for name in table["metric"]])
-    table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mul(times, axis=0)
-    return table[list(COLUMNS)].reset_index(drop=True)
+    names, at = list(metrics), score_places(metrics)
+    mean, drawn = [means(a), means(b)], [resampled(side, draws, seed) for side in (a, b)]
+    n = (~both).sum(axis=0)
+    if at:
+        names, n = ["S", *names], np.append(n[at].min(), n)
+        mean, drawn = ([with_harmonic(side, at) for side in sides] for sides in (mean, drawn))
+    return mean_table(names, mean[0] - mean[1], drawn[0] - drawn[1], n)

@@ -19,7 +19,6 @@ from ..core.checked_files import (
     Form,
     digest_of,
     file_hash,
-    is_whole,
     open_parquet,
     read_checked,
     reading,
@@ -27,16 +26,16 @@ from ..core.checked_files import (
     sealable,
     with_checksum,
 )
-from ..core.errors import FileError, check_choice, listed
+from ..core.errors import FileError, check_choice, counted, listed
 from ..core.files import make_folder, replacing, user_folder, user_path, write_whole
 from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
-from ..core.sheets import Column, Facts, Line, Origin, Sheet, Span, Table, line, rows
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
 from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised
+from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised, unmeasured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,13 +54,8 @@ class CaseFolder(RunFolder):
     """The folder of an evaluation, with the cases of some facts in each file of ``chunks``."""
 
     kind: ClassVar[Kind] = FOLDER
+    form: ClassVar[Form] = Form(PART, SCHEMA, anything, "folder of an evaluation", "name another folder")
     holds: ClassVar[str] = "an evaluation"
-
-    def before(self) -> Mapping[str, Any]:
-        there = FOLDER.said(self.folder) or {}
-        if not is_whole(there):
-            raise FileError(f"{self.folder / MANIFEST} is damaged: its checksum does not match: name another folder")
-        return self.deciding(there)
 
     def path(self, number: int) -> Path:
         return self.folder / CHUNKS / f"{number:05d}.parquet"
@@ -153,11 +147,13 @@ def figure(means: pd.DataFrame, name: str) -> tuple[Line, ...]:
     if name not in means.index or not math.isfinite(means.loc[name, "mean"]):
         return (line("–"),)
     mean, low, high = (float(means.loc[name, part]) for part in ("mean", "low", "high"))
-    first = line(Span(written(name, mean, True), "strong" if name == "S" else ""))
-    return (first,) if math.isnan(low) else (first, line(Span(f"{written(name, low)}–{written(name, high)}", "soft")))
+    first = line(Span(digits_of(name, mean, True), "strong" if name == "S" else ""))
+    return (
+        (first,) if math.isnan(low) else (first, line(Span(f"{digits_of(name, low)}–{digits_of(name, high)}", "soft")))
+    )
 
 
-def written(name: str, value: float, fine: bool = False) -> str:
+def digits_of(name: str, value: float, fine: bool = False) -> str:
     """As many digits as mean something: of an interval's ends fewer than of the mean."""
     if not math.isfinite(value):
         return "–"
@@ -181,6 +177,15 @@ def relation_table(relations: pd.DataFrame) -> Table:
     return shown.table("by relation", caption="--csv and --json have the intervals")
 
 
+def missing_lines(missing: Mapping[str, str]) -> dict[str, Content]:
+    """What was not measured, a line a reason, as a row of facts; none where all was."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in missing.items():
+        by_reason.setdefault(reason, []).append(NAMES.get(name, name))
+    lines = tuple(line(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items())
+    return {"not measured": lines} if lines else {}
+
+
 def failure_table(failures: pd.DataFrame) -> Table | None:
     """The first facts that were not edited, and why."""
     if not len(failures):
@@ -190,7 +195,9 @@ def failure_table(failures: pd.DataFrame) -> Table | None:
     for each_row in failures.head(REASONS).to_dict("records"):
         shown.add(*(str(each_row[name]) for name in names))
     more = "--json has all of them" if len(failures) > REASONS else ""
-    return shown.table(f"{len(failures):,} edits were not made", caption=more)
+    return shown.table(
+        f"{counted(len(failures), 'edit')} {'was' if len(failures) == 1 else 'were'} not made", caption=more
+    )
 
 
 # `Scores`: what an evaluation of editors measured, case by case and over records.
@@ -279,6 +286,11 @@ class Scores(Result):
             return pd.DataFrame(columns=[*columns, *COLUMNS])
         return pd.concat(found, ignore_index=True)
 
+    @cached_property
+    def missing(self) -> dict[str, str]:
+        """The metrics that no fact gives a value (n is 0), and why: ``{"NS": "no fact has neighbours"}``."""
+        return unmeasured(self.summary, self.cases)
+
     def of(self, editor: str | None = None) -> pd.DataFrame:
         """The cases of an editor, by default the first. Raises InputError."""
         name = self.editors[0] if editor is None else check_choice("editor", editor, self.editors)
@@ -296,20 +308,21 @@ class Scores(Result):
     def to_frame(self) -> pd.DataFrame:
         """A copy of ``cases``, with settings and provenance in its ``attrs``."""
         frame = self.cases.copy()
-        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.as_dict()}
+        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.to_dict()}
         return frame
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "summary": plain_records(self.summary),
+            "summary": plain_records(self.with_unedited),
+            "missing": self.missing,
             "relations": plain_records(self.relations),
             "cases": plain_records(self.cases),
             "failures": plain_records(self.failures),
             "settings": dict(self.settings),
             "draws": self.draws,
             "seed": self.seed,
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def save(self, folder: str | Path) -> Path:
@@ -317,15 +330,13 @@ class Scores(Result):
         return save_scores(self, folder)
 
     @staticmethod
-    def load(folder: str | Path) -> Scores:
+    def load(folder: str | Path) -> Scores:  # type: ignore[override]  # it holds no model
         """What :meth:`save`, or ``evaluate`` with ``out``, wrote. Raises FileError."""
         return load_scores(folder)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The main scores with their intervals, as :func:`ffnmem.plots.evaluation.scores` draws them."""
-        scores = picture("scores")
-
-        return scores(self, ax=ax)
+        return picture("scores")(self, ax=ax)
 
     def __len__(self) -> int:
         return len(self.of())
@@ -339,6 +350,16 @@ class Scores(Result):
         cases = self.of()[[f"{name}_before" for name in names]].set_axis(names, axis=1)
         return summarised(cases, names, self.draws, self.seed).assign(editor="(unedited)")
 
+    @property
+    def with_unedited(self) -> pd.DataFrame:
+        """``summary`` below the unedited model's rows, whose editor is "(unedited)": what tables, JSON and CSV have."""
+        unedited = self.unedited
+        return (
+            self.summary
+            if unedited is None
+            else pd.concat([unedited[list(self.summary)], self.summary], ignore_index=True)
+        )
+
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, without the cases and the scores of single relations."""
         return {name: value for name, value in self.to_dict().items() if name not in ("cases", "relations")}
@@ -350,7 +371,7 @@ class Scores(Result):
             means = dict(zip(group["metric"], group["mean"], strict=True))
             parts.append(f"{editor} " + ", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means))
         failed = f", {len(self.failures)} failures" if len(self.failures) else ""
-        return f"{'; '.join(parts)}; {len(self)} facts of {self.provenance.model}{failed}"
+        return f"{'; '.join(parts)}; {counted(len(self), 'fact')} of {self.provenance.model}{failed}"
 
     def __repr__(self) -> str:
         return f"Scores({self.summary_line()})"
@@ -361,9 +382,9 @@ class Scores(Result):
         Args:
             relations: adds the main scores of each relation. kept: adds the folder that holds them.
         """
-        unedited = self.unedited
-        summary = self.summary if unedited is None else pd.concat([unedited, self.summary], ignore_index=True)
-        rows = {"facts": f"{len(self):,}, each edited by itself"} | ({} if kept is None else {"kept in": kept})
+        summary = self.with_unedited
+        rows: dict[str, Content] = {"facts": f"{len(self):,}, each edited by itself", **missing_lines(self.missing)}
+        rows |= {} if kept is None else {"kept in": kept}
         return Sheet.of(
             *score_tables(
                 summary, "editor", (MAIN, "scores, in percent"), SIZED, DRIFTED, (PROBES, "more, in percent")
@@ -371,7 +392,7 @@ class Scores(Result):
             relation_table(self.relations) if relations else None,
             failure_table(self.failures),
             Facts(rows),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
 
@@ -394,7 +415,7 @@ def summary_text(scores: Scores, cases: str) -> str:
         "seed": scores.seed,
         "settings": dict(scores.settings),
         "provenance": scores.provenance.record(),
-        "summary": plain_records(scores.summary),
+        "summary": plain_records(scores.with_unedited),
         "relations": plain_records(scores.relations),
         "cases": cases,
     }

@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, check_seed, listed, quoted
+from ..core.errors import InputError, check_choice, check_count, check_seed, counted, listed, quoted
 from ..core.files import user_path
+from ..core.neuron_names import LayerName
 from ..core.pictures import picture
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Facts, Origin, Sheet
+from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..editing.applying import put_back
 from ..editing.edit import Edit
@@ -34,8 +35,8 @@ from ..show.result import Result
 from .editors import Editor, EditOrReason, Held, OwnEditor, Setup, choose_editors, keys_in, set_up
 from .evaluating import Bench, about, case_frame, evaluate, numbers_of, run_of
 from .measuring import CaseAnswers, EditCase, ask_cases, measure
-from .metrics import METRICS, NUMBERS, check_metrics, summarised
-from .scores import DRAWS, DRIFTED, MAIN, SIZED, Scores, failure_table, score_tables
+from .metrics import METRICS, NUMBERS, check_metrics, summarised, unmeasured
+from .scores import DRAWS, DRIFTED, MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
 from .texts import Source, Texts, drift_texts
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ class Decay(Result):
     provenance: Provenance
 
     @property
+    def missing(self) -> dict[str, str]:
+        """The metrics that no fact gives a value, and why."""
+        return unmeasured(self.frame, self.cases)
+
+    @property
     def failures(self) -> pd.DataFrame:
         """The facts that were not edited: id, subject, target, failure."""
         last = self.cases[self.cases["edits"] == self.cases["edits"].max()]
@@ -85,16 +91,15 @@ class Decay(Result):
         return {
             "editor": self.editor,
             "edits": plain_records(self.frame),
+            "missing": self.missing,
             "failures": plain_records(self.failures),
             "settings": dict(self.settings),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Scores by number of edits, as :func:`ffnmem.plots.evaluation.decay` draws them."""
-        decay = picture("decay")
-
-        return decay(self, ax)
+        return picture("decay")(self, ax)
 
     def summary(self) -> str:
         points = ", ".join(map(str, self.frame["edits"].unique()))
@@ -107,7 +112,8 @@ class Decay(Result):
         return Sheet.of(
             *score_tables(self.frame, "edits", (MAIN, title), SIZED, DRIFTED),
             failure_table(self.failures),
-            Origin(self.provenance.as_dict()),
+            Facts(lines) if (lines := missing_lines(self.missing)) else None,
+            Origin(self.provenance.to_dict()),
         )
 
 
@@ -121,7 +127,7 @@ def sequential(
     *,
     target: str | None = None,
     metrics: Iterable[str] | None = None,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     seed: int = 0,
     drift: Source = None,
     draws: int = DRAWS,
@@ -185,7 +191,7 @@ def checkpoints(at: Sequence[int] | None, facts: int) -> list[int]:
     if not points:
         raise InputError("at is empty: give numbers of edits, such as (1, 10, 100)")
     if points[-1] > facts:
-        raise InputError(f"at {points[-1]} is more than the {facts} facts that were given")
+        raise InputError(f"at {points[-1]} is more than the {counted(facts, 'fact')} that were given")
     return points
 
 
@@ -303,6 +309,11 @@ class Sweep(Result):
         return pd.concat(tables, ignore_index=True)[["layer", "metric", "mean", "low", "high", "n"]]
 
     @property
+    def missing(self) -> dict[str, str]:
+        """The metrics that no fact gives a value in any layer, and why."""
+        return unmeasured(self.frame, pd.concat([one.cases for one in self.scores.values()]))
+
+    @property
     def failures(self) -> pd.DataFrame:
         """The facts that were not edited: layer, then as :attr:`Scores.failures`."""
         tables = [one.failures.assign(layer=layer) for layer, one in self.scores.items()]
@@ -323,19 +334,22 @@ class Sweep(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        found = {"editor": self.editor, "layers": plain_records(self.frame), "failures": plain_records(self.failures)}
-        return {**found, "provenance": self.provenance.as_dict()}
+        return {
+            "editor": self.editor,
+            "layers": plain_records(self.frame),
+            "missing": self.missing,
+            "failures": plain_records(self.failures),
+            "provenance": self.provenance.to_dict(),
+        }
 
     def plot(self, trace: Traces | pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
         """Scores by layer, beside a trace if given, as :func:`ffnmem.plots.evaluation.sweep` draws them."""
-        sweep = picture("sweep")
-
-        return sweep(self, trace, ax)
+        return picture("sweep")(self, trace, ax)
 
     def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))
         best = f", best S in layer {self.best()}" if self.ranked else ""
-        return f"{self.editor} in layers {', '.join(map(str, self.scores))}; {facts} facts{best}"
+        return f"{self.editor} in layers {', '.join(map(str, self.scores))}; {counted(facts, 'fact')}{best}"
 
     @property
     def ranked(self) -> bool:
@@ -344,12 +358,13 @@ class Sweep(Result):
 
     def sheet(self) -> Sheet:
         """The scores of each layer, the failures, and the best layer."""
-        rows = {"facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself"}
+        rows: dict[str, Content] = {"facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself"}
+        rows |= missing_lines(self.missing)
         return Sheet.of(
             *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent"), SIZED),
             failure_table(self.failures),
             Facts(rows | ({"best": f"layer {self.best()} by S"} if self.ranked else {})),
-            Origin(self.provenance.as_dict()),
+            Origin(self.provenance.to_dict()),
         )
 
 
@@ -359,7 +374,7 @@ def layer_sweep(
     model: Model,
     facts: Fact | Iterable[Fact],
     editor: str | OwnEditor = "rome",
-    layers: Sequence[SupportsIndex] | None = None,
+    layers: Sequence[LayerName] | None = None,
     *,
     metrics: Iterable[str] | None = None,
     out: str | Path | None = None,

@@ -21,16 +21,15 @@ from ..core.errors import InputError, quoted
 from ..core.resources import EMBEDDED
 from ..corpus.packed import Packed
 from ..corpus.sources import open_corpus
-from ..editing.applying import Rows
+from ..editing.applying import RowEdits
 from ..editing.edit import Edit
-from ..facts.fact import Fact
 from ..facts.templates import mentions
 from ..models.answers import LOGITS, padded
 from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay, inputs
-from .measuring import GATHERED, EditCase, mean, together
+from .measuring import GATHERED, EditCase, case_slices, mean
 
 # Drift: how much an edit changes what a model says of text that has nothing to do with it.
 
@@ -135,7 +134,7 @@ class Texts:
     def finals(self, edits: Sequence[Edit]) -> Float[Tensor, "edits rows pos d_model"]:
         """What reaches the final norm under each edit."""
         count, length = self.tokens.shape
-        rows = Rows(edits, [i for i in range(len(edits)) for _ in range(count)])
+        rows = RowEdits(edits, [i for i in range(len(edits)) for _ in range(count)])
         index = torch.arange(count, device=self.tokens.device).repeat(len(edits))
         with torch.no_grad():
             final = self.replay.finish(
@@ -170,13 +169,13 @@ class Texts:
                     old[i] -= weight @ clean.gather(1, following).squeeze(1).double().cpu()
                     new[i] -= weight @ changed.gather(1, following).squeeze(1).double().cpu()
         tokens = weights @ asked.sum(1).double().cpu()
-        return [figures(*map(float, each)) for each in zip(kl, old, new, tokens, strict=True)]
+        return [drift_figures(*map(float, each)) for each in zip(kl, old, new, tokens, strict=True)]
 
     def logs(self, final: Float[Tensor, "n d_model"]) -> Float[Tensor, "n vocab"]:
         return at_least_float32(self.layers.logits(final)).log_softmax(-1)
 
 
-def figures(kl: float, old: float, new: float, tokens: float) -> dict[str, float]:
+def drift_figures(kl: float, old: float, new: float, tokens: float) -> dict[str, float]:
     """Sums over tokens as means; NaN where every text was left out."""
     if not tokens:
         return {"drift_kl": math.nan, "drift_perplexity": math.nan}
@@ -208,6 +207,7 @@ class Writer:
 
     def __init__(self, model: Model, references: References | None, seed: int) -> None:
         self.model, self.seed = model, seed
+        self.length = min(model.n_ctx, TOKENS)  # of a text at most
         self.references = {target.strip(): " ".join(texts) for target, texts in (references or {}).items() if texts}
         self.weights = TermWeights([text for texts in (references or {}).values() for text in texts])
 
@@ -227,33 +227,29 @@ class Writer:
     def write(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[list[str]]:
         """For each case a text from each of its generation prompts, the prompt included."""
         found: list[list[str]] = [[] for _ in cases]
-        for some in together(edits, ROWS * TOKENS):
-            texts = list(self.written(cases[some], edits[some]))
-            for i, text in texts:
+        for some in case_slices(edits, ROWS * TOKENS):
+            for i, text in self.texts_of(cases[some], edits[some]):
                 found[some.start + i].append(text)
         return found
 
-    def written(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
+    def texts_of(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
         """Case and text, in order."""
         made = [edit for edit in edits if edit is not None]
         place = {id(edit): i for i, edit in enumerate(made)}
         starts: list[Start] = []
         for i, case in enumerate(cases):
             for j, template in enumerate(case.fact.generation_prompts):
-                starts += [(i, tokens, self.draws(case.fact, j)) for tokens in self.prompt(case.fact.ask(template))]
+                # The same random numbers for a prompt whatever else is in the batch, and for every edit of it.
+                draws = np.random.default_rng([self.seed, zlib.crc32(case.fact.name.encode()), j])
+                starts += [(i, tokens, draws) for tokens in self.prompt(case.fact.ask(template))]
         texts: dict[int, str] = {}
         for batch in batches_of_like_length([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
             owners = [edits[starts[at][0]] for at in batch]
-            rows = Rows(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
+            rows = RowEdits(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
             with with_own_edits(self.model, rows):
                 found = sample(self.model, [starts[at][1] for at in batch], [starts[at][2] for at in batch])
             texts.update(zip(batch, found, strict=True))
         yield from ((start[0], texts[at]) for at, start in enumerate(starts))
-
-    @property
-    def length(self) -> int:
-        """Of a text at most, in tokens."""
-        return min(self.model.n_ctx, TOKENS)
 
     def prompt(self, text: str) -> list[tuple[int, ...]]:
         """A prompt's tokens; none where there is no room to write behind it."""
@@ -262,10 +258,6 @@ class Writer:
         except InputError:
             return []
         return [tokens] if len(tokens) < self.length else []
-
-    def draws(self, fact: Fact, place: int) -> np.random.Generator:
-        """The same random numbers for a prompt whatever else is in the batch, and for every edit of it."""
-        return np.random.default_rng([self.seed, zlib.crc32(fact.name.encode()), place])
 
 
 def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
@@ -281,7 +273,7 @@ def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[i
 
 
 @contextmanager
-def with_own_edits(model: Model, rows: Rows | None) -> Iterator[None]:
+def with_own_edits(model: Model, rows: RowEdits | None) -> Iterator[None]:
     """A block in which each row of a batch has its own edit, in every pass."""
 
     def hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Tensor]:
@@ -330,7 +322,7 @@ def sample(
         for step in range(steps):
             out = model.hf_model(**given, past_key_values=cache, use_cache=True)
             cache, logits = out.past_key_values, out.logits[:, -1]
-            new = chosen(logits, uniform[:, step], top)
+            new = pick_tokens(logits, uniform[:, step], top)
             for row, token in enumerate(new.tolist()):
                 running[row] = running[row] and token != ends and len(texts[row]) < min(TOKENS, model.n_ctx)
                 if running[row]:
@@ -343,7 +335,7 @@ def sample(
     return [model.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts]
 
 
-def chosen(logits: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"], top: int) -> Tensor:
+def pick_tokens(logits: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"], top: int) -> Tensor:
     """One of each row's likeliest tokens, by a number between 0 and 1."""
     best = logits.float().topk(min(top, logits.shape[1]), dim=1)
     below = best.values.double().softmax(1).cumsum(1)[:, :-1]
@@ -368,19 +360,16 @@ class TermWeights:
     """Terms of two letters or more, weighted by their count and log((1 + n)/(1 + documents with it)) + 1."""
 
     def __init__(self, documents: Sequence[str]) -> None:
-        seen = Counter(term for text in documents for term in set(terms(text)))
+        seen = Counter(term for text in documents for term in set(TERM.findall(text.lower())))
         self.inverse = {term: math.log((1 + len(documents)) / (1 + count)) + 1 for term, count in seen.items()}
 
     def vector(self, text: str) -> dict[str, float]:
         """Weights of a text's terms; those of no document do not count."""
-        return {term: n * self.inverse[term] for term, n in Counter(terms(text)).items() if term in self.inverse}
+        counts = Counter(TERM.findall(text.lower()))
+        return {term: n * self.inverse[term] for term, n in counts.items() if term in self.inverse}
 
     def cosine(self, first: str, second: str) -> float:
         """Between two texts; 0 where one has no known term."""
         a, b = self.vector(first), self.vector(second)
         norms = math.sqrt(sum(w * w for w in a.values()) * sum(w * w for w in b.values()))
         return sum(weight * b.get(term, 0.0) for term, weight in a.items()) / norms if norms else 0.0
-
-
-def terms(text: str) -> list[str]:
-    return TERM.findall(text.lower())

@@ -220,16 +220,15 @@ class Fact(Result):
 
 def read_probes(value: Any) -> tuple[Probe, ...]:
     """Probes of a record's list of objects; raises InputError."""
-    if not isinstance(value, list | tuple) or not all(map(is_probe, value)):
+    names = {f.name for f in fields(Probe)}
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(probe, dict) and set(probe) == names and all(isinstance(text, str) for text in probe.values())
+        for probe in value
+    ):
         raise InputError(
             f"field probes must be a list of objects with kind, prompt and target as texts, not {quoted(value)}"
         )
     return tuple(Probe(**probe) for probe in value)
-
-
-def is_probe(value: Any) -> bool:
-    names = {f.name for f in fields(Probe)}
-    return isinstance(value, dict) and set(value) == names and all(isinstance(text, str) for text in value.values())
 
 
 def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, target: str | None) -> list[Fact]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +70,9 @@ def line_records(text: str, source: str) -> list[Record]:
             value = json.loads(line)
             if not isinstance(value, dict):
                 raise InputError("a line must hold one JSON object")
-        except (ValueError, RecursionError) as error:  # broken JSON, endless numbers and nesting
+        except json.JSONDecodeError as error:
+            raise FileError(f"{source}, line {number}: {error.msg} (column {error.colno})") from None
+        except (ValueError, RecursionError) as error:  # endless numbers and nesting
             raise FileError(f"{source}, line {number}: {error}") from None
         records.append((f"line {number}", value))
     return records
@@ -101,10 +103,11 @@ def read_parquet(path: Path, source: str) -> list[Record]:
 
 
 def numbered(values: Sequence[Any], source: str) -> list[Record]:
-    for number, value in enumerate(values, start=1):
+    records = [(f"record {number}", value) for number, value in enumerate(values, start=1)]
+    for place, value in records:
         if not isinstance(value, dict):
-            raise FileError(f"{source}, record {number}: a record must be a JSON object, not {quoted(value)}")
-    return [(f"record {number}", value) for number, value in enumerate(values, start=1)]
+            raise FileError(f"{source}, {place}: a record must be a JSON object, not {quoted(value)}")
+    return records
 
 
 def text_field(record: dict[str, Any], name: str) -> str:
@@ -292,6 +295,7 @@ PATTERNS = ("patterns", "pattern_data/graphs_json", "graphs_json")
 TRIPLES = "trex_lms_vocab"
 NEIGHBOURS = 10
 SUBJECT, OBJECT = "[X]", "[Y]"
+IN_ORDER = ("subject", "relation", "object")  # of a triple that is an array
 
 Read = TypeVar("Read")
 Triple = tuple[str, str]
@@ -417,17 +421,12 @@ def templates_of_patterns(patterns: Sequence[str]) -> tuple[tuple[str, ...], tup
         cut += bool(after.strip())
         spaced += template != before.replace(SUBJECT, "{}").strip()
         templates.append(template)
-    notes = list(noted(left, cut, spaced))
-    return tuple(dict.fromkeys(templates)), tuple(notes)
-
-
-def noted(left: Sequence[str], cut: int, spaced: int) -> Iterator[str]:
-    if cut:
-        yield f"punctuation after {OBJECT} dropped from {cut} templates"
-    if spaced:
-        yield f"double spaces made one in {spaced} templates"
-    if left:
-        yield f"{len(left)} templates left out that do not end in {OBJECT}: {', '.join(map(repr, left))}"
+    notes = {
+        f"punctuation after {OBJECT} dropped from {cut} templates": cut,
+        f"double spaces made one in {spaced} templates": spaced,
+        f"{len(left)} templates left out that do not end in {OBJECT}: {', '.join(map(repr, left))}": len(left),
+    }
+    return tuple(dict.fromkeys(templates)), tuple(note for note, count in notes.items() if count)
 
 
 def pattern_of(pattern: Any) -> str:
@@ -436,7 +435,7 @@ def pattern_of(pattern: Any) -> str:
 
 def relation_of(triple: Any) -> str:
     if isinstance(triple, list):
-        triple = dict(zip(("subject", "relation", "object"), triple, strict=False))
+        triple = dict(zip(IN_ORDER, triple, strict=False))
     if not isinstance(triple, dict):
         raise InputError(f"it must be an object or an array of three texts, not {quoted(triple)}")
     return text_field(triple, "relation" if "relation" in triple else "predicate_id")
@@ -445,9 +444,9 @@ def relation_of(triple: Any) -> str:
 def triple_of(triple: Any) -> Triple:
     """Subject and object of a triple; raises InputError."""
     if isinstance(triple, list):
-        if len(triple) != 3:
+        if len(triple) != len(IN_ORDER):
             raise InputError(f"it must hold subject, relation and object, not {quoted(triple)}")
-        triple = dict(zip(("subject", "relation", "object"), triple, strict=True))
+        triple = dict(zip(IN_ORDER, triple, strict=True))
     names = ("subject", "object") if "subject" in triple else ("sub_label", "obj_label")
     return text_field(triple, names[0]), text_field(triple, names[1])
 
@@ -490,14 +489,14 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
         records = read_records(path, name)
         if not records:
             raise FileError(f"{name} holds no facts")
-        facts = facts_of_records(records, name, format or known_format(records[0], name), seed)
+        facts = facts_of_records(records, name, format or format_of(records[0], name), seed)
     twice = [one for one, count in Counter(fact.id for fact in facts if fact.id).items() if count > 1]
     if twice:
         raise FileError(f"{name}: the id {quoted(twice[0])} stands twice")
     return facts
 
 
-def known_format(first: Record, source: str) -> str:
+def format_of(first: Record, source: str) -> str:
     """The format of a first record; raises FileError naming its fields for one that is none of ours."""
     found = detect(first[1])
     if found is None:
@@ -527,9 +526,8 @@ def facts_of_records(records: list[Record], source: str, format: str, seed: int)
 def write_facts(facts: Iterable[Fact], path: str | Path) -> Path:
     """Write facts as JSON lines, whole or not at all. Raises FileError where that cannot be."""
     target = check_destination(path)
-    write_whole(target, "".join(json.dumps(written(fact), ensure_ascii=False) + "\n" for fact in facts))
+    records = (
+        {name: value for name, value in fact.to_dict().items() if value or name not in OPTIONAL} for fact in facts
+    )
+    write_whole(target, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
     return target
-
-
-def written(fact: Fact) -> dict[str, Any]:
-    return {name: value for name, value in fact.to_dict().items() if value or name not in OPTIONAL}

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, quoted
+from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
@@ -56,10 +56,10 @@ class Known(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in self.frame.to_dict("records")]
-        return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.as_dict()}
+        return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:
-        return f"{len(self)} of {len(self.frame)} facts by {printable(self.provenance.model)}"
+        return f"{len(self)} of {counted(len(self.frame), 'fact')} by {printable(self.provenance.model)}"
 
     def sheet(self, limit: int | None = SHOWN, hint: str = "") -> Sheet:
         """What the model says to the facts, and how many it knows, which stand out.
@@ -84,7 +84,7 @@ class Known(Result):
             shown.add(row["relation"], row["subject"], target, chance, rank, says)
         count = len(self.frame)
         more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown{hint}"
-        said = f"{self.provenance.model} knows {len(self):,} of {count:,} facts{more}"
+        said = f"{self.provenance.model} knows {len(self):,} of {counted(count, 'fact')}{more}"
         return Sheet.of(shown.table(), Words.of(said, "soft"))
 
 
@@ -122,7 +122,7 @@ def filter_known(
             progress("known", len(rows), len(every))
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"probability": float, "rank": "Int64", "known": bool})
     provenance = model.provenance(prepend_bos=model.prepend_bos, known_by=known_by, facts=len(every))
-    frame.attrs = {"provenance": provenance.as_dict()}
+    frame.attrs = {"provenance": provenance.to_dict()}
     known = tuple(fact for fact, row in zip(every, rows, strict=True) if row["known"])
     return Known(known, frame, provenance)
 

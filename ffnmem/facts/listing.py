@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InputError, listed, quoted
+from ..core.errors import InputError, counted, listed, quoted
 from ..core.sheets import Column, Sheet, Span, Table, Words, rows
 from ..show.result import Result
 from .fact import Fact
@@ -100,7 +100,10 @@ def list_facts(found: Sequence[Fact], limit: int | None = None) -> Listing:
     more = "" if len(chosen) == len(found) else f"; --limit {len(found)} shows all, --relation and --subject choose"
     records = [fact.to_dict() for fact in chosen]
     return Listing(
-        records, shown.table(), f"{len(chosen):,} of {len(found):,} facts{more}", tuple(records[0]) if records else ()
+        records,
+        shown.table(),
+        f"{len(chosen):,} of {counted(len(found), 'fact')}{more}",
+        tuple(records[0]) if records else (),
     )
 
 
@@ -115,8 +118,10 @@ def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
     records = records[:limit]
     for record in records:
         shown.add(*record.values())
-    of = f"{sum(record['facts'] for record in records):,} of {len(found):,} facts"
-    return Listing(records, shown.table(), f"{len(records)} relations, {of}", tuple(records[0]) if records else ())
+    of = f"{sum(record['facts'] for record in records):,} of {counted(len(found), 'fact')}"
+    return Listing(
+        records, shown.table(), f"{counted(len(records), 'relation')}, {of}", tuple(records[0]) if records else ()
+    )
 
 
 def list_lacks(found: Sequence[Fact], limit: int | None = None) -> Listing:

@@ -151,8 +151,24 @@ class Block:
         Raises:
             InputError: another family, a missing tensor, or heads that do not divide a width.
         """
-
-        return block_from_state(state, family, n_heads, n_kv_heads, activation, eps, rotary_base, prefix)
+        defaults = {"gpt2": "gelu_tanh", "llama": "silu"}
+        check_choice("family", family, tuple(defaults))
+        shared = check_count("n_heads", n_heads) if n_kv_heads is None else check_count("n_kv_heads", n_kv_heads)
+        if check_count("n_heads", n_heads) % shared:
+            raise InputError(f"n_heads {n_heads} is no multiple of n_kv_heads {shared}")
+        layer, act = State(state, prefix), activation or defaults[family]
+        if family == "gpt2":
+            block = gpt2_block(layer, n_heads, act, eps)
+        else:
+            block = llama_block(layer, n_heads, shared, act, eps, rotary_base)
+        queries, keys = block.attention.w_q.shape[1], block.attention.w_k.shape[1]
+        for name, width, heads in (("n_heads", queries, n_heads), ("n_kv_heads", keys, shared)):
+            if width % heads:
+                raise InputError(f"{name} {heads} does not divide the width {width} of its projection")
+        if queries // n_heads != keys // shared:
+            widths = f"queries of {queries} and keys of {keys}"
+            raise InputError(f"n_heads {n_heads} and n_kv_heads {shared} make heads of two widths from {widths}")
+        return block
 
     def ledger(self, *, context: int = 1024) -> Ledger:
         """Parameters of this block, and FLOPs for a token that attends over ``context`` positions."""
@@ -199,38 +215,6 @@ def numbers(part: Norm | Attention | FeedForward, matrices: bool = False) -> int
 
 
 # A block out of a Hugging Face layer's state dict, for the families for which we have a reader.
-
-ACTIVATION_OF = (("gpt2", "gelu_tanh"), ("llama", "silu"))
-
-
-def block_from_state(
-    state: Mapping[str, Tensor],
-    family: str,
-    n_heads: int,
-    n_kv_heads: int | None,
-    activation: str | Activation | None,
-    eps: float,
-    rotary_base: float,
-    prefix: str,
-) -> Block:
-    """:meth:`Block.from_state`."""
-    defaults = dict(ACTIVATION_OF)
-    check_choice("family", family, tuple(defaults))
-    shared = check_count("n_heads", n_heads) if n_kv_heads is None else check_count("n_kv_heads", n_kv_heads)
-    if check_count("n_heads", n_heads) % shared:
-        raise InputError(f"n_heads {n_heads} is no multiple of n_kv_heads {shared}")
-    layer, act = State(state, prefix), activation or defaults[family]
-    if family == "gpt2":
-        block = gpt2_block(layer, n_heads, act, eps)
-    else:
-        block = llama_block(layer, n_heads, shared, act, eps, rotary_base)
-    for name, matrix, heads in (("n_heads", block.attention.w_q, n_heads), ("n_kv_heads", block.attention.w_k, shared)):
-        if matrix.shape[1] % heads:
-            raise InputError(f"{name} {heads} does not divide the width {matrix.shape[1]} of its projection")
-    if block.attention.w_q.shape[1] // n_heads != block.attention.w_k.shape[1] // shared:
-        widths = f"queries of {block.attention.w_q.shape[1]} and keys of {block.attention.w_k.shape[1]}"
-        raise InputError(f"n_heads {n_heads} and n_kv_heads {shared} make heads of two widths from {widths}")
-    return block
 
 
 class State:

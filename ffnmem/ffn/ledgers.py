@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_count, quoted
+from ..core.errors import InputError, check_count, counted, quoted
 from ..core.sheets import Column, Sheet, Table, Words, rows
 from ..core.token_text import printable
 from ..show.result import Result
@@ -145,7 +145,7 @@ class Ledger(Result):
             shown.add(row["component"], *(row[name] for name in names))
         sums = {name: 1.0 if "share" in name else int(frame[name].sum()) for name in names}
         shown.add("all", *sums.values(), style="strong")
-        return shown.table(caption=f"FLOPs of a token that attends over {self.context:,} positions")
+        return shown.table(caption=f"FLOPs of a token that attends over {counted(self.context, 'position')}")
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:
@@ -166,7 +166,7 @@ def ledger(shape: Any, *, context: int | None = None) -> Ledger:
     Source: the accounting of Kaplan et al. 2020 (2001.08361), table 1, with every bias and norm.
     """
     shape = shape if isinstance(shape, Shape) else Shape.from_config(shape)
-    seen = checked_context(shape, context)
+    seen = checked_context(context, shape.n_ctx, f"this {shape.family}")
     d, d_embed, vocabulary = shape.d_model, shape.d_embed, shape.d_vocab
     projection = d * d_embed if d_embed != d else 0
     norm = shape.norm_gain * d + shape.norm_bias * d
@@ -193,12 +193,12 @@ def ledger(shape: Any, *, context: int | None = None) -> Ledger:
     )
 
 
-def checked_context(shape: Shape, context: int | None) -> int:
-    """The context to count attention at."""
+def checked_context(context: int | None, longest: int | None, name: str) -> int:
+    """The context to count attention at, of a model that reads ``longest`` positions."""
     if context is None:
-        return min(CONTEXT, shape.n_ctx or CONTEXT)
-    if shape.n_ctx is not None and check_count("context", context) > shape.n_ctx:
-        raise InputError(f"context {context} is beyond the {shape.n_ctx} positions of this {shape.family}")
+        return min(CONTEXT, longest or CONTEXT)
+    if longest is not None and check_count("context", context) > longest:
+        raise InputError(f"context {context} is beyond the {longest} positions of {name}")
     return check_count("context", context)
 
 

@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_index, check_seed
+from ..core.errors import InputError, check_count, check_index, check_seed, counted
 from ..core.sheets import Column, Sheet, Words, rows
 from ..show.result import Result
 from .activations import Activation, widened
@@ -76,7 +76,7 @@ class Memory(Result):
 
     def summary(self) -> str:
         inputs, neurons, kept = self.bias_shares.numel(), self.coefficients.shape[-1], self.neurons.shape[-1]
-        return f"{inputs:,} inputs, {neurons:,} neurons, {kept:,} slots kept"
+        return f"{counted(inputs, 'input')}, {neurons:,} neurons, {counted(kept, 'slot')} kept"
 
     def sheet(self, top: int = SHOWN) -> Sheet:
         """The first ``top`` rows of ``to_frame()``."""
@@ -87,7 +87,9 @@ class Memory(Result):
             neuron = "bias" if row["neuron"] < 0 else str(row["neuron"])
             shown.add(str(row["row"]), neuron, *(row[name.replace(" ", "_")] for name in names))
         hidden = len(frame) - len(shown.rows)
-        return Sheet.of(Words.of(self.summary()), shown.table(caption=f"{hidden:,} rows more" if hidden else ""))
+        return Sheet.of(
+            Words.of(self.summary()), shown.table(caption=f"{counted(hidden, 'row')} more" if hidden else "")
+        )
 
 
 def as_memory(

@@ -25,7 +25,7 @@ D_VOCAB = ("vocab_size",)
 N_CTX = ("max_position_embeddings", "n_positions", "seq_length")
 
 
-class Reading:
+class ConfigReader:
     """One way to read a config, be it an object or a dict."""
 
     def __init__(self, config: Any) -> None:
@@ -55,7 +55,7 @@ class Reading:
         return value
 
 
-Flag = bool | Callable[[Reading], bool]
+Flag = bool | Callable[[ConfigReader], bool]
 
 
 @dataclass(frozen=True)
@@ -64,40 +64,40 @@ class Family:
 
     gated: bool = False
     norm: NormKind = "layer"
-    position: Position | Callable[[Reading], Position] = "rotary"
+    position: Position | Callable[[ConfigReader], Position] = "rotary"
     position_offset: int = 0  # rows of the position table that no position uses
     tied: bool = False  # where the config does not say
-    n_kv_heads: Callable[[Reading], int | None] = lambda _read: None  # None: as many as heads
+    n_kv_heads: Callable[[ConfigReader], int | None] = lambda _read: None  # None: as many as heads
     d_head: int | None = None  # where the config does not say; None: d_model / n_heads
     qkv_bias: Flag = False
     attention_out_bias: Flag = False
     ffn_bias: Flag = False
     norm_gain: Flag = True
-    norms_per_layer: int | Callable[[Reading], int] = 2
+    norms_per_layer: int | Callable[[ConfigReader], int] = 2
     final_norm: Flag = True
     embedding_norm: bool = False
-    qk_norm: QKNorm | Callable[[Reading], QKNorm] = "none"
+    qk_norm: QKNorm | Callable[[ConfigReader], QKNorm] = "none"
     qk_norm_bias: bool = False
     unembedding_bias: bool = False
 
 
-def flag(name: str, default: bool) -> Callable[[Reading], bool]:
+def flag(name: str, default: bool) -> Callable[[ConfigReader], bool]:
     """Whatever the config says under this name."""
     return lambda read: read.flag(name, default)
 
 
-def grouped(default: int | None = None) -> Callable[[Reading], int | None]:
+def grouped(default: int | None = None) -> Callable[[ConfigReader], int | None]:
     """``num_key_value_heads``, and the class's default where the config leaves it out."""
     return lambda read: read("num_key_value_heads", default=default)
 
 
-def falcon_kv_heads(read: Reading) -> int | None:
+def falcon_kv_heads(read: ConfigReader) -> int | None:
     """Multi-query attention has one head of keys and values; the newer Falcons have groups."""
     new, multi_query = read.flag("new_decoder_architecture", False), read.flag("multi_query", True)
     return 1 if multi_query and not new else read("num_kv_heads", default=None)
 
 
-def falcon_norms(read: Reading) -> int:
+def falcon_norms(read: ConfigReader) -> int:
     """Attention and FFN side by side share one norm, unless the newer Falcons give each its own."""
     parallel = read.flag("parallel_attn", True)
     own = read("num_ln_in_parallel_attn", default=None)
@@ -226,7 +226,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
-def check_family(name: Any, read: Reading) -> None:
+def check_family(name: Any, read: ConfigReader) -> None:
     """Raise UnsupportedModelError, with the reason, unless the table has this family."""
     known = ", ".join(FAMILIES)
     if not isinstance(name, str):
@@ -323,7 +323,7 @@ class Shape:
             UnsupportedModelError: another family, a mixture of experts, an encoder or an encoder-decoder.
             InputError: a size that is missing or no whole number above 0.
         """
-        read = Reading(config)
+        read = ConfigReader(config)
         name = read("model_type", default=None)
         check_family(name, read)
         family = FAMILIES[name]

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, quoted
+from ..core.errors import InputError, check_choice, check_count, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -44,7 +44,7 @@ from ..prompts.attribution import Target, attribute, choose_targets, plain_recor
 from ..prompts.captures import Capture, token_after
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
-from .changes import Change, Mean, Set, as_change, make_plan
+from .changes import Change, Mean, Resample, Set, as_change, make_plan
 
 # What ablation and knowledge-neuron attribution share: a capture's prompt, ready to be run again, and its answer.
 
@@ -52,7 +52,7 @@ EXACT = 1e-10  # of the largest, in float64
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class OneAnswer:
     """One answer of one prompt of a capture."""
 
     capture: Capture
@@ -102,7 +102,7 @@ def ask(
     position: SupportsIndex,
     prompt: SupportsIndex,
     first_token: bool,
-) -> Question:
+) -> OneAnswer:
     """Choose the answer, run its prompt once, and check that this is the pass that was captured.
 
     Raises InputError: several targets, a capture of some layers, of an intervention or of other weights.
@@ -131,7 +131,7 @@ def ask(
             "remove hooks that change what passes, and load it without compatibility mode"
         )
     foil_id = None if foil is None else token_after(capture, foil, row, last, first_token, "foil")
-    return Question(capture, row, last, int(ids[0]), foil_id, restart)
+    return OneAnswer(capture, row, last, int(ids[0]), foil_id, restart)
 
 
 def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
@@ -144,8 +144,6 @@ def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
 
 
 # `Ablation`: what the removal of each of some neurons does to an answer, beside what attribution says it does.
-
-COLUMNS = ("layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak")
 
 
 @public
@@ -218,13 +216,13 @@ class Ablation(Result):
             "spearman": spearman if spearman == spearman else None,
             "opposite": self.opposite,
             "neurons": plain_records(self.neurons),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
         return (
-            f"{len(self.neurons)} neurons {self.how}, of {self.target!r}{against}, logit {self.logit:.3f}, "
+            f"{counted(len(self.neurons), 'neuron')} {self.how}, of {self.target!r}{against}, logit {self.logit:.3f}, "
             f"Spearman of direct and total {self.spearman:.2f}"
         )
 
@@ -253,12 +251,12 @@ class Ablation(Result):
             facts["foil"] = token(self.foil, "strong")
         facts["logit"] = f"{self.logit:.3f}" + ("" if self.foil is None else ", the target's minus the foil's")
         where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
-        facts["removed"] = f"{len(self.neurons):,} neurons, one at a time: {self.how} {where}"
+        facts["removed"] = f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}"
         facts["agree"] = self.agreement()
         whole = self.neurons if attributed is None else attributed
         table = self.effect_table(whole if top is None else whole.head(top), promoted)
         basis = {} if promoted is None else {"basis": "folded"}
-        return Sheet.of(Facts(facts), table, Origin({**self.provenance.as_dict(), **basis}))
+        return Sheet.of(Facts(facts), table, Origin({**self.provenance.to_dict(), **basis}))
 
     def agreement(self) -> str:
         """How far attribution says what ablation finds."""
@@ -295,10 +293,10 @@ class Ablation(Result):
         return table.table(caption="; ".join([*notes, *([f"{left:,} more in .neurons"] if left else [])]))
 
 
-def of_change(value: float) -> Span:
+def of_change(value: float, digits: int = 1) -> Span:
     """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
-    shown = f"{value:z.1%}"
-    if shown == f"{0.0:z.1%}":
+    shown = f"{value:z.{digits}%}"
+    if shown == f"{0.0:.{digits}%}":
         return Span(shown, "soft")
     return Span(f"+{shown}" if value > 0 else shown, "adds" if value > 0 else "takes")
 
@@ -359,18 +357,18 @@ def ablate(
     """
     check_count("batch", batch)
     asked = ask(capture, target, foil, position, prompt, first_token)
-    change = as_how(how, capture)
+    change, words = as_how(how, capture)
     cells = choose_cells(asked, positions, prompt)
     chosen = choose_neurons(asked, neurons, top, by)
     found = effects(asked, chosen, change, cells, batch, progress)
     clean_logit, clean_log = (float(x) for x in asked.scores(asked.restart.stream[-1][-1:]))
     frame = effect_frame(chosen, found, clean_logit, clean_log)
-    model, words = asked.model, how_words(how, change)
+    seed = {"seed": change.seed} if isinstance(change, Resample) else {}
     provenance = capture.provenance.with_settings(
-        ablated=words, positions="all" if cells is None else list(cells), **seed_of(change)
+        ablated=words, positions="all" if cells is None else list(cells), **seed
     )
-    frame.attrs = {"provenance": provenance.as_dict()}
-    names = model.token_strings([asked.target, *([] if asked.foil is None else [asked.foil])])
+    frame.attrs = {"provenance": provenance.to_dict()}
+    names = asked.model.token_strings([asked.target, *([] if asked.foil is None else [asked.foil])])
     return Ablation(
         neurons=frame,
         logit=clean_logit,
@@ -388,27 +386,20 @@ def ablate(
     )
 
 
-def as_how(how: Any, capture: Capture) -> Change:
-    if isinstance(how, str):
-        if how not in ("zero", "mean"):
-            raise InputError(
-                f"how {quoted(how)} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)"
-            )
-        return Set(0.0) if how == "zero" else Mean(capture)
-    return as_change(how)
-
-
-def how_words(how: Any, change: Change) -> str:
-    return {"zero": "set to zero", "mean": "set to their mean"}.get(how, "") if isinstance(how, str) else str(change)
-
-
-def seed_of(change: Change) -> dict[str, int]:
-    seed = getattr(change, "seed", None)
-    return {} if seed is None else {"seed": seed}
+def as_how(how: Any, capture: Capture) -> tuple[Change, str]:
+    """What neurons become, and that in words."""
+    if not isinstance(how, str):
+        change = as_change(how)
+        return change, str(change)
+    if how not in ("zero", "mean"):
+        raise InputError(
+            f"how {quoted(how)} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)"
+        )
+    return (Set(0.0), "set to zero") if how == "zero" else (Mean(capture), "set to their mean")
 
 
 def choose_cells(
-    asked: Question, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex
+    asked: OneAnswer, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex
 ) -> tuple[int, ...] | None:
     """The positions to change, ascending; None for all. Raises InputError for one that cannot reach the answer."""
     if positions is None:
@@ -425,17 +416,15 @@ def choose_cells(
 
 
 def choose_neurons(
-    asked: Question, neurons: NeuronNames | None, top: int | None, by: str = "direct"
+    asked: OneAnswer, neurons: NeuronNames | None, top: int | None, by: str = "direct"
 ) -> list[tuple[int, int]]:
     """The neurons to remove, by ascending layer and neuron."""
     model = asked.model
     check_choice("by", by, CHOSEN_BY)
-    if neurons is None and by == "paths":
-        return along_paths(asked, top)
     if neurons is None:
-        frame = attribute(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row).top(
-            None if top is None else check_count("top", top)
-        )
+        attributed = attribute_paths if by == "paths" else attribute
+        found = attributed(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row)
+        frame = found.neurons if top is None else found.neurons.head(check_count("top", top))
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = list(neurons)
     if not pairs:
@@ -443,15 +432,8 @@ def choose_neurons(
     return sorted({(model.layer(pair_of(pair)[0]), model.neuron(pair)) for pair in pairs})
 
 
-def along_paths(asked: Question, top: int | None) -> list[tuple[int, int]]:
-    """The neurons with the largest sums over positions, of either sign."""
-    frame = attribute_paths(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row).neurons
-    kept = frame if top is None else frame.head(check_count("top", top))
-    return sorted(zip(kept["layer"].tolist(), kept["neuron"].tolist(), strict=True))
-
-
 def effects(
-    asked: Question,
+    asked: OneAnswer,
     neurons: list[tuple[int, int]],
     change: Change,
     cells: tuple[int, ...] | None,
@@ -491,7 +473,7 @@ def effects(
     return {name: torch.cat(tensors).double().cpu().numpy() for name, tensors in parts.items()}
 
 
-def peak_places(asked: Question, cells: tuple[int, ...] | None) -> Int[Tensor, " some"]:
+def peak_places(asked: OneAnswer, cells: tuple[int, ...] | None) -> Int[Tensor, " some"]:
     """Positions where neurons are removed and a token of the text stands; all of them where none does."""
     every = range(asked.position + 1) if cells is None else cells
     content = asked.capture.content[asked.row].tolist()
@@ -499,7 +481,7 @@ def peak_places(asked: Question, cells: tuple[int, ...] | None) -> Int[Tensor, "
 
 
 def difference(
-    asked: Question, layer: int, change: Change, cells: tuple[int, ...] | None
+    asked: OneAnswer, layer: int, change: Change, cells: tuple[int, ...] | None
 ) -> Float[Tensor, "pos d_mlp"]:
     """By how much each coefficient of a layer changes when its neuron alone is intervened on."""
     m = asked.restart.coefficients[layer].unsqueeze(0)
@@ -530,7 +512,6 @@ def effect_frame(
             "loss": log - found["log"],
             "peak_position": found["peak_position"].astype(np.int64),
             "peak": found["peak"],
-        },
-        columns=list(COLUMNS),
+        }
     )
     return frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)

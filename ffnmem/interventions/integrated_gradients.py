@@ -24,7 +24,7 @@ from ..models.turns import Turns, in_turn
 from ..prompts.attribution import Target, plain_records
 from ..prompts.captures import Capture, capture
 from ..show.result import Result
-from .ablating import Question, ask
+from .ablating import OneAnswer, ask
 
 STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64
@@ -79,7 +79,7 @@ class KnowledgeNeurons(Result):
                 "share": values[order] / (largest if largest > 0 else np.nan),
             }
         )
-        frame.attrs = {"target": self.target, "provenance": self.provenance.as_dict()}
+        frame.attrs = {"target": self.target, "provenance": self.provenance.to_dict()}
         return frame
 
     @property
@@ -154,7 +154,7 @@ class KnowledgeNeurons(Result):
         frame = frame.sort_values(["prompts", "attribution"], ascending=False, kind="stable", ignore_index=True)
         frame.attrs = {
             "target": self.target,
-            "provenance": self.provenance.with_settings(prompts=len(found), share=share).as_dict(),
+            "provenance": self.provenance.with_settings(prompts=len(found), share=share).to_dict(),
         }
         return frame
 
@@ -173,7 +173,7 @@ class KnowledgeNeurons(Result):
             "selected": len(self.selected),
             "neurons": plain_records(self.top(top)),
             "layers": plain_records(self.layers),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def summary(self) -> str:
@@ -208,7 +208,7 @@ class KnowledgeNeurons(Result):
             "knowledge neurons": selected,
         }
         missed = "in probability; error: what a layer’s sum misses of P − P without its coefficients"
-        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.to_dict()))
 
 
 @public
@@ -275,7 +275,7 @@ def knowledge_neurons(
 
 
 def integrated(
-    asked: Question, layers: range, steps: int
+    asked: OneAnswer, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
     restart, model = asked.restart, asked.model

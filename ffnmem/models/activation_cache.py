@@ -6,7 +6,6 @@ Tensors have TransformerLens' shapes, ``[batch, pos, d_mlp]`` and ``[batch, pos,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,18 +14,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..core.errors import InputError, InputTypeError, listed, quoted
+from ..core.neuron_names import HOOKS, nearest, read_place
 from .model import AGREE, HALF, Model
 
-OF_LAYER = {
-    "pre": "mlp.hook_pre",
-    "linear": "mlp.hook_pre_linear",
-    "coefficients": "mlp.hook_post",
-    "ffn_in": "mlp.hook_in",
-    "ffn_out": "mlp.out.hook_out",  # mlp.hook_out has the residual stream in it where an FFN adds it (Bloom, MPT)
-    "attention": "hook_attn_out",
-    "resid_pre": "hook_resid_pre",
-    "resid_post": "hook_resid_post",
-}
 TOKEN_IDS = "embed.hook_in"
 """The token ids themselves, by which a cache is known to be of a prompt."""
 
@@ -36,22 +26,13 @@ OF_MODEL = {
     "final_in": "ln_final.hook_in",
     "final_out": "ln_final.hook_out",
 }
-ALSO = {
-    "mlp.in.hook_in": "ffn_in",
-    "mlp.out.hook_in": "coefficients",
-    "mlp.hook_out": "ffn_out",
-    "hook_in": "resid_pre",
-}
-PARTS = {hook: part for part, hook in OF_LAYER.items()} | ALSO
-LAYER = re.compile(r"blocks\.(\d+)\.(.+)")
-
 Key = tuple[str, int]
 """A part of a capture and its layer, −1 for one of the whole model."""
 
 
 def hook_name(part: str, layer: int = -1) -> str:
     """TransformerLens' name: ``blocks.3.mlp.hook_post``."""
-    return OF_MODEL[part] if layer < 0 else f"blocks.{layer}.{OF_LAYER[part]}"
+    return OF_MODEL[part] if layer < 0 else f"blocks.{layer}.{HOOKS[part]}"
 
 
 def part_of(name: str, n_layers: int) -> Key:
@@ -59,25 +40,15 @@ def part_of(name: str, n_layers: int) -> Key:
     for part, hook in OF_MODEL.items():
         if name == hook:
             return part, -1
-    found = LAYER.fullmatch(name)
-    if found is not None and found[2] in PARTS and int(found[1]) < n_layers:
-        return PARTS[found[2]], int(found[1])
-    names = [*OF_MODEL.values(), *(f"blocks.0.{hook}" for hook in OF_LAYER.values())]
+    found = read_place(name)
+    if found is not None and found[1] < n_layers:
+        return found
+    names = [*OF_MODEL.values(), *(f"blocks.0.{hook}" for hook in HOOKS.values())]
+    near = "" if found else nearest(name)
     raise InputError(
-        f"{quoted(name)} is no place of this capture by TransformerLens' names: there are {listed(names)}, and those "
-        f"of layers up to {n_layers - 1}"
+        f"{quoted(name)} is no place of this capture by TransformerLens' names{near}: there are "
+        f"{listed(names, len(names))}, and those of layers up to {n_layers - 1}"
     )
-
-
-def layer_of(name: str, n_layers: int) -> int:
-    """The layer that a hook name such as ``blocks.3.mlp.hook_post`` stands in."""
-    found = LAYER.fullmatch(name)
-    if found is None or int(found[1]) >= n_layers or found[2] not in PARTS:
-        raise InputError(
-            f"{quoted(name)} names no layer: TransformerLens' names are blocks.0.mlp.hook_post to "
-            f"blocks.{n_layers - 1}.mlp.hook_post"
-        )
-    return int(found[1])
 
 
 def wanted(model: Model, layers: Iterable[int], everything: bool, logits: bool) -> Iterator[tuple[Key, str]]:

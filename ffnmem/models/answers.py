@@ -74,7 +74,7 @@ def padded(
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadRow:
     """One row of a batch and what is read off it.
 
     Attributes:
@@ -90,7 +90,7 @@ class Reading:
     width: int
 
 
-def readings(questions: Sequence[Question], n_ctx: int, name: str) -> list[Reading]:
+def readings(questions: Sequence[Question], n_ctx: int, name: str) -> list[ReadRow]:
     """The rows to run: answers that need the same tokens before their last one share a row."""
     found = []
     for index, question in enumerate(questions):
@@ -102,13 +102,13 @@ def readings(questions: Sequence[Question], n_ctx: int, name: str) -> list[Readi
         for tokens, answers in rows.items():
             if len(tokens) > n_ctx:
                 raise InputError(f"a prompt and its answer have {len(tokens)} tokens; {name} reads at most {n_ctx}")
-            found.append(Reading(index, tokens, tuple(answers), len(tokens) - len(question.tokens) + 1))
+            found.append(ReadRow(index, tokens, tuple(answers), len(tokens) - len(question.tokens) + 1))
     return found
 
 
-def batches(rows: list[Reading], batch_tokens: int) -> Iterator[list[Reading]]:
+def batches(rows: list[ReadRow], batch_tokens: int) -> Iterator[list[ReadRow]]:
     """Rows by length, as many at once as fit."""
-    batch: list[Reading] = []
+    batch: list[ReadRow] = []
     for row in sorted(rows, key=lambda row: (len(row.tokens), row.question)):
         if batch and len(row.tokens) * (len(batch) + 1) > batch_tokens:
             yield batch
@@ -126,7 +126,6 @@ def answer(
     start: int = 0,
     next_token: bool = False,
     batch_tokens: int = BATCH_TOKENS,
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[Answered], list[Answered]]:
     """What a model says to questions as it is and, with ``changing``, changed.
 
@@ -138,7 +137,6 @@ def answer(
         start: the lowest layer that is changed.
         next_token: keep the log-probabilities of the token after each prompt as well.
         batch_tokens: tokens in a batch; memory grows with it.
-        progress: called with the rows done and all of them.
 
     Returns: What it says to each question, clean and changed (the same list where nothing is changed).
 
@@ -149,7 +147,6 @@ def answer(
     rows = readings(questions, layers.model.n_ctx, layers.model.name)
     found: list[list[dict[int, tuple[Tensor, bool]]]] = [[{} for _ in questions] for _ in range(2)]
     nexts: list[list[Tensor | None]] = [[None] * len(questions) for _ in range(2)]
-    done = 0
     for batch in batches(rows, batch_tokens):
         with torch.no_grad():
             for which, final in enumerate(finals(layers, batch, changing, start)):
@@ -158,9 +155,6 @@ def answer(
                     if next_token and nexts[which][row.question] is None:
                         # Its own copy: a view would keep the rows beside it.
                         nexts[which][row.question] = logs[0].clone()
-        done += len(batch)
-        if progress is not None:
-            progress(done, len(rows))
     clean, changed = (
         [answered(one, log) for one, log in zip(f, n, strict=True)] for f, n in zip(found, nexts, strict=True)
     )
@@ -168,7 +162,7 @@ def answer(
 
 
 def finals(
-    layers: PlainLayers, batch: list[Reading], changing: Changing | None, start: int
+    layers: PlainLayers, batch: list[ReadRow], changing: Changing | None, start: int
 ) -> Iterator[Float[Tensor, "rows width d_model"]]:
     """What reaches the final norm at the last positions, clean and changed."""
     device = layers.model.device
@@ -183,8 +177,8 @@ def finals(
 
 
 def unembedded(
-    layers: PlainLayers, batch: list[Reading], final: Float[Tensor, "rows width d_model"]
-) -> Iterator[tuple[Reading, Float[Tensor, "read vocab"]]]:
+    layers: PlainLayers, batch: list[ReadRow], final: Float[Tensor, "rows width d_model"]
+) -> Iterator[tuple[ReadRow, Float[Tensor, "read vocab"]]]:
     """Each row with the log-probabilities at the positions that are read, as many rows at once as fit."""
     at_once = max(1, LOGITS // (layers.model.d_vocab * max(row.width for row in batch)))
     for begin in range(0, len(batch), at_once):
@@ -195,7 +189,7 @@ def unembedded(
 
 
 def read(
-    question: Question, row: Reading, logs: Float[Tensor, "read vocab"], into: dict[int, tuple[Tensor, bool]]
+    question: Question, row: ReadRow, logs: Float[Tensor, "read vocab"], into: dict[int, tuple[Tensor, bool]]
 ) -> None:
     """The log-probabilities of the answers of a row, at the prompt's last position and those after it."""
     likeliest = logs.argmax(-1)

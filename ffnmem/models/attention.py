@@ -22,10 +22,10 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .architectures import setting
-from .hooks import OnTensor, first_tensor, listening
-from .layout import Block
+from .hooks import first_tensor, keeper, listening
+from .layout import LayerModules
 from .model import Model
-from .norms import Norm, at_least_float32
+from .norms import NormMap, at_least_float32
 from .residual import pull
 
 SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
@@ -68,9 +68,9 @@ class FrozenAttention:
     out: str
     pattern: Tensor
     normed: Float[Tensor, "1 key d_model"]
-    norm: Norm | None
+    norm: NormMap | None
     scale: Float[Tensor, " key"]
-    post: Norm | None
+    post: NormMap | None
     written: Float[Tensor, "query d_model"]
     factor: float
 
@@ -145,7 +145,7 @@ class Calls:
                 self.patterns[layer] = running.found[0]
 
     @contextmanager
-    def recorded(self, blocks: tuple[Block, ...]) -> Iterator[None]:
+    def recorded(self, blocks: tuple[LayerModules, ...]) -> Iterator[None]:
         """Record what runs inside the block."""
         handles: list[Any] = []
         try:
@@ -186,16 +186,9 @@ def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
     ]
 
 
-def keeper(store: dict[int, Tensor], layer: int) -> OnTensor:
-    def keep(tensor: Tensor) -> None:
-        store[layer] = tensor.detach()
-
-    return keep
-
-
 def frozen(
     model: Model,
-    block: Block,
+    block: LayerModules,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     pattern: Tensor,

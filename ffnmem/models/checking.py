@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError
-from .hooks import OnTensor, listening
+from .hooks import OnTensor, keeper, listening
 from .layout import inner
 from .model import AGREE, PROBE, Model
 from .replaying import PlainLayers, activation
@@ -23,7 +23,7 @@ def check_undescribed(model: Model) -> None:
     """
     PlainLayers(model)  # whose modules must be found
     try:
-        found = Probe(model)
+        found = ProbePass(model)
     except RuntimeError as error:
         raise UnsupportedModelError(f"{model.name} ({model.architecture}) does not run: {error}") from None
     for layer in range(model.n_layers):
@@ -56,7 +56,7 @@ def product(x: Float[Tensor, "*n d_model"], keys: Tensor, bias: Tensor | None) -
     return torch.nn.functional.linear(x, keys.detach(), None if bias is None else bias.detach())
 
 
-class Probe:
+class ProbePass:
     """What passed in one forward pass over a few tokens, by name and layer."""
 
     def __init__(self, model: Model) -> None:
@@ -82,10 +82,7 @@ class Probe:
             model.body(self.tokens)
 
     def keeper(self, name: str, layer: int) -> OnTensor:
-        def keep(tensor: Tensor) -> None:
-            self.found[name, layer] = tensor.detach().reshape(1, -1, tensor.shape[-1]).clone()
-
-        return keep
+        return keeper(self.found, (name, layer), lambda tensor: tensor.reshape(1, -1, tensor.shape[-1]).clone())
 
     def __getitem__(self, key: tuple[str, int]) -> Tensor:
         if key not in self.found:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def model_path(source: str | Path) -> Path:
         raise ModelNotFoundError(str(error)) from None
 
 
-def is_cached(name: str) -> bool:
-    """Whether a hub model's files are on this disk already, so that no network is needed."""
+def is_cached(name: str, weights: bool = True) -> bool:
+    """Whether a hub model's files, or its config alone, are on this disk already, so that no network is needed."""
     import huggingface_hub
 
     try:
@@ -95,7 +96,7 @@ def is_cached(name: str) -> bool:
         }
     except ValueError:  # no valid id
         return False
-    return found["config.json"] and (found["model.safetensors"] or found["model.safetensors.index.json"])
+    return found["config.json"] and (not weights or found["model.safetensors"] or found["model.safetensors.index.json"])
 
 
 def ask_hub(name: str) -> bool:
@@ -118,9 +119,19 @@ def ask_hub(name: str) -> bool:
     else:
         return False
     embedded = ", ".join(EMBEDDED)
+    near = get_close_matches(name.lower(), [*EMBEDDED, *cached_names()], 1)
+    meant = f" (perhaps {near[0]!r} was meant)" if near else ""
     raise ModelNotFoundError(
-        f"no model {name!r}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
+        f"no model {name!r}{meant}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
     )
+
+
+def cached_names() -> list[str]:
+    """The ids of the hub models that are on this disk."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = [folder.name.removeprefix("models--") for folder in Path(HF_HUB_CACHE).glob("models--*")]
+    return [name for name in (folder.replace("--", "/") for folder in sorted(found)) if is_cached(name)]
 
 
 # The numbers of a model that are not read off its weights: from its config, or from a TransformerBridge's.
@@ -330,17 +341,7 @@ def place_of(source: str | Path) -> tuple[str, str, bool]:
     if str(source) not in EMBEDDED and (path / "config.json").is_file():
         return str(source), str(path), True
     name, where, local = locate(source)
-    return name, where, local or config_is_cached(where) or ask_hub(name)
-
-
-def config_is_cached(name: str) -> bool:
-    """Whether a hub model's config is on this disk already, so that no network is needed."""
-    import huggingface_hub
-
-    try:
-        return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # no valid id
-        return False
+    return name, where, local or is_cached(where, weights=False) or ask_hub(name)
 
 
 def class_name(config: Any) -> str:

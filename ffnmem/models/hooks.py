@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 OnTensor = Callable[[Tensor], None]
+Key = TypeVar("Key")
 
 
 def first_tensor(value: Any) -> Tensor:
@@ -17,6 +18,15 @@ def first_tensor(value: Any) -> Tensor:
     found = value[0] if isinstance(value, tuple) else value
     assert isinstance(found, Tensor)
     return found
+
+
+def keeper(into: dict[Key, Tensor], key: Key, shaped: Callable[[Tensor], Tensor] = Tensor.detach) -> OnTensor:
+    """A function for :func:`listening` that keeps what it is told of under a key, without its gradient."""
+
+    def keep(tensor: Tensor) -> None:
+        into[key] = shaped(tensor.detach())
+
+    return keep
 
 
 @contextmanager

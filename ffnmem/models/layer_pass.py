@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError, listed
-from .hooks import listening
+from .hooks import keeper, listening
 from .layout import bound_masks, inner
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
@@ -25,7 +25,7 @@ from .norms import widen
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ForwardPass:
     """One forward pass.
 
     Attributes:
@@ -42,7 +42,7 @@ class Reading:
 class Here(threading.local):
     """What a reader knows of one thread: its pass, and of its last prompt how long each row is and how many pads."""
 
-    current: Reading | None = None
+    current: ForwardPass | None = None
     lengths: Int[Tensor, " batch"] | None = None
     pads: Int[Tensor, " batch"] | None = None
 
@@ -66,7 +66,7 @@ class Reader:
         self.here = Here()
 
     @property
-    def current(self) -> Reading | None:
+    def current(self) -> ForwardPass | None:
         """The pass that runs in this thread."""
         return self.here.current
 
@@ -99,7 +99,7 @@ class Reader:
 
     def reading(
         self, batch: int, columns: int, past: int, mask: Bool[Tensor, "batch seen"] | None, device: torch.device
-    ) -> Reading:
+    ) -> ForwardPass:
         """What a pass over ``columns`` reads after ``past`` cached ones; without a mask all of a prompt counts."""
         here = self.here
         known = here.lengths is not None and len(here.lengths) == batch
@@ -116,7 +116,7 @@ class Reader:
             here.pads = columns - here.lengths
         elif not known:
             here.lengths = None
-        return Reading(positions, here.lengths)
+        return ForwardPass(positions, here.lengths)
 
     def end(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self.ran = self.ran or self.here.current is not None
@@ -262,8 +262,9 @@ class Counterparts:
 
     def __init__(self, model: Model, network: nn.Module) -> None:
         self.model = model
-        self.names = {id(module): path for path, module in plain_modules(network, model.hf_model)}
         self.found = dict(network.named_modules())
+        stand_for = {path: behind(model.hf_model, path) for path in self.found}
+        self.names = {id(inner(module)): path for path, module in stand_for.items() if isinstance(module, nn.Module)}
 
     def __call__(self, module: nn.Module) -> nn.Module:
         path = self.names.get(id(inner(module)))
@@ -331,26 +332,20 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
     return network.eval(), attention
 
 
-def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
-    """The tensor of a Hugging Face name inside a bridge's rewired model."""
+def behind(root: nn.Module, path: str) -> Any:
+    """What a Hugging Face path leads to inside a bridge's rewired model; None where it leads nowhere."""
     found: Any = root
-    for part in name.split("."):
+    for part in path.split(".") if path else ():
         found = getattr(inner(found), part, None) if isinstance(found, nn.Module) else None
-    if not isinstance(found, Tensor):
-        raise UnsupportedModelError(f"{model_name} has no weight {name}, which a pass over its layers needs")
     return found
 
 
-def plain_modules(network: nn.Module, root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The bridge's Hugging Face module for each path of the plain network."""
-    pairs = []
-    for path, _ in network.named_modules():
-        found: Any = root
-        for part in path.split(".") if path else []:
-            found = getattr(inner(found), part, None) if isinstance(found, nn.Module) else None
-        if isinstance(found, nn.Module):
-            pairs.append((path, inner(found)))
-    return pairs
+def resolve(root: nn.Module, name: str, model_name: str) -> Tensor:
+    """The tensor of a Hugging Face name inside a bridge's rewired model."""
+    found = behind(root, name)
+    if not isinstance(found, Tensor):
+        raise UnsupportedModelError(f"{model_name} has no weight {name}, which a pass over its layers needs")
+    return found
 
 
 def fuse_gelu(network: nn.Module) -> None:
@@ -369,11 +364,7 @@ def check_same(model: Model) -> None:
     tokens = torch.arange(min(PROBE, model.d_vocab), device=model.device).unsqueeze(0)
     found: dict[int, Tensor] = {}
     expected: dict[int, Tensor] = {}
-
-    def keeper(layer: int) -> Callable[[Tensor], None]:
-        return lambda tensor: expected.__setitem__(layer, tensor.detach().reshape(-1, tensor.shape[-1]))
-
-    with listening(inputs=[(ffn.project_out, keeper(ffn.layer)) for ffn in model.ffn]):
+    with listening([(ffn.project_out, keeper(expected, ffn.layer, lambda m: m.flatten(0, -2))) for ffn in model.ffn]):
         model.body(tokens)
     LayerPass(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
     if len(expected) != model.n_layers:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.errors import ModelError, UnsupportedModelError
 from .architectures import DESCRIBED, Architecture, Paths, derived, setting
-from .norms import Norm, NormKind, computes, kind_of, width_of
+from .norms import NormKind, NormMap, computes, kind_of, width_of
 from .turns import KEPT, Turns, check_turn
 
 # One FFN of a model as keys and values, in one orientation whatever the weights' own.
@@ -151,7 +151,7 @@ FFN_PARTS = ("in", "gate", "out")
 
 
 @dataclass(frozen=True)
-class Block:
+class LayerModules:
     """The modules of one layer that capture listens to.
 
     Attributes:
@@ -188,7 +188,7 @@ class Layout:
 
     embedding: nn.Module
     position_embedding: nn.Module | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[LayerModules, ...]
     final_norm: nn.Module
     unembedding: nn.Module
     body: nn.Module
@@ -204,12 +204,12 @@ class Layout:
         held = (m for m in self.body.modules() if any(child is self.embedding for child in m.children()))
         return next(held, None)
 
-    def norm(self, module: nn.Module | None, width: int) -> Norm | None:
+    def norm(self, module: nn.Module | None, width: int) -> NormMap | None:
         """A norm of this model as it is now, or None for None."""
         if module is None:
             return None
         device = next(inner(self.unembedding).parameters()).device
-        return Norm.of(inner(module), self.architecture.norm_kind, width, device)
+        return NormMap.of(inner(module), self.architecture.norm_kind, width, device)
 
     def through(self, module: nn.Module | None, written: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
         """What attention or FFN adds to the residual stream: its output through its post norm, scaled."""
@@ -224,7 +224,7 @@ def inner(module: nn.Module) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Parts:
+class NamedParts:
     """The modules of a decoder by TransformerLens' names for them, whoever holds them.
 
     Attributes:
@@ -245,7 +245,7 @@ class BlockParts:
     mlp_module: nn.Module | None
 
 
-def parts_of_network(network: Any, paths: Paths, joint: str | None) -> Parts:
+def parts_of_network(network: Any, paths: Paths, joint: str | None) -> NamedParts:
     """The parts of a Hugging Face model; those that it lacks are left out. A joint projection begins to run as two."""
     ends = {
         "embed": network.get_input_embeddings(),
@@ -260,7 +260,7 @@ def parts_of_network(network: Any, paths: Paths, joint: str | None) -> Parts:
         if joint is not None and isinstance(getattr(holder, joint, None), nn.Linear):
             mlp["gate"], mlp["in"] = halves(holder, joint)
         blocks.append(BlockParts(block, present(named), present(mlp), holder))
-    return Parts(present(ends), blocks)
+    return NamedParts(present(ends), blocks)
 
 
 def halves(holder: Any, joint: str) -> tuple[nn.Module, nn.Module]:
@@ -270,7 +270,7 @@ def halves(holder: Any, joint: str) -> tuple[nn.Module, nn.Module]:
     return getattr(holder, joint).halves
 
 
-def parts_of_bridge(bridge: Any) -> Parts:
+def parts_of_bridge(bridge: Any) -> NamedParts:
     """The parts of a TransformerBridge."""
     children = dict(bridge.named_children())
     blocks = []
@@ -278,7 +278,7 @@ def parts_of_bridge(bridge: Any) -> Parts:
         parts = dict(block.named_children())
         mlp = parts.pop("mlp", None)
         blocks.append(BlockParts(block, parts, {} if mlp is None else dict(mlp.named_children()), mlp))
-    return Parts({name: child for name, child in children.items() if name in ENDS}, blocks)
+    return NamedParts({name: child for name, child in children.items() if name in ENDS}, blocks)
 
 
 def present(modules: Mapping[str, nn.Module | None]) -> dict[str, nn.Module]:
@@ -347,7 +347,7 @@ def number(config: Any, field: str) -> float | None:
     return None if found is None else float(found)
 
 
-def check_decoder(config: Any, parts: Parts, who: str, attention: str) -> None:
+def check_decoder(config: Any, parts: NamedParts, who: str, attention: str) -> None:
     """Refuse what is no decoder-only language model; ``attention`` is "causal" if that looks back only."""
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{who} is an encoder-decoder model; ffnmem reads decoder-only language models")
@@ -388,7 +388,7 @@ def routers(mlp: nn.Module) -> str:
     return " ".join(type(module).__name__ for module in inner(mlp).modules())
 
 
-def read_block(block: BlockParts, layer: int, found: Architecture, who: str) -> Block:
+def read_block(block: BlockParts, layer: int, found: Architecture, who: str) -> LayerModules:
     def part(name: str | None, otherwise: str | None = None) -> nn.Module | None:
         if name is None:
             return None
@@ -404,7 +404,7 @@ def read_block(block: BlockParts, layer: int, found: Architecture, who: str) -> 
         assert block.mlp_module is not None
         check_joint(inner(block.mlp_module), found.joint, inner(mlp["in"]), layer, who)
     attention = block.parts["attn"]
-    return Block(
+    return LayerModules(
         whole=block.whole,
         attention=attention,
         attention_out=attention_output(attention, found),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..core.arguments import public
-from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted
+from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted, warn
 from ..core.foreign import foreign
 from .architectures import DESCRIBED
 from .bridging import boot, is_bridge
@@ -156,8 +156,15 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
     check_report(report, name, type(empty).__name__)
     check_buffers(empty, name)
     check_names(stored_names(name, path), empty.base_model_prefix, name)
+    tied = bool(getattr(config, "tie_word_embeddings", False))
     model, report = from_files(name, path, config, local, dtype)
     check_report(report, name, type(model).__name__)  # whatever became of the files in between
+    own, table = model.get_output_embeddings(), model.get_input_embeddings()
+    if tied and own is not None and own.weight is not table.weight:  # which Hugging Face unties without a word
+        warn(
+            f"{name}: its config.json says that the unembedding is the token embedding (tie_word_embeddings), but its "
+            "files hold another one, which is taken: set it to false if that is meant"
+        )
     return model
 
 

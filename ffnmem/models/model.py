@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
-from ..core.neuron_names import NeuronName, place_of
-from ..core.provenance import Provenance
+from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
+from ..core.provenance import Live, Provenance
 from ..core.token_text import visible
 from .bridging import Twin, boot
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
-from .norms import Norm
+from .norms import NormMap
 
 RUNS_BY = (
     "attention_multiplier",
@@ -38,7 +38,7 @@ HALF = 0.1  # the same in half precision
 
 
 @public
-class Model:
+class Model(Live):
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
 
     Attributes:
@@ -183,11 +183,11 @@ class Model:
         """Whether its norms take the mean out of the residual stream (LayerNorm), or leave it in (RMSNorm)."""
         return self.layout.architecture.norm_kind.centred
 
-    def norm_before(self, layer: int) -> Norm | None:
+    def norm_before(self, layer: int) -> NormMap | None:
         """The norm of what an FFN reads, as its weights are now; None where it reads the stream itself (OLMo 2)."""
         return self.layout.norm(self.layout.blocks[layer].norm, self.d_model)
 
-    def norm_after(self, layer: int) -> Norm | None:
+    def norm_after(self, layer: int) -> NormMap | None:
         """The norm of what an FFN writes, before it is added; None where there is none, as in most models."""
         return self.layout.norm(self.layout.blocks[layer].post, self.d_model)
 
@@ -306,6 +306,10 @@ class Model:
 
     # -- identity ------------------------------------------------------------------------------------------------
 
+    def identified(self) -> tuple[str, str]:
+        """Its name and fingerprint, by which results that hold it are saved and loaded."""
+        return self.name, self.fingerprint
+
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any weight, its type, or how the weights are put together.
@@ -376,11 +380,14 @@ class Model:
             settings=tuple(settings.items()),
         )
 
-    def layer(self, layer: SupportsIndex) -> int:
-        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
-        return check_index("layer", layer, self.n_layers, self.name)
+    def layer(self, layer: LayerName) -> int:
+        """``layer`` as an index, negatives from the end, or named by a place in it (``"blocks.3.mlp.hook_post"``).
 
-    def neuron(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> int:
+        Raises: OutOfRangeError: no such layer. InputError: a text that names none.
+        """
+        return check_index("layer", layer_of(layer, self.n_layers), self.n_layers, self.name)
+
+    def neuron(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> int:
         """A neuron's index in its layer; raises OutOfRangeError. It may be one name, as in ``model.neuron("3.17")``."""
         layer, neuron = place_of(layer, neuron)
         return check_index("neuron", neuron, self.ffn[self.layer(layer)].d_mlp, f"layer {layer} of {self.name}")

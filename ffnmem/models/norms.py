@@ -41,7 +41,7 @@ KINDS = (LAYER, RMS, RMS_OFFSET, LAYER_OFFSET)
 
 
 @dataclass(frozen=True, eq=False)
-class Norm:
+class NormMap:
     """Norm(x) = (x − mean x)/σ ⊙ γ + β, or without the mean; σ = √(mean of squares + ε). Weights as they are now.
 
     Attributes:
@@ -56,7 +56,7 @@ class Norm:
     centred: bool
 
     @classmethod
-    def of(cls, module: nn.Module, kind: NormKind, width: int, device: torch.device | None = None) -> Norm:
+    def of(cls, module: nn.Module, kind: NormKind, width: int, device: torch.device | None = None) -> NormMap:
         """What a Hugging Face norm of a kind holds; ``device`` is for one that holds nothing."""
         weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
         gain = (
@@ -118,7 +118,7 @@ def computes(module: nn.Module, kind: NormKind, width: int) -> bool:
     with torch.no_grad():
         with foreign(UnsupportedModelError, f"a norm ({type(module).__name__}) that does not run"):
             found = at_least_float32(module(probe.unsqueeze(0))[0])
-        expected = Norm.of(module, kind, width)(at_least_float32(probe))
+        expected = NormMap.of(module, kind, width)(at_least_float32(probe))
     allowed = CLOSE.get(probe.dtype, HALF_CLOSE) * max(1.0, float(expected.abs().max()))
     return bool((found - expected).abs().max() <= allowed)
 
@@ -143,4 +143,4 @@ def widen(network: nn.Module) -> None:
 
 def counted(module: nn.Module, kind: NormKind, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
     """A norm's output in the type of its input; gradients pass to the input."""
-    return Norm.of(module, kind, x.shape[-1], x.device)(x)
+    return NormMap.of(module, kind, x.shape[-1], x.device)(x)

@@ -13,12 +13,12 @@ from torch import nn
 
 from .._version import __version__
 from ..core.arguments import public
-from ..core.errors import InputError, ModelError, UnsupportedModelError, check_count
+from ..core.errors import ModelError, UnsupportedModelError, counted
 from ..core.foreign import foreign
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Sheet, Words
-from ..ffn.ledgers import CONTEXT, Component, Ledger, Parity, ledger, parity, parity_width
-from ..ffn.shapes import N_CTX, N_HEADS, Reading, Shape
+from ..ffn.ledgers import Component, Ledger, Parity, checked_context, ledger, parity, parity_width
+from ..ffn.shapes import N_CTX, N_HEADS, ConfigReader, Shape
 from ..show.result import Result
 from .architectures import DESCRIBED, Architecture
 from .configs import described, quiet, read_config, stated_activation, unusual_fields
@@ -141,7 +141,7 @@ class Anatomy(Result):
             },
             "parity": self.parity.to_dict(),
             "matrices": [asdict(matrix) | {"numbers": matrix.numbers} for matrix in self.matrices],
-            "provenance": origin if self.provenance is None else self.provenance.as_dict(),
+            "provenance": origin if self.provenance is None else self.provenance.to_dict(),
         }
 
     def traits(self) -> dict[str, str]:
@@ -149,7 +149,7 @@ class Anatomy(Result):
         n, kind = self.ledger.n_layers, "gated" if self.gated else "classic"
         vectors = ", ".join(self.vectors[:-1]) + " and " + self.vectors[-1]
         return {
-            "memories": f"{n:,} layers × {self.d_mlp:,} neurons = {self.neurons:,}",
+            "memories": f"{counted(n, 'layer')} × {self.d_mlp:,} neurons = {self.neurons:,}",
             "a memory": f"{vectors}, {self.d_model:,} numbers each: {len(self.vectors) * self.d_model:,} weights",
             "FFN": f"{kind}, {self.d_mlp:,} neurons for d_model {self.d_model:,}: {self.expansion:.3g}×",
             "its share": f"{self.ledger.ffn_share:.1%} of all parameters, {self.ledger.ffn_share_of_layers:.1%} of "
@@ -194,7 +194,7 @@ class Anatomy(Result):
 
     def sheet(self) -> Sheet:
         """Parameters and FLOPs by component, and what the FFNs are as memories."""
-        kind = f"{self.architecture}, {self.ledger.n_layers:,} layers, d_model {self.d_model:,}"
+        kind = f"{self.architecture}, {counted(self.ledger.n_layers, 'layer')}, d_model {self.d_model:,}"
         in_layers = replace(self.ledger.table(in_layers=True), title="in a layer and in all", folded=True)
         return Sheet.of(
             self.ledger.table(),
@@ -396,7 +396,7 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
         return of_module(name, config, checked_architecture(name, config), source, context)
     name, config = read_config(source)
     found = checked_architecture(name, config)
-    seen = context_for(name, config, context)
+    seen = checked_context(context, n_ctx_of(config), name)
     by_formula = formula_of(config, seen)
     if by_formula is None:
         return of_module(name, config, found, build_empty(config, name), context, there=False)
@@ -419,7 +419,7 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
 def of_model(model: Model, context: int | None) -> Anatomy:
     """The anatomy of a loaded model."""
     config, numbers = model.hf_model.config, model.numbers
-    seen, queries = context_for(model.name, config, context), int(numbers.n_heads * numbers.d_head)
+    seen, queries = checked_context(context, n_ctx_of(config), model.name), int(numbers.n_heads * numbers.d_head)
     counted = count_loaded(model)
     found = traits(model.name, config, model.layout.architecture, model.ffn[0].activation)
     return Anatomy(
@@ -436,8 +436,8 @@ def of_module(
     name: str, config: Any, architecture: Architecture, hf_model: Any, context: int | None, there: bool = True
 ) -> Anatomy:
     """The anatomy of a Hugging Face model, or of one without weights, which is not ``there``."""
-    seen, counted = context_for(name, config, context), count_module(hf_model)
-    read, found = Reading(config), traits(name, config, architecture)
+    seen, counted = checked_context(context, n_ctx_of(config), name), count_module(hf_model)
+    read, found = ConfigReader(config), traits(name, config, architecture)
     n_heads = read.size("n_heads", N_HEADS)
     queries = n_heads * (read("head_dim", default=None) or counted.d_model // n_heads)
     return Anatomy(
@@ -471,19 +471,9 @@ def formula_of(config: Any, context: int) -> Ledger | None:
         return None
 
 
-def context_for(name: str, config: Any, context: int | None) -> int:
-    """The context to count attention at."""
-    longest = n_ctx_of(config)
-    if context is None:
-        return min(CONTEXT, longest or CONTEXT)
-    if longest is not None and check_count("context", context) > longest:
-        raise InputError(f"context {context} is beyond the {longest} positions of {name}")
-    return check_count("context", context)
-
-
 def n_ctx_of(config: Any) -> int | None:
     """The positions that a model was made for; None where its config names none."""
-    found = Reading(config)(*N_CTX, "max_seq_len", default=None)
+    found = ConfigReader(config)(*N_CTX, "max_seq_len", default=None)
     return found if isinstance(found, int) else None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError
-from .hooks import first_tensor
+from .hooks import OnTensor, first_tensor, keeper, listening
 from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
 from .model import AGREE, HALF, Model
 
@@ -21,7 +23,7 @@ from .model import AGREE, HALF, Model
 
 
 @dataclass(frozen=True)
-class Parts:
+class PlainParts:
     """The plain modules of one layer; norms are None where it has none."""
 
     whole: nn.Module
@@ -61,7 +63,7 @@ class PlainLayers:
         plain = Counterparts(model, network)
         self.body: Any = network.base_model
         self.parts = [
-            Parts(
+            PlainParts(
                 whole=plain(b.whole),
                 attention_norm=plain.maybe(b.attention_norm),
                 attention=plain(b.attention),
@@ -180,47 +182,38 @@ class Replay:
     # -- the clean pass ------------------------------------------------------------------------------------------
 
     def record(self, tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> None:
-        ran: set[int] = set()
-        mid: dict[int, Tensor] = {}
         from transformers import DynamicCache
 
-        handles = []
+        def copied(tensor: Tensor) -> Tensor:  # Falcon adds to what it is given in place
+            return tensor.reshape(self.rows, self.length, -1).clone()
 
-        def keep(into: dict[int, Tensor], layer: int, value: Any) -> None:
-            # A copy: Falcon adds to what it is given in place.
-            into[layer] = first_tensor(value).detach().reshape(self.rows, self.length, -1).clone()
+        keep = partial(keeper, shaped=copied)
 
-        def keep_input(module: nn.Module, into: dict[int, Tensor], layer: int) -> None:
-            handles.append(module.register_forward_pre_hook(lambda _m, args: keep(into, layer, args[0])))
-
-        def keep_output(module: nn.Module, into: dict[int, Tensor], layer: int) -> None:
-            handles.append(module.register_forward_hook(lambda _m, _args, out: keep(into, layer, out)))
-
-        def call(layer: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def call(layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self.calls[layer] = self.understood(layer, args, kwargs)
 
-        for layer, part in enumerate(self.layers.parts):
-            if layer < self.start:
-                continue
-            keep_input(part.whole, self.stream, layer)
-            keep_input(part.projections.modules[0] if part.norm is None else part.norm, mid, layer)
-            keep_input(part.project_out, self.coefficients, layer)
-            keep_output(part.attention_out, self.attention, layer)
-            keep_output(part.project_out, self.ffn, layer)
-            handles += [
-                part.attention.register_forward_pre_hook(lambda _m, a, k, at=layer: call(at, a, k), with_kwargs=True),
-                part.project_out.register_forward_pre_hook(lambda _m, _a, at=layer: ran.add(at)),
-            ]
-        keep_input(self.layers.final_norm, self.stream, len(self.layers))
-        try:
-            with torch.no_grad():
+        mid: dict[int, Tensor] = {}
+        before = [(self.layers.final_norm, keep(self.stream, len(self.layers)))]
+        after: list[tuple[nn.Module, OnTensor]] = []
+        wanted = range(max(self.start, 0), len(self.layers))
+        with ExitStack() as stack:
+            for layer in wanted:
+                part = self.layers.parts[layer]
+                before += [
+                    (part.whole, keep(self.stream, layer)),
+                    (part.projections.modules[0] if part.norm is None else part.norm, keep(mid, layer)),
+                    (part.project_out, keep(self.coefficients, layer)),
+                ]
+                after += [
+                    (part.attention_out, keep(self.attention, layer)),
+                    (part.project_out, keep(self.ffn, layer)),
+                ]
+                handle = part.attention.register_forward_pre_hook(partial(call, layer), with_kwargs=True)
+                stack.callback(handle.remove)
+            with listening(before, after), torch.no_grad():
                 # A cache of its own, which keeps every position: one for sliding windows would forget some.
                 self.layers.body(**inputs(tokens, mask, embeddings), past_key_values=DynamicCache(), use_cache=True)
-        finally:
-            for handle in handles:
-                handle.remove()
-        wanted = range(max(self.start, 0), len(self.layers))
-        silent = [layer for layer in wanted if layer not in ran or layer not in self.calls]
+        silent = [layer for layer in wanted if layer not in self.coefficients or layer not in self.calls]
         if silent:
             raise HookError(f"{self.model.name}: layer {silent[0]} did not run as its parts")
         self.mask = mask

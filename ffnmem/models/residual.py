@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .layout import inner
 from .model import Model
-from .norms import Norm, at_least_float32
+from .norms import NormMap, at_least_float32
 
 # The final norm as attribution and projection need it: linear once its scale is frozen.
 
@@ -21,7 +21,7 @@ class FinalNorm:
     def __init__(self, model: Model) -> None:
         self.model = model
         kind = model.layout.architecture.norm_kind
-        self.norm = Norm.of(inner(model.layout.final_norm), kind, model.d_model, model.device)
+        self.norm = NormMap.of(inner(model.layout.final_norm), kind, model.d_model, model.device)
         self.gain, self.bias, self.eps = self.norm.gain, self.norm.shift, self.norm.eps
         self.logit_scale = model.layout.logit_scale
 
@@ -83,7 +83,7 @@ def pulled_through(
 
 
 def pull(
-    norm: Norm | None, factor: float, directions: Float[Tensor, "n d_model"], written: Float[Tensor, "n d_model"]
+    norm: NormMap | None, factor: float, directions: Float[Tensor, "n d_model"], written: Float[Tensor, "n d_model"]
 ) -> Float[Tensor, "n d_model"]:
     """The same for any norm behind a part of a layer, and what the part's writes are multiplied by."""
     if norm is not None:

@@ -27,16 +27,16 @@ KEPT = "_ffnmem_turns"
 """The attribute of a module that holds its model's turns: models around the same modules share them."""
 
 
-class Block:
+class OpenBlock:
     """An open block, what undoes it, and the blocks around it that were left before it: they end when it does."""
 
     def __init__(self, words: str) -> None:
         self.words = words
         self.undo = ExitStack()
-        self.left: list[Block] = []
+        self.left: list[OpenBlock] = []
 
 
-INSIDE: ContextVar[tuple[Block, ...]] = ContextVar("ffnmem_inside", default=())
+INSIDE: ContextVar[tuple[OpenBlock, ...]] = ContextVar("ffnmem_inside", default=())
 """The blocks that this context is inside of, of any model."""
 
 
@@ -45,11 +45,11 @@ class Turns:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # the garbage collector may close a block while this thread holds it
-        self.blocks: tuple[Block, ...] = ()  # open, the outermost first
+        self.blocks: tuple[OpenBlock, ...] = ()  # open, the outermost first
         self.functions: dict[int, list[str]] = {}  # by thread, what of ours runs there
         self.passes: set[int] = set()  # threads in a pass of anybody's
         self.watched = False
-        self.undoing = Block("undoing")  # who is inside of this one leaves a block, and is held up by nothing
+        self.undoing = OpenBlock("undoing")  # who is inside of this one leaves a block, and is held up by nothing
         self.disturbed: dict[int, str] = {}  # by thread, the block that was left in the middle of what runs there
 
     def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
@@ -131,7 +131,7 @@ class Turns:
 
         Raises: BusyError: another context is inside a block, or another thread in the middle of a pass or a function.
         """
-        block = Block(words)
+        block = OpenBlock(words)
         try:
             self.take(block)
             for module in modules:
@@ -142,7 +142,7 @@ class Turns:
             if not self.handed_on(block):
                 self.end(block)
 
-    def take(self, block: Block) -> None:
+    def take(self, block: OpenBlock) -> None:
         with self.lock:
             self.check()
             me, running = threading.get_ident(), sys._current_frames()
@@ -156,7 +156,7 @@ class Turns:
             self.blocks = (*self.blocks, block)
             INSIDE.set((*INSIDE.get(), block))
 
-    def handed_on(self, block: Block) -> bool:
+    def handed_on(self, block: OpenBlock) -> bool:
         """Whether somebody else is inside a block that began inside this one, which then ends with that one."""
         with self.lock:
             inside = INSIDE.get()
@@ -167,7 +167,7 @@ class Turns:
                 INSIDE.set(tuple(other for other in inside if other is not block))
         return bool(others)
 
-    def end(self, block: Block) -> None:
+    def end(self, block: OpenBlock) -> None:
         """Undo a block, and those that were left before it."""
         # Whoever leaves it, such as the garbage collector in another thread, must put things back.
         token = INSIDE.set((*INSIDE.get(), self.undoing))
@@ -179,7 +179,7 @@ class Turns:
             for outer in block.left:
                 self.end(outer)
 
-    def release(self, block: Block) -> None:
+    def release(self, block: OpenBlock) -> None:
         """End a block in whatever context; nothing happens where it did not begin."""
         with self.lock:
             if block in self.blocks:

@@ -13,9 +13,11 @@ from jaxtyping import Float32, Float64, Int64
 from numba import njit
 
 from ..models.model import Model
+from ..scanning.state import position_of, sequence_of
+from ..scanning.store import Store
 from ..vocabulary.scoring import in_threads
 from .inputs import MOST, Background, Firing, Inputs, normalised
-from .triggers import spread_around
+from .triggers import spread_around, trigger_tokens
 from .verdicts import Estimate, interval, p_values
 
 # Clusters of a neuron's examples by what it read there, how many they amount to, and how sure that is.
@@ -274,7 +276,7 @@ class Alike:
     """How alike the examples of some neurons are.
 
     Attributes:
-        estimates: ``meanings``, ``clusters`` (Foote's), ``ms``.
+        estimates: ``meanings``, ``clusters`` (Foote's), ``ms``; of :func:`compare` also ``trigger_tokens``.
         labels: ``[n, MOST]`` the meaning of each example, 0 the one of the largest share; −1 behind the last.
     """
 
@@ -282,16 +284,30 @@ class Alike:
     labels: Int64[np.ndarray, "n most"]
 
 
-def compare(model: Model, found: Firing, inputs: Inputs, background: Background, seed: int, draws: int) -> Alike:
-    """How alike the examples of some neurons of a layer are.
+def compare(
+    store: Store,
+    model: Model,
+    found: Firing,
+    inputs: Inputs,
+    background: Background,
+    counts: Int64[np.ndarray, " vocab"],
+    seed: int,
+    draws: int,
+) -> Alike:
+    """What the examples of some neurons of a layer say: how alike they are, and how many trigger tokens they amount to.
 
     Args:
-        model: the one scanned. found: where the neurons fire. inputs: what the layer's FFN read there.
-        background: the layer's. seed, draws: of bootstrap and null.
+        found: where the neurons fire. inputs: what the layer's FFN read there. background: the layer's.
+        counts: how often each token id occurs in the store's corpus. draws: of bootstrap and null each.
     """
     keys = reading_keys(model, found.layer, found.neurons)
     shared = Draws(draws, seed, len(background.units))
-    return alike(found, lambda places: inputs.at(found.layer, places), keys, background, shared)
+    compared = alike(found, lambda places: inputs.at(found.layer, places), keys, background, shared)
+    there = found.places >= 0
+    places, tokens = found.places[there], np.zeros(found.places.shape, np.int64)
+    tokens[there] = store.sequences.tokens_at(sequence_of(places), position_of(places))
+    triggers = trigger_tokens(tokens, np.where(there, found.strengths, np.nan), counts, seed=seed, draws=draws)
+    return replace(compared, estimates={**compared.estimates, "trigger_tokens": triggers})
 
 
 def reading_keys(model: Model, layer: int, neurons: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n keys d_model"]:

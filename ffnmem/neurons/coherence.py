@@ -6,21 +6,21 @@ value is compared with random directions, each by what its tokens have beyond to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64, Real
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_seed
+from ..core.errors import InputError
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..vocabulary.nulls import gaussian
 from ..vocabulary.scoring import BLOCK, Scorer
-from ..vocabulary.vectors import everything, ready, side_tokens, value_vectors
+from ..vocabulary.vectors import everything, ready, side_tokens, side_vectors
+from .overlap import unit_rows
 from .verdicts import Estimate, interval, p_values
 
 K = 20
@@ -54,12 +54,10 @@ class Frequencies:
 
 def value_coherence(
     model: Model,
-    layer: SupportsIndex,
+    layer: LayerName,
     counts: Real[np.ndarray, " vocab"],
-    neurons: Sequence[int] | None = None,
     *,
     k: int = K,
-    basis: str = "folded",
     seed: int = 0,
     draws: int = DRAWS,
 ) -> dict[str, Estimate]:
@@ -71,10 +69,8 @@ def value_coherence(
     common.
 
     Args:
-        model: from :func:`ffnmem.load`. layer: which.
         counts: how often each token id occurs, from the store's corpus.
-        neurons: default all; a neuron's result does not depend on which others are asked for.
-        k: tokens at each end. basis: of the projection, see :func:`ffnmem.project`.
+        k: tokens at each end, of the folded projection (:func:`ffnmem.project`).
         seed: of the bootstrap, which draws among the k tokens, and of the random directions.
         draws: of the bootstrap.
 
@@ -83,31 +79,29 @@ def value_coherence(
         coefficient promotes), an :class:`Estimate`; NaN for a value of length 0. Its interval is over tokens.
 
     Raises:
-        InputError: counts of another number than the vocabulary, too few tokens. OutOfRangeError: no such layer or
-            neuron.
+        InputError: counts of another number than the vocabulary, too few tokens.
 
     Source: Geva et al. 2022 (2203.14680) for reading values by their top tokens; the measure and its null are ours.
     """
     index = model.layer(layer)
-    check_count("draws", draws)
-    check_seed(seed)
     tokens = side_tokens(model, "value")
     if len(counts) != len(tokens):
         raise InputError(f"counts must name each of the {len(tokens)} tokens of {model.name}, not {len(counts)}")
-    k = check_count("k", k, least=2)
     if k > len(tokens):
         raise InputError(f"k must be at most {len(tokens)}, the tokens of {model.name}, not {k}")
-    asked = everything(model, index) if neurons is None else [model.neuron(index, n) for n in neurons]
+    neurons = everything(model, index)
     frequencies = strata(tokens, counts)
-    scorer = Scorer(tokens, k, rows=len(asked) + CHANCE)
+    scorer = Scorer(tokens, k, rows=len(neurons) + CHANCE)
     again = np.random.default_rng([seed, 6]).multinomial(k, np.full(k, 1 / k), draws)
-    random = ready(model, index, "value", gaussian(tokens.float().cpu()[:1], CHANCE, seed).to(tokens.device), basis)
-    chance = beyond_frequency(scorer, random, tokens, frequencies)
+    random = ready(model, index, "value", gaussian(tokens.float().cpu()[:1], CHANCE, seed).to(tokens.device), "folded")
+    drawn = scorer.extremes(random)
+    ids = np.concatenate([drawn.promoted.numpy(), drawn.suppressed.numpy()])
+    chance = mean_cosine(token_units(tokens, ids)) - frequencies.expected(ids)  # beyond like frequency
     parts = []
-    for start in range(0, len(asked), BLOCK):
-        vectors = value_vectors(model, index, asked[start : start + BLOCK], basis)
-        parts.append(measured(scorer, vectors, tokens, frequencies, again))
-    found = np.concatenate([np.empty((2, 4, 0)), *parts], axis=2)
+    for start in range(0, len(neurons), BLOCK):
+        vectors = side_vectors(model, index, neurons[start : start + BLOCK], "value", "folded")
+        parts.append(both_ends(scorer, vectors, tokens, frequencies, again))
+    found = np.concatenate(parts, axis=2)
     result = {}
     for (value, low, high, expected), sign in zip(found, ("positive", "negative"), strict=True):
         p = p_values(value - expected, chance[None])
@@ -118,8 +112,6 @@ def value_coherence(
 def strata(tokens: Tensor, counts: Real[np.ndarray, " vocab"]) -> Frequencies:
     """Tokens whose counts agree to a factor of two, at least :data:`STRATUM` together; tokens that never occur are
     one stratum if there are that many."""
-    if not np.isfinite(counts).all() or (counts < 0).any():
-        raise InputError(f"counts must be finite and at least 0, not {counts.min()} to {counts.max()}")
     octave = np.floor(np.log2(counts.astype(np.float64) + 1))
     order = np.argsort(-octave, kind="stable")
     stratum, number, size = np.empty(len(counts), np.int64), 0, 0
@@ -130,7 +122,7 @@ def strata(tokens: Tensor, counts: Real[np.ndarray, " vocab"]) -> Frequencies:
         size += 1
     sums = torch.zeros(number + 1, tokens.shape[1], dtype=torch.float64)
     for start in range(0, len(tokens), ROWS):
-        part = torch.from_numpy(unit_rows(tokens, np.arange(start, min(start + ROWS, len(tokens))))).double()
+        part = torch.from_numpy(token_units(tokens, np.arange(start, min(start + ROWS, len(tokens))))).double()
         sums.index_add_(0, torch.from_numpy(stratum[start : start + ROWS]), part)
     n = np.bincount(stratum).astype(np.float64)
     products = (sums @ sums.T).numpy()
@@ -141,14 +133,12 @@ def strata(tokens: Tensor, counts: Real[np.ndarray, " vocab"]) -> Frequencies:
     return Frequencies(stratum, cosine)
 
 
-def unit_rows(tokens: Tensor, ids: Int64[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape d_model"]:
+def token_units(tokens: Tensor, ids: Int64[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape d_model"]:
     """The unembeddings of some tokens, each of length 1; one of length 0 stays."""
-    rows = at_least_float32(tokens[torch.from_numpy(ids).to(tokens.device)]).cpu()
-    lengths = rows.norm(dim=-1, keepdim=True)
-    return torch.where(lengths > 0, rows / lengths, 0.0).float().numpy()
+    return unit_rows(at_least_float32(tokens[torch.from_numpy(ids).to(tokens.device)]).cpu()).float().numpy()
 
 
-def measured(
+def both_ends(
     scorer: Scorer,
     vectors: Tensor,
     tokens: Tensor,
@@ -162,7 +152,7 @@ def measured(
     for end, ids in enumerate((found.promoted.numpy(), found.suppressed.numpy())):
         for start in range(0, len(ids), GATHERED):
             part = slice(start, start + GATHERED)
-            value, low, high = coherence(unit_rows(tokens, ids[part]), again)
+            value, low, high = coherence(token_units(tokens, ids[part]), again)
             expected = frequencies.expected(ids[part])
             result[end, :, part] = np.where(there[part], np.stack([value, low, high, expected]), np.nan)
     return result
@@ -192,12 +182,3 @@ def mean_cosine(units: Float32[np.ndarray, "n k d_model"]) -> Float64[np.ndarray
     wide = units.astype(np.float64)
     whole = wide.sum(1)
     return ((whole**2).sum(-1) - (wide**2).sum((1, 2))) / (k * (k - 1))
-
-
-def beyond_frequency(
-    scorer: Scorer, vectors: Tensor, tokens: Tensor, frequencies: Frequencies
-) -> Float64[np.ndarray, " draws"]:
-    """Of both ends of some directions, the coherence of their tokens less that of tokens of the same frequencies."""
-    found = scorer.extremes(vectors)
-    ids = np.concatenate([found.promoted.numpy(), found.suppressed.numpy()])
-    return mean_cosine(unit_rows(tokens, ids)) - frequencies.expected(ids)

@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_DRAWS, VERDICTS
 from ..core.errors import InputError, check_choice, check_count, check_seed
-from ..core.neuron_names import NeuronName
+from ..core.neuron_names import LayerName, NeuronName
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
 from ..core.token_text import printable, visible
@@ -27,9 +27,7 @@ from ..show.result import Result
 from .clustering import compare
 from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_backgrounds
-from .measuring import fires
-from .saved_meanings import read_one, settings_key
-from .triggers import trigger_tokens
+from .measuring import fires, read_one, rule_key, settings_key
 from .verdicts import RULE, Estimate, Rule, verdicts
 
 # `meanings`: what one neuron fires at, meaning by meaning: examples, share, trigger tokens.
@@ -185,15 +183,12 @@ class Meanings(Result):
         rest = self.table["share"].iloc[len(first) :]
         if len(rest):
             shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
-        return shown.table(*self.headline(), ruled=False)
-
-    def headline(self) -> tuple[str, str]:
-        """The verdict with the effective number of meanings, and what it rests on."""
         where = " where its coefficient is negative" if self.negative else ""
+        told = f": {self.told}" if self.told else ""
         n = self.n_examples
         alike = f"{n or 'no'} example{'s' * (n != 1)}{', alike ones together' if n > 1 else ''}"
-        told = f": {self.told}" if self.told else ""
-        return f"{self.verdict.capitalize()}{where}{told}", f"{self.why}; {alike}" if self.why else alike
+        note = f"{self.why}; {alike}" if self.why else alike
+        return shown.table(f"{self.verdict.capitalize()}{where}{told}", note, ruled=False)
 
     def measure_table(self) -> Table:
         """The measures behind the verdict, each beside what chance gives."""
@@ -214,7 +209,7 @@ def settled(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SortedExamples:
     """One neuron's examples, strongest first, sorted into meanings; ``numbers`` by the names of the table's columns."""
 
     places: Int64[np.ndarray, " n"]
@@ -231,7 +226,7 @@ class Found:
 @in_turn
 def meanings(
     store: Store,
-    layer: SupportsIndex | NeuronName,
+    layer: LayerName | NeuronName,
     neuron: SupportsIndex | None = None,
     model: Model | None = None,
     *,
@@ -271,27 +266,23 @@ def meanings(
     most = None if k is None else check_count("k", k)
     if model is not None:
         store.check_model(model)
-    wanted = asked_settings(store, seed, draws, rule)
+    wanted = asked_settings(seed, draws, rule)
     found = kept(store, index, sign, model, wanted, progress)
     if found is None:
-        own = rule or RULE
-        found = neuron_measures(
-            store, index, model, sign, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS), own, progress
-        )
+        settings = (rule or RULE, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS))
+        found = measured_anew(store, index, model, sign, *settings, progress)
     return shown(store, index, sign, found, most, width)
 
 
-def asked_settings(store: Store, seed: int | None, draws: int | None, rule: Rule | None) -> dict[str, Any]:
-    """Those of :func:`ffnmem.neurons.saved_meanings.settings_key` that are given; raises InputError."""
+def asked_settings(seed: int | None, draws: int | None, rule: Rule | None) -> dict[str, Any]:
+    """Those of :func:`ffnmem.neurons.measuring.settings_key` that are given; raises InputError."""
     wanted: dict[str, Any] = {}
     if seed is not None:
         wanted["seed"] = check_seed(seed)
     if draws is not None:
         wanted["draws"] = check_count("draws", draws, least=20)
     if rule is not None:
-        wanted["rule"] = settings_key(
-            store, seed=0, draws=MEANING_DRAWS, budget=None, rule=rule, sign=COEFFICIENT_SIGNS[0]
-        )["rule"]
+        wanted["rule"] = rule_key(rule)
     return wanted
 
 
@@ -310,7 +301,7 @@ def kept(
     model: Model | None,
     wanted: dict[str, Any],
     progress: Progress | None,
-) -> Found | None:
+) -> SortedExamples | None:
     """From the table beside the store, if there is one of the settings wanted."""
     row = read_one(store, *index, sign, wanted)
     if row is None:
@@ -326,38 +317,26 @@ def kept(
     named = [name for measure in MEASURES for name in columns(measure)]
     numbers = {name: np.nan if row[name] is None else float(row[name]) for name in named}
     strengths = np.array(row["strengths"], np.float32)
-    return Found(places, strengths, labels, numbers, row["verdict"], row["why"], provenance, similarity)
+    return SortedExamples(places, strengths, labels, numbers, row["verdict"], row["why"], provenance, similarity)
 
 
-def neuron_measures(
-    store: Store,
-    index: tuple[int, int],
-    model: Model | None,
-    sign: str,
-    seed: int,
-    draws: int,
-    rule: Rule,
+def measured_anew(
+    store: Store, index: tuple[int, int], model: Model | None, sign: str, rule: Rule, seed: int, draws: int,
     progress: Progress | None,
-) -> Found:
+) -> SortedExamples:  # fmt: skip
     """From the text, which the model reads again at the neuron's examples; a dead neuron needs no model."""
     layer, neuron = index
     found = firing(store, layer, np.array([neuron]), sign)
     n = int(found.counts[0])
     places, labels, similarity = found.places[0, :n], np.empty(0, np.int64), None
-    unknown = np.full(1, np.nan)
-    estimates = dict.fromkeys(MEASURES, Estimate(*[unknown] * 5))
+    estimates = dict.fromkeys(MEASURES, Estimate(*[np.full(1, np.nan)] * 5))
     if n:
         model = load(store.model) if model is None else model
         background = read_backgrounds(store, model, seed, progress)[layer]
         with Inputs(store, model, {layer: places}, progress) as inputs:
-            compared = compare(model, found, inputs, background, seed, draws)
-            labels = compared.labels[0, :n]
+            examples = compare(store, model, found, inputs, background, content_counts(store), seed, draws)
+            estimates, labels = examples.estimates, examples.labels[0, :n]
             similarity = cosines(background, inputs, layer, places, labels)
-        tokens = np.zeros(found.places.shape, np.int64)
-        tokens[0, :n] = store.sequences.tokens_at(sequence_of(places), position_of(places))
-        weights = np.where(found.places >= 0, found.strengths, np.nan)
-        triggers = trigger_tokens(tokens, weights, content_counts(store), seed=seed, draws=draws)
-        estimates = {**compared.estimates, "trigger_tokens": triggers}
     gated = model is None or model.gated  # without a model there are no examples, and the size of none is 0
     verdict, why = verdicts(fires(store, found, sign, gated), found.counts, estimates["meanings"], rule)
     parts = [estimates[name].columns(name) for name in MEASURES]
@@ -365,7 +344,7 @@ def neuron_measures(
     key = settings_key(store, seed=seed, draws=draws, budget=None, rule=rule, sign=sign)
     provenance = {**store.provenance, "polysemanticity": key}
     strengths = found.strengths[0, :n].astype(np.float32)
-    return Found(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance, similarity)
+    return SortedExamples(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance, similarity)
 
 
 def cosines(
@@ -385,7 +364,9 @@ def columns(measure: str) -> list[str]:
     return [measure if part == "value" else f"{measure}_{part}" for part in PARTS]
 
 
-def shown(store: Store, index: tuple[int, int], sign: str, found: Found, k: int | None, context: int) -> Meanings:
+def shown(
+    store: Store, index: tuple[int, int], sign: str, found: SortedExamples, k: int | None, context: int
+) -> Meanings:
     """The tables and texts of what was found."""
     order = np.argsort(found.labels, kind="stable")
     places, labels = found.places[order], found.labels[order]

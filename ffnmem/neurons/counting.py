@@ -14,8 +14,8 @@ from torch import Tensor
 from ..core.choices import SEQUENCES_READ
 from ..core.errors import InputError, check_count, check_seed
 from ..core.progress import Progress
-from ..corpus.excerpts import Drawn, Page, draw_sequences
-from ..corpus.passes import Accumulator, Forward, read
+from ..corpus.excerpts import Page, Selection, draw_sequences
+from ..corpus.passes import Sums, accumulate
 from ..models.model import Model
 from ..scanning.reduction import Workers
 from ..scanning.state import position_of, sequence_of
@@ -89,7 +89,7 @@ def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
     return counts
 
 
-def sample_of(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int = 0) -> Drawn:
+def sample_of(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int = 0) -> Selection:
     """Sequences of a store's text, uniformly, without replacement.
 
     Args:
@@ -102,7 +102,7 @@ def sample_of(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int 
     """
     check_seed(seed)
     count = None if n_sequences is None else check_count("n_sequences", n_sequences)
-    return Drawn(store.sequences, store.settings.text, draw_sequences(store.sequences, count, seed))
+    return Selection(store.sequences, store.settings.text, draw_sequences(store.sequences, count, seed))
 
 
 # When neurons fire, by position and by token: counts from one reading, and what follows from them.
@@ -115,7 +115,7 @@ MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not
 SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
 
 
-class ActiveCounts(Accumulator):
+class ActiveCounts(Sums):
     """How often each neuron fired in each group of tokens.
 
     Args:
@@ -128,6 +128,7 @@ class ActiveCounts(Accumulator):
         self.groups = groups
         self.seen = np.zeros(n_groups, np.int64)
         self.counts = {layer: np.zeros((n_groups, size), np.int32) for layer, size in sizes.items()}
+        super().__init__({"seen": self.seen, **{str(layer): fired for layer, fired in self.counts.items()}})
         self.first = min(sizes)
         self.workers = Workers()
 
@@ -169,7 +170,7 @@ class FiringCounts:
         least_count: every content token at least that frequent in the reading is among ``types``.
     """
 
-    text: Drawn
+    text: Selection
     positions: Int64[np.ndarray, " context"]
     at_position: dict[int, Int32[np.ndarray, "context d_mlp"]]
     types: Int64[np.ndarray, " types"]
@@ -227,7 +228,7 @@ def count_firings(
     by_position = ActiveCounts(lambda page: page.positions, store.settings.context, sizes)
     by_type = ActiveCounts(lambda page: slots[page.tokens], len(types), sizes)
     try:
-        read(text, Forward(model, (by_position, by_type)), "text", progress)
+        accumulate(model, text, (by_position, by_type), "text", progress)
     finally:
         by_position.close()
         by_type.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -200,7 +200,7 @@ def products(
 
 def hits(
     exact: Callable[[str, Tensor], Tensor], rows: dict[str, Tensor], threshold: float
-) -> list[tuple[str, Float32[np.ndarray, " found"], Int64[np.ndarray, "found 2"]]]:
+) -> Iterator[tuple[str, Float32[np.ndarray, " found"], Int64[np.ndarray, "found 2"]]]:
     """Per kind, the cosines above the threshold and the neurons that they belong to, in order of these.
 
     Args:
@@ -216,18 +216,10 @@ def hits(
         whole = {side: found[side][torch.isin(rows[side], shared)] for side in rows if len(shared)}
     if whole:
         parts.append(("both", likeness(whole), shared))
-    return [hit for by, scores, owners in parts for hit in above(by, scores, owners, threshold)]
-
-
-def above(
-    by: str, scores: Tensor, owners: Tensor, threshold: float
-) -> list[tuple[str, Float32[np.ndarray, " found"], Int64[np.ndarray, "found 2"]]]:
-    """The scores of one kind above the threshold, if there are any."""
-    at = (scores > threshold).nonzero()
-    if not len(at):
-        return []
-    neurons = torch.stack([owners[at[:, 0]], at[:, 1]], dim=1)
-    return [(by, scores[at[:, 0], at[:, 1]].cpu().numpy(), neurons.cpu().numpy())]
+    for by, scores, owners in parts:
+        row, column = (scores > threshold).nonzero(as_tuple=True)
+        if len(row):
+            yield by, scores[row, column].cpu().numpy(), torch.stack([owners[row], column], dim=1).cpu().numpy()
 
 
 def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
@@ -238,8 +230,9 @@ def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
     frame.insert(0, "by", [by for by in best for _ in best[by].scores])
     found: dict[str, Tensor] = {}
     for side in sides:
-        ends = [picked(units, side, owners[:, place : place + 2]) for place in (0, 2)]
-        found[side] = cosines(*ends).cpu() if len(owners) else torch.empty(0, dtype=torch.float64)
+        found[side] = torch.empty(0, dtype=torch.float64)
+        if len(owners):
+            found[side] = cosines(*(picked(units, side, owners[:, place : place + 2]) for place in (0, 2))).cpu()
         frame[f"{side}_cosine"] = found[side].numpy()
     found["both"] = likeness(found)
     score = np.select([frame["by"] == by for by in best], [found[by].numpy() for by in best])
@@ -251,11 +244,10 @@ def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
 
 
 def picked(units: Units, side: str, owners: Int64[np.ndarray, "pairs 2"]) -> Tensor:
-    """The rows of (layer, neuron) pairs."""
-    parts: dict[int, Tensor] = {}
-    for layer in np.unique(owners[:, 0]):
-        neurons = torch.from_numpy(owners[owners[:, 0] == layer, 1])
-        rows = units(side, int(layer))
-        for place, row in zip(np.flatnonzero(owners[:, 0] == layer), rows[neurons.to(rows.device)], strict=True):
-            parts[int(place)] = row
-    return torch.stack([parts[place] for place in range(len(owners))]) if len(owners) else torch.empty(0, 1)
+    """The rows of (layer, neuron) pairs, at least one."""
+    parts = []
+    for layer in np.unique(owners[:, 0]).tolist():
+        rows = units(side, layer)
+        parts.append(rows[torch.from_numpy(owners[owners[:, 0] == layer, 1]).to(rows.device)])
+    by_layer = np.argsort(owners[:, 0], kind="stable")
+    return torch.cat(parts)[torch.from_numpy(np.argsort(by_layer)).to(parts[0].device)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._version import __version__
 from ..core import choices
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, folded, rows
@@ -85,15 +85,14 @@ class Dying(Result):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The share of the pushed neurons that is dead, by step, as :func:`ffnmem.plots.firing.dying` draws it."""
-        dying = picture("dying")
-
-        return dying(self, ax=ax)
+        return picture("dying")(self, ax=ax)
 
     def summary(self) -> str:
         if not self.settings["pushed"]:
-            return f"no neuron pushed; {self.settings['steps']:,} steps"
+            return f"no neuron pushed; {counted(self.settings['steps'], 'step')}"
         ends = ", ".join(f"{row.activation} {row.recovered:.0%}" for row in self.outcomes.itertuples())
-        return f"{self.settings['pushed']} neurons pushed; back after {self.settings['steps']:,} steps: {ends}"
+        pushed, steps = counted(self.settings["pushed"], "neuron"), counted(self.settings["steps"], "step")
+        return f"{pushed} pushed; back after {steps}: {ends}"
 
     def sheet(self) -> Sheet:
         """How many neurons are dead by step, and what became of them in the end."""
@@ -103,7 +102,7 @@ class Dying(Result):
             self.outcome_table(),
             folded(self.frame.to_dict("records"), "steps", "all columns"),
             Words.of(" · ".join(f"{name} {value}" for name, value in self.settings.items()), "soft"),
-            title=f"{pushed} of {of} neurons pushed to where they fire for no input",
+            title=f"{pushed} of {counted(of, 'neuron')} pushed to where they fire for no input",
         )
 
     def step_table(self) -> Table:
@@ -272,9 +271,5 @@ class Run:
         """The largest |∂loss/∂w| among the weights (key, bias and value) of some neurons; NaN for none."""
         if not bool(neurons.any()):
             return math.nan
-        of_key, of_bias, of_value, _ = (parameter.grad for parameter in self.parameters)
-        assert of_key is not None
-        assert of_bias is not None
-        assert of_value is not None
-        parts = (of_key[:, neurons], of_bias[neurons], of_value[neurons])
-        return max(float(part.abs().max()) for part in parts)
+        of_key, of_bias, of_value = (parameter.grad for parameter in self.parameters[:3] if parameter.grad is not None)
+        return max(float(part.abs().max()) for part in (of_key[:, neurons], of_bias[neurons], of_value[neurons]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import public
-from ..core.errors import HookError, InputError, check_count, check_seed
+from ..core.errors import HookError, InputError, check_count, check_seed, counted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Table, decimals, folded, rows
 from ..core.token_text import printable
-from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page, TextSettings, draw_tokens
+from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import read
 from ..corpus.sources import open_corpus
@@ -103,34 +103,26 @@ class LayerSums:
 
     def frame(self, layer: int, flow: bool) -> pd.DataFrame:
         """A row a neuron; :func:`ffnmem.neurons.health.neuron_health` says what the columns mean."""
-        share = {name: of(count, self.n) for name, count in self.counts().items()}
+        fires, flat, linear = (count.double() / self.n for count in (self.fires, self.flat, self.linear))
         columns = {
             "layer": layer,
             "neuron": range(len(self.fires)),
-            "fires": share["fires"],
-            "dead": share["fires" if self.gated else "above"] == 0,
-            "local_gradient": of(self.slope, self.n),
-            "flat": share["flat"],
-            "linear": share["linear"],
-            "stuck": share["flat"] == 1,
-            "saturated": (share["flat"] >= SATURATED) | (share["linear"] >= SATURATED),
+            "fires": fires,
+            "dead": (self.fires if self.gated else self.above) == 0,
+            "local_gradient": self.slope / self.n,
+            "flat": flat,
+            "linear": linear,
+            "stuck": flat == 1,
+            "saturated": (flat >= SATURATED) | (linear >= SATURATED),
         }
         if flow:
             columns |= {
-                "flow_coefficient": of(self.abs_m, self.n_flow),
-                "flow_pre": of(self.abs_pre, self.n_flow),
-                "flow_coefficient_rms": of(self.square_m, self.n_flow) ** 0.5,
-                "flow_pre_rms": of(self.square_pre, self.n_flow) ** 0.5,
+                "flow_coefficient": self.abs_m / self.n_flow,
+                "flow_pre": self.abs_pre / self.n_flow,
+                "flow_coefficient_rms": (self.square_m / self.n_flow) ** 0.5,
+                "flow_pre_rms": (self.square_pre / self.n_flow) ** 0.5,
             }
         return pd.DataFrame({k: v.cpu().numpy() if isinstance(v, Tensor) else v for k, v in columns.items()})
-
-    def counts(self) -> dict[str, Int[Tensor, " d_mlp"]]:
-        return {"fires": self.fires, "above": self.above, "flat": self.flat, "linear": self.linear}
-
-
-def of(total: Tensor, n: int) -> Float[Tensor, " d_mlp"]:
-    """A mean over positions."""
-    return total.double() / n
 
 
 # One pass over a batch, forward and back: what every neuron did, and the gradient of the loss at its coefficient.
@@ -139,28 +131,10 @@ OnLayer = Callable[[int, Tensor, Tensor, Tensor | None], None]
 OnGradient = Callable[[int, Tensor], None]
 
 
-@dataclass(eq=False)
-class Tape:
-    """What one forward pass leaves behind for the way back.
-
-    Attributes:
-        before: by layer, pre-activations and linear parts of an FFN that is at work.
-        coefficients: by layer, part of the graph. ran: how many FFNs did.
-    """
-
-    before: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
-    coefficients: list[Tensor] = field(default_factory=list)
-    ran: int = 0
-
-
 class Passes:
     """Passes over a model's layers by themselves, outside of its bridge; only coefficients carry gradients.
 
-    Args:
-        model: from :func:`ffnmem.load`.
-
-    Raises:
-        UnsupportedModelError: hooks or an intervention change what the layers compute.
+    Raises UnsupportedModelError where hooks or an intervention change what the layers compute.
     """
 
     def __init__(self, model: Model) -> None:
@@ -187,39 +161,39 @@ class Passes:
         Returns:
             L in nats: the sum of −log p of the next token over the places in ``scored``; 0 without the way back.
         """
-        tape, back = Tape(), on_gradient is not None and scored is not None
-        handles = [handle for layer in range(len(self.layers)) for handle in self.listen(layer, tape, on_layer, back)]
+        back = on_gradient is not None and scored is not None
+        ran: list[Tensor] = []  # by layer, coefficients that are part of the graph; nothing in them without a way back
+        handles = [handle for layer in range(len(self.layers)) for handle in self.listen(layer, ran, on_layer, back)]
         try:
             with torch.set_grad_enabled(back):
                 final = self.layers.body(input_ids=tokens, use_cache=False)[0]
         finally:
             for handle in handles:
                 handle.remove()
-        if tape.ran != len(self.layers):
-            raise HookError(f"{tape.ran} of {len(self.layers)} FFN layers ran in this pass")
+        if len(ran) != len(self.layers):
+            raise HookError(f"{len(ran)} of {len(self.layers)} FFN layers ran in this pass")
         if on_gradient is None or scored is None:
             return 0.0
         slope, loss = self.loss_gradient(final.detach(), tokens, scored)
-        for layer, gradient in enumerate(torch.autograd.grad(final, tape.coefficients, slope)):
+        for layer, gradient in enumerate(torch.autograd.grad(final, ran, slope)):
             on_gradient(layer, flat(gradient))
         return loss
 
-    def listen(self, layer: int, tape: Tape, on_layer: OnLayer, back: bool) -> list[Any]:
+    def listen(self, layer: int, ran: list[Tensor], on_layer: OnLayer, back: bool) -> list[Any]:
         """Hooks on one layer's projections."""
         projections = self.layers.parts[layer].projections
+        before: list[tuple[Tensor, Tensor | None]] = []  # pre-activations and linear parts of an FFN that is at work
 
         def receive(_module: Any, args: tuple[Tensor, ...]) -> None:
-            coefficients, (pre, linear) = args[0], tape.before.pop(layer)
-            tape.ran += 1
+            coefficients, (pre, linear) = args[0], before.pop()
             with torch.no_grad():
                 on_layer(layer, flat(pre), flat(coefficients), None if linear is None else flat(linear))
-            if back:
-                if not coefficients.requires_grad:  # the first layer's: the graph begins here
-                    coefficients.requires_grad_()
-                tape.coefficients.append(coefficients)
+            if back and not coefficients.requires_grad:  # the first layer's: the graph begins here
+                coefficients.requires_grad_()
+            ran.append(coefficients if back else coefficients.new_empty(0))
 
         return [
-            *projections.listen(lambda pre, linear: tape.before.__setitem__(layer, (pre, linear))),
+            *projections.listen(lambda pre, linear: before.append((pre, linear))),
             projections.out.register_forward_pre_hook(receive),
         ]
 
@@ -323,34 +297,30 @@ class NeuronHealth(Result):
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON: of all neurons, or of the ``top`` at both ends, as ``extremes`` has them."""
         neurons = self.neurons if top is None else self.extremes(top)
-        return {"layers": plain_records(self.layers), "neurons": plain_records(neurons), **self.about()}
-
-    def about(self) -> dict[str, Any]:
-        """All but the tables, as plain values."""
         return {
+            "layers": plain_records(self.layers),
+            "neurons": plain_records(neurons),
             "activation": self.activation,
             "positions": self.positions,
             "flow_positions": self.flow_positions,
             "loss": self.loss,
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def plot(self, what: str = "shares", ax: Axes | None = None) -> Axes:
         """Shares of neurons by layer, or their gradient, as :func:`ffnmem.plots.firing.health` draws them."""
-        health = picture("health")
-
-        return health(self, what, ax)
+        return picture("health")(self, what, ax)
 
     def summary(self) -> str:
         shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
         return (
-            f"{printable(self.provenance.model)}, {len(self.layers)} layers, "
-            f"{len(self.neurons):,} neurons over {self.positions:,} positions: {shares}"
+            f"{printable(self.provenance.model)}, {counted(len(self.layers), 'layer')}, "
+            f"{counted(len(self.neurons), 'neuron')} over {counted(self.positions, 'position')}: {shares}"
         )
 
     def sheet(self, top: int = 5) -> Sheet:
         """Each layer, and the ``top`` neurons at both ends."""
-        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         layers = folded(self.layers.to_dict("records"), "layers", "all columns")
         return Sheet.of(self.layer_table(), self.neuron_table(top), layers, Origin(origin))
 
@@ -369,7 +339,8 @@ class NeuronHealth(Result):
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
         flow = "; half: neurons that carry half of dL/dpre" if self.flow else ""
         return shown.table(
-            f"{len(self.neurons):,} neurons ({self.activation}) over {self.positions:,} positions{loss}",
+            f"{counted(len(self.neurons), 'neuron')} ({self.activation}) over "
+            f"{counted(self.positions, 'position')}{loss}",
             caption=f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}",
         )
 
@@ -498,12 +469,13 @@ def neuron_health(
     with TemporaryDirectory(prefix="ffnmem-") as folder:
         packed = pack(open_corpus(texts, text=text, documents=documents), model, Path(folder) / "corpus")
         sequences = settings.sequences(packed)
-        sample = Drawn(sequences, settings, draw_tokens(sequences, wanted, seed))
+        sample = Selection(sequences, settings, draw_tokens(sequences, wanted, seed))
         measure = Measure(model, flow)
         read(sample, measure.add, "health", progress)
         if not measure.positions:
             raise InputError(f"{packed.source} has no text but special tokens")
-        neurons = measure.frame()
+        frames = [sums.frame(layer, flow) for layer, sums in enumerate(measure.sums)]
+        neurons = pd.concat(frames, ignore_index=True)
         return NeuronHealth(
             neurons=neurons,
             layers=layer_rows(neurons),
@@ -565,13 +537,6 @@ class Measure:
         else:
             self.passes.run(tokens, on_layer)
         self.positions += len(places)
-        self.check_finite()
-
-    def check_finite(self) -> None:
         for layer, sums in enumerate(self.sums):
             if not sums.finite:
                 raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")
-
-    def frame(self) -> pd.DataFrame:
-        frames = [sums.frame(layer, self.flow) for layer, sums in enumerate(self.sums)]
-        return pd.concat(frames, ignore_index=True)

@@ -13,16 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64
-from safetensors.numpy import save
 from torch import Tensor
 
-from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.choices import COEFFICIENT_SIGNS
 from ..core.errors import FileError, InputError, check_choice
-from ..core.files import write_whole
 from ..core.progress import Progress
 from ..core.schemas import fields, items, number
-from ..corpus.excerpts import BATCH_TOKENS, Drawn, Page
+from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
@@ -202,7 +200,7 @@ class Inputs:
             body.run(tokens, on_input=partial(self.keep, page.batch.sequences), until=until)
 
         settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
-        beginnings = Drawn(store.sequences, settings, sequences, lengths, together=len(sequences))
+        beginnings = Selection(store.sequences, settings, sequences, lengths, together=len(sequences))
         read(beginnings, take, "read", progress)
         return int(lengths.sum())
 
@@ -338,9 +336,8 @@ def read_backgrounds(
             "schema": 1,
             **key,
             "spread": [b.spread for b in found],
-            "checksums": {name: array_checksum(array) for name, array in arrays.items()},
         }
-        write_whole(store.folder / FILE, save(arrays, header_entry(header, sort_keys=True)))
+        write_tensors(store.folder / FILE, header, arrays, sort_keys=True)
     return found
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.choices import DUPLICATE_COSINE
-from ..core.errors import InputError, check_count, check_seed, quoted
+from ..core.errors import InputError, check_count, check_seed, counted, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
@@ -33,29 +34,6 @@ from .overlap import COSINES, QUANTILES, Overlap, cosines, memory_rows, memory_s
 SPREAD = (0.05, 0.25, 0.5, 0.75, 0.95)
 NULL = (0.025, 0.975)
 MISMATCHES = 8
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """cos(kᵢ, vᵢ) over a layer's neurons.
-
-    Attributes:
-        mean, quantiles: of the neurons, at :data:`SPREAD`.
-        null_low, null_high: the 2.5% and 97.5% quantiles of mismatched pairs.
-        beyond: the share of neurons outside of these; by chance 5%.
-        strengthening, weakening: the shares above and below the thresholds.
-    """
-
-    mean: float
-    quantiles: tuple[float, ...]
-    null_low: float
-    null_high: float
-    beyond: float
-    strengthening: float
-    weakening: float
-
-
-NO_ALIGNMENT = Alignment(np.nan, (np.nan,) * len(SPREAD), *[np.nan] * 5)
 
 
 def mismatched(
@@ -78,26 +56,27 @@ def derangements(n: int, count: int, seed: list[int]) -> Int64[np.ndarray, "coun
 
 def alignment(
     own: Float64[Tensor, " rows"], null: Float64[Tensor, " pairs"], strengthening: float, weakening: float
-) -> Alignment:
+) -> dict[str, float]:
     """How a layer's input–output cosines are distributed, and how many chance would not give.
 
     Args:
         own: of the neurons. null: of mismatched pairs. NaN in either is left out.
         strengthening: above it a neuron strengthens what excites it. weakening: below it, it weakens that.
+
+    Returns:
+        mean and quantiles (at :data:`SPREAD`) of the neurons; null_low, null_high, the 2.5% and 97.5% quantiles of
+        mismatched pairs; beyond, the share of neurons outside of these (by chance 5%); strengthening, weakening, the
+        shares above and below the thresholds. NaN without neurons or pairs.
     """
+    quantiles = (quantile_name(q) for q in SPREAD)
+    names = ("mean", *quantiles, "null_low", "null_high", "beyond", "strengthening", "weakening")
     found, chance = (part[part.isfinite()].cpu().numpy() for part in (own, null))
     if not len(found) or not len(chance):
-        return NO_ALIGNMENT
+        return dict.fromkeys(names, np.nan)
     low, high = np.quantile(chance, NULL)
-    return Alignment(
-        float(found.mean()),
-        tuple(float(q) for q in np.quantile(found, SPREAD)),
-        float(low),
-        float(high),
-        float(((found < low) | (found > high)).mean()),
-        float((found > strengthening).mean()),
-        float((found < weakening).mean()),
-    )
+    shares = (((found < low) | (found > high)).mean(), (found > strengthening).mean(), (found < weakening).mean())
+    numbers = (found.mean(), *np.quantile(found, SPREAD), low, high, *shares)
+    return {name: float(number) for name, number in zip(names, numbers, strict=True)}
 
 
 LIMIT = 100
@@ -166,19 +145,19 @@ class Geometry(Result):
             "duplicate_counts": self.duplicate_counts,
         }
         found = {name: plain_records(frame) for name, frame in tables.items() if frame is not None}
-        return {**found, "provenance": self.provenance.as_dict()}
+        return {**found, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:
         sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
         model = printable(self.provenance.model)
-        return f"{model}, {len(self.layers)} layers, {len(self.neurons):,} neurons{sought}"
+        return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}{sought}"
 
     def sheet(self, top: int = 20) -> Sheet:
         """Overlap, rank and capacity of each layer's sides, cosines within neurons, and near-duplicates if sought.
 
         ``top``: how many near-duplicates of each kind.
         """
-        origin = {name: value for name, value in self.provenance.as_dict().items() if name not in NOT_SHOWN}
+        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         return Sheet.of(
             self.overlap_table(),
             self.space_table(),
@@ -187,6 +166,13 @@ class Geometry(Result):
             Origin({name: value for name, value in origin.items() if value is not None}),
         )
 
+    def by_side(self, *names: str) -> Iterator[tuple[int | None, str, list[Any]]]:
+        """Of each side of each layer the layer, where it is the first one, the side and the columns named."""
+        for row in self.layers.to_dict("records"):
+            for side in self.sides:
+                layer = row["layer"] if side == self.sides[0] else None
+                yield layer, f"{side}s", [row[f"{side}_{name}"] for name in names]
+
     def overlap_table(self) -> Table:
         """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
         cosine = Column("rms", "number", places=3)
@@ -194,18 +180,9 @@ class Geometry(Result):
             Column("layer", "count"), "", cosine, replace(cosine, name="99.9%"), replace(cosine, name="by chance"),
             replace(cosine, name="max", sign=True), replace(cosine, name="by chance"), Column("neurons", left=False),
         )  # fmt: skip
-        for row in self.layers.to_dict("records"):
-            for side in self.sides:
-                pair = (
-                    "" if row[f"{side}_max_neuron"] < 0 else f"{row[f'{side}_max_neuron']}, {row[f'{side}_max_other']}"
-                )
-                shown.add(
-                    row["layer"] if side == self.sides[0] else None,
-                    f"{side}s",
-                    *(row[f"{side}_{name}"] for name in ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")),
-                    abs(row[f"{side}_matched_max"]),
-                    pair,
-                )
+        names = ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max", "matched_max", "max_neuron", "max_other")
+        for layer, sides, (*found, by_chance, neuron, other) in self.by_side(*names):
+            shown.add(layer, sides, *found, abs(by_chance), "" if neuron < 0 else f"{neuron}, {other}")
         return shown.table(
             "cosines of pairs of neurons",
             caption="99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as "
@@ -224,11 +201,8 @@ class Geometry(Result):
             Column("features a dimension", "number", places=2),
         )
         numbers = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
-        for row in self.layers.to_dict("records"):
-            for side in self.sides:
-                layer = row["layer"] if side == self.sides[0] else None
-                found = (row[f"{side}_{name}"] for name in (*numbers, "features_per_dimension"))
-                shown.add(layer, f"{side}s", *found)
+        for layer, sides, found in self.by_side(*numbers, "features_per_dimension"):
+            shown.add(layer, sides, *found)
         return shown.table(
             "effective rank and capacity",
             caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "
@@ -299,7 +273,7 @@ class Geometry(Result):
 def geometry(
     model: Model,
     *,
-    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    layers: LayerName | Iterable[LayerName] | None = None,
     strengthening: float = 0.5,
     weakening: float = -0.5,
     threshold: float | None = DUPLICATE_COSINE,
@@ -409,7 +383,7 @@ def measure_layer(
             own = cosines(vectors[one], vectors[other])
             null = mismatched(vectors[one].double(), vectors[other].double(), [seed, layer])
             columns[f"{name}_cosine"] = own.cpu().numpy()
-            found = io_columns(alignment(own, null, strengthening, weakening))
+            found = alignment(own, null, strengthening, weakening)
             aligned |= {f"{name}_{column}": number for column, number in found.items()}
     for place, side in enumerate(vectors):
         numbers, by_neuron = measure_side(vectors[side], [seed, layer, place])
@@ -428,7 +402,7 @@ def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[st
     alone = torch.full_like(lengths, torch.nan)
     own = drawn = overlap.NO_OVERLAP
     if n > 1:
-        moments = overlap.moments(units)
+        moments = overlap.unit_moments(units)
         own = overlap.overlap(units.float(), moments)
         drawn = overlap.overlap(overlap.matched_units(moments, [*seed, 0]).to(units.device))
         alone[living] = overlap.row_interference(units, moments.second)
@@ -443,12 +417,7 @@ def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[st
     chance = torch.from_numpy(overlap.isotropic_rows(lengths[living].cpu().numpy(), d, [*seed, 1]))
     chance_gram = overlap.gram(chance)
     numbers |= space_columns("isotropic_", chance_gram, overlap.capacities(chance, chance_gram))
-    found = overlap.features(rows)
-    numbers |= {
-        "features": found.count,
-        "features_per_neuron": found.per_neuron,
-        "features_per_dimension": found.per_dimension,
-    }
+    numbers |= overlap.features(rows)
     by_neuron = {"norm": lengths, "capacity": shares, "interference": alone}
     return numbers, {name: values.cpu().numpy() for name, values in by_neuron.items()}
 
@@ -459,28 +428,13 @@ def overlap_columns(prefix: str, found: Overlap) -> dict[str, float]:
 
 
 def space_columns(prefix: str, gram: Float64[Tensor, "d d"], shares: Float64[Tensor, " living"]) -> dict[str, float]:
-    found = overlap.ranks(gram)
     values = shares.cpu().numpy()
     quantiles = np.quantile(values, SPREAD) if len(values) else np.full(len(SPREAD), np.nan)
     return {
-        f"{prefix}entropy_rank": found.entropy,
-        f"{prefix}participation_rank": found.participation,
-        f"{prefix}stable_rank": found.stable,
+        **{f"{prefix}{name}": rank for name, rank in overlap.ranks(gram).items()},
         f"{prefix}capacity_sum": float(values.sum()),
         f"{prefix}capacity_mean": float(values.mean()) if len(values) else np.nan,
         **{f"{prefix}capacity_{quantile_name(q)}": float(v) for q, v in zip(SPREAD, quantiles, strict=True)},
-    }
-
-
-def io_columns(found: Alignment = NO_ALIGNMENT) -> dict[str, float]:
-    return {
-        "mean": found.mean,
-        **{quantile_name(q): value for q, value in zip(SPREAD, found.quantiles, strict=True)},
-        "null_low": found.null_low,
-        "null_high": found.null_high,
-        "beyond": found.beyond,
-        "strengthening": found.strengthening,
-        "weakening": found.weakening,
     }
 
 

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from jaxtyping import Int64
 
+from ..core import schemas
 from ..core.arguments import public
+from ..core.checked_files import parsed, reading, seal, sealable
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import FileError, InputError, check_choice, check_count, check_seed
+from ..core.files import replacing
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.schemas import Misfit, within
 from ..models.loading import load
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
-from ..scanning.tables import STATS
+from ..scanning.tables import GROUP, STATS, NeuronTable
 from .clustering import compare
 from .coherence import value_coherence
 from .counting import content_counts, within_budget
-from .inputs import Background, Firing, Inputs, firing, read_backgrounds
+from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_backgrounds
 from .overlap import key_estimates
 from .sample_measures import Sample, sample_measures, token_sample
-from .saved_meanings import read_saved, settings_key, write_saved
-from .triggers import trigger_tokens
 from .verdicts import RULE, Estimate, Rule, verdicts
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class Shared:
     """What the measures of all layers share."""
 
     store: Store
@@ -52,7 +59,7 @@ def polysemanticity(
     store: Store,
     model: Model | None = None,
     *,
-    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    layers: LayerName | Iterable[LayerName] | None = None,
     sign: str = "positive",
     seed: int = 0,
     draws: int = MEANING_DRAWS,
@@ -132,9 +139,19 @@ def polysemanticity(
     kept = read_saved(store, sign, key)
     if kept is not None:
         return kept if whole else kept[kept["layer"].isin(chosen)].reset_index(drop=True)
-    survey = begin(store, model, sign, seed, draws, rule, progress)
+    shared = begin(store, model, sign, seed, draws, rule, progress)
     found = within_budget([firing(store, layer, sign=sign) for layer in chosen], budget)
-    frames, labels = measured(survey, found, progress)
+    places = {f.layer: np.concatenate([f.places[f.places >= 0], shared.sample.places]) for f in found}
+    total, done = sum(len(f.neurons) for f in found), 0
+    frames, labels = [], []
+    with Inputs(store, shared.model, places, progress) as inputs:
+        for one in found:
+            frame, own = layer_rows(shared, one, inputs)
+            frames.append(frame)
+            labels.append(own)
+            done += len(one.neurons)
+            if progress is not None:
+                progress("meanings", done, total)
     table = pd.concat(frames, ignore_index=True)
     table.attrs = {"provenance": {**store.provenance, "polysemanticity": key}}
     if whole:
@@ -142,11 +159,11 @@ def polysemanticity(
     return table
 
 
-def chosen_layers(store: Store, layers: SupportsIndex | Iterable[SupportsIndex] | None) -> list[int]:
+def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) -> list[int]:
     """Layers as ascending indices; raises OutOfRangeError, or InputError for none."""
     if layers is None:
         return list(range(store.n_layers))
-    several = layers if isinstance(layers, Iterable) else [layers]
+    several = layers if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     found = sorted({store.layer(layer) for layer in several})
     if not found:
         raise InputError("layers names no layer: leave it out for all")
@@ -155,66 +172,37 @@ def chosen_layers(store: Store, layers: SupportsIndex | Iterable[SupportsIndex] 
 
 def begin(
     store: Store, model: Model | None, sign: str, seed: int, draws: int, rule: Rule, progress: Progress | None
-) -> Survey:
+) -> Shared:
     """Load what is missing and read the backgrounds."""
     model = load(store.model) if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
     sample, counts = token_sample(store, seed=seed), content_counts(store)
     counts = np.pad(counts, (0, max(model.d_vocab - len(counts), 0)))  # a vocabulary may be padded, as Pythia's is
-    return Survey(store, model, sign, seed, draws, rule, backgrounds, sample, counts)
+    return Shared(store, model, sign, seed, draws, rule, backgrounds, sample, counts)
 
 
-def measured(
-    survey: Survey, found: Sequence[Firing], progress: Progress | None
-) -> tuple[list[pd.DataFrame], list[Int64[np.ndarray, "n most"]]]:
-    """The rows of each layer, and the meaning of each example."""
-    places = {f.layer: np.concatenate([f.places[f.places >= 0], survey.sample.places]) for f in found}
-    total, done = sum(len(f.neurons) for f in found), 0
-    frames, labels = [], []
-    with Inputs(survey.store, survey.model, places, progress) as inputs:
-        for one in found:
-            frame, own = layer_rows(survey, one, inputs)
-            frames.append(frame)
-            labels.append(own)
-            done += len(one.neurons)
-            if progress is not None:
-                progress("meanings", done, total)
-    return frames, labels
-
-
-def layer_rows(survey: Survey, found: Firing, inputs: Inputs) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
+def layer_rows(shared: Shared, found: Firing, inputs: Inputs) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
     """All measures of one layer's neurons."""
-    layer, store, model = found.layer, survey.store, survey.model
-    compared = compare(model, found, inputs, survey.backgrounds[layer], survey.seed, survey.draws)
+    layer, store, model = found.layer, shared.store, shared.model
+    examples = compare(store, model, found, inputs, shared.backgrounds[layer], shared.counts, shared.seed, shared.draws)
     sampled = sample_measures(
-        model, layer, survey.sample, inputs.at(layer, survey.sample.places), sign=survey.sign, seed=survey.seed,
-        draws=survey.draws,
+        model, layer, shared.sample, inputs.at(layer, shared.sample.places), sign=shared.sign, seed=shared.seed,
+        draws=shared.draws,
     )  # fmt: skip
-    coherence = value_coherence(model, layer, survey.counts, seed=survey.seed, draws=survey.draws)[survey.sign]
+    coherence = value_coherence(model, layer, shared.counts, seed=shared.seed, draws=shared.draws)[shared.sign]
     estimates: dict[str, Estimate] = {
-        **compared.estimates,
-        "trigger_tokens": triggers(survey, found),
-        **sampled.estimates,
+        **examples.estimates,
+        **sampled,
         "coherence": coherence,
-        **key_estimates(model, layer, survey.seed),
+        **key_estimates(model, layer, shared.seed),
     }
     told, why = verdicts(
-        fires(store, found, survey.sign, model.gated), found.counts, estimates["meanings"], survey.rule
+        fires(store, found, shared.sign, model.gated), found.counts, estimates["meanings"], shared.rule
     )
-    columns = {"layer": layer, "neuron": found.neurons, "sign": survey.sign, "examples": found.counts}
+    columns = {"layer": layer, "neuron": found.neurons, "sign": shared.sign, "examples": found.counts}
     for name, estimate in estimates.items():
         columns |= estimate.columns(name)
-    return pd.DataFrame({**columns, "verdict": told, "why": why}), compared.labels
-
-
-def triggers(survey: Survey, found: Firing) -> Estimate:
-    """The effective number of tokens at the examples."""
-    there = found.places >= 0
-    tokens = np.zeros(found.places.shape, np.int64)
-    places = found.places[there]
-    tokens[there] = survey.store.sequences.tokens_at(sequence_of(places), position_of(places))
-    weights = np.where(there, found.strengths, np.nan)
-    return trigger_tokens(tokens, weights, survey.counts, seed=survey.seed, draws=survey.draws)
+    return pd.DataFrame({**columns, "verdict": told, "why": why}), examples.labels
 
 
 def fires(store: Store, found: Firing, sign: str, gated: bool = False) -> np.ndarray:
@@ -226,3 +214,126 @@ def fires(store: Store, found: Firing, sign: str, gated: bool = False) -> np.nda
         return np.asarray(found.extreme > 0)
     dead = store.table(STATS, found.layer)["dead"].to_numpy()
     return np.asarray(~dead[found.neurons].astype(bool))
+
+
+# What was found of a whole store, kept beside it: a table, and each neuron's examples.
+
+VERSION = 1
+LISTS = ("places", "strengths", "meaning")
+KEY = b"ffnmem"
+HEADER = schemas.fields({"provenance": schemas.table(schemas.text(), schemas.anything)})
+
+
+def settings_key(store: Store, *, seed: int, draws: int, budget: int | None, rule: Rule, sign: str) -> dict[str, Any]:
+    """What a result depends on; one of another key is not read back."""
+    return {
+        **store_key(store),
+        "sign": sign,
+        "seed": seed,
+        "draws": draws,
+        "budget": budget,
+        "rule": rule_key(rule),
+    }
+
+
+def rule_key(rule: Rule) -> dict[str, Any]:
+    """A rule as JSON can hold it."""
+    return {"above": float(rule.above), "examples": int(rule.examples), "alpha": float(rule.alpha)}
+
+
+def store_key(store: Store) -> dict[str, Any]:
+    """The part of it that is the store's: what sequence and position numbers mean, too."""
+    return {
+        "version": VERSION,
+        "constants": [CUT, RIDGE, FLOOR, TOP, SAMPLED],
+        "fingerprint": store.fingerprint,
+        "corpus": store.corpus.hash,
+        "scan": store.manifest["settings"],
+        "tokens": store.n_tokens,
+    }
+
+
+def file_of(store: Store, sign: str) -> Path:
+    return store.folder / f"polysemanticity-{sign}.parquet"
+
+
+def write_saved(
+    store: Store,
+    sign: str,
+    key: Mapping[str, Any],
+    table: pd.DataFrame,
+    found: Sequence[Firing],
+    labels: Sequence[Int64[np.ndarray, "n most"]],
+) -> None:
+    """Write the table and every neuron's examples, where the store's folder can be written to; else do nothing."""
+    if not os.access(store.folder, os.W_OK):
+        return
+    rows = pa.Table.from_pandas(table, preserve_index=False)
+    lists: dict[str, list[np.ndarray]] = {name: [] for name in LISTS}
+    for one, own in zip(found, labels, strict=True):
+        for places, strengths, meaning in zip(one.places, one.strengths, own, strict=True):
+            there = places >= 0
+            lists["places"].append(places[there])
+            lists["strengths"].append(strengths[there].astype(np.float32))
+            lists["meaning"].append(meaning[there].astype(np.int16))
+    for name, values in lists.items():
+        rows = rows.append_column(name, pa.array(values))
+    text = json.dumps({**key, "provenance": table.attrs["provenance"]}, sort_keys=True)
+    rows = rows.replace_schema_metadata(sealable({KEY: text.encode()}))
+    with replacing(file_of(store, sign)) as temporary:
+        pq.write_table(rows, temporary, row_group_size=GROUP, write_page_checksum=True)
+        seal(temporary)
+
+
+def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[NeuronTable, dict[str, Any]] | None:
+    """The file of an earlier call for this store with these settings (some or all of :func:`settings_key`), and its
+    header."""
+    path = file_of(store, sign)
+    if not path.is_file():
+        return None
+    try:
+        table = store.opened(path.name)
+        header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
+        within("header", HEADER, header)
+        table.check_rows(store.manifest["d_mlp"])
+    except (FileError, Misfit):  # cut short or damaged by another program: it can be measured again
+        return None
+    wanted = json.loads(json.dumps({**store_key(store), **settings}))
+    return (table, header) if all(header.get(name) == value for name, value in wanted.items()) else None
+
+
+def is_kept(store: Store, sign: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a table with these settings (some or all of :func:`settings_key`) is there."""
+    return opened(store, sign, settings) is not None
+
+
+def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame | None:
+    """The table of an earlier call of the same key, if there is one and it is whole."""
+    found = opened(store, sign, key)
+    if found is None:
+        return None
+    table, header = found
+    names = [name for name in table.file.schema_arrow.names if name not in LISTS]
+    try:
+        with reading(table.path):
+            frame = table.file.read(columns=names).to_pandas()
+    except FileError:  # damaged behind its header
+        return None
+    frame.attrs = {"provenance": header["provenance"]}
+    return frame
+
+
+def read_one(store: Store, layer: int, neuron: int, sign: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """One neuron's row with its lists, and the table's provenance; None if none is kept that can be read.
+
+    Args:
+        settings: names and values of :func:`settings_key` that the table must have; {} for whatever is kept.
+    """
+    found = opened(store, sign, settings)
+    if found is None:
+        return None
+    try:
+        rows = found[0].table(layer, neuron).to_pylist()
+    except FileError:  # damaged behind its header
+        return None
+    return {**rows[0], "provenance": found[1]["provenance"]} if rows else None

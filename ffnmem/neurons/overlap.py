@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import expm1, log, sqrt
-from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -12,11 +11,12 @@ from jaxtyping import Float, Float32, Float64, Int64, Num
 from scipy import stats
 from torch import Tensor
 
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
-from ..vocabulary.vectors import everything, key_vectors
-from .verdicts import Estimate, p_values
+from ..vocabulary.vectors import everything, side_vectors
+from .verdicts import Estimate, beside_shared
 
 # Keys as their neurons read them, values as the layers above read them, and the cosine between the two.
 #
@@ -39,39 +39,20 @@ def memory_sides(model: Model) -> tuple[str, ...]:
     return (*SIDES, "gate") if model.gated else SIDES
 
 
-def folded_keys(model: Model, layer: SupportsIndex, side: str = "key") -> Float[Tensor, "d_mlp d_model"]:
-    """The keys of a layer as its neurons read the residual stream: kᵢ ⊙ γ, for a LayerNorm less its mean.
+def folded_keys(model: Model, layer: LayerName, side: str = "key") -> Float[Tensor, "d_mlp d_model"]:
+    """The keys (or gates) of a layer as its neurons read the residual stream: kᵢ ⊙ γ, for a LayerNorm less its mean.
 
     kᵢ·LN(x) = (kᵢ ⊙ γ)·(x − mean x)/σ + kᵢ·β, so what excites a neuron is x along kᵢ ⊙ γ; and since the mean of x is
-    removed, the mean of kᵢ ⊙ γ never matters.
-
-    Args:
-        model: from :func:`ffnmem.load`. layer: one layer, negatives from the end.
-        side: ``"key"``, or ``"gate"`` for the other key of gated neurons.
-
-    Returns:
-        One row a neuron, in float32 (float64 of a float64 model), a copy.
-
-    Raises:
-        OutOfRangeError: no such layer.
+    removed, the mean of kᵢ ⊙ γ never matters. In float32 (float64 of a float64 model), a copy.
     """
     index = model.layer(layer)
-    return key_vectors(model, index, everything(model, index), "folded", side)
+    return side_vectors(model, index, everything(model, index), side, "folded")
 
 
-def centred_values(model: Model, layer: SupportsIndex) -> Float[Tensor, "d_mlp d_model"]:
+def centred_values(model: Model, layer: LayerName) -> Float[Tensor, "d_mlp d_model"]:
     """The values of a layer less their means, which every LayerNorm above removes; as they are under RMSNorms.
 
-    No gain but that of a norm behind the FFN: each reader has its own.
-
-    Args:
-        model: from :func:`ffnmem.load`. layer: one layer, negatives from the end.
-
-    Returns:
-        One row a neuron, in float32 (float64 of a float64 model), a copy.
-
-    Raises:
-        OutOfRangeError: no such layer.
+    No gain but that of a norm behind the FFN: each reader has its own. In float32 (float64 of a float64 model), a copy.
     """
     index = model.layer(layer)
     values = passed_on(model, index, at_least_float32(model.ffn[index].values.detach()))
@@ -86,42 +67,28 @@ def cosines(one: Float[Tensor, "rows d_model"], other: Float[Tensor, "rows d_mod
     return torch.where(lengths > 0, (products / lengths).clamp(-1.0, 1.0), torch.nan)
 
 
-def io_cosines(model: Model, layer: SupportsIndex, side: str = "key") -> Float[Tensor, " d_mlp"]:
-    """cos(kᵢ, vᵢ) of every neuron of a layer: does it write along what it reads, or against it?
+def own_cosines(model: Model, layer: LayerName, name: str = "io") -> Float[Tensor, " d_mlp"]:
+    """One of the :data:`COSINES` of every neuron of a layer, between :func:`folded_keys` and :func:`centred_values`,
+    in float64; NaN where either is zero.
 
-    Of a gated neuron, whose strength is linear in kᵢ·x, the same holds along kᵢ; ``side="gate"`` is cos(gᵢ, vᵢ).
-
-    Between :func:`folded_keys` and :func:`centred_values`, so that the component along (1, …, 1), which nothing reads,
-    is left out of both. Near 1 a neuron strengthens the direction that excites it, near −1 it takes it away.
-
-    Args:
-        model: from :func:`ffnmem.load`. layer: one layer, negatives from the end. side: ``"key"`` or ``"gate"``.
-
-    Returns:
-        One cosine a neuron, in float64; NaN where key (or gate) or value is zero.
-
-    Raises:
-        OutOfRangeError: no such layer. InputError: the gates of a model that has none.
+    "io" is cos(kᵢ, vᵢ): does a neuron write along what it reads, or against it? Near 1 it strengthens the direction
+    that excites it, near −1 it takes it away. Of a gated neuron, whose strength is linear in kᵢ·x, the same holds along
+    kᵢ; "gate_io" is cos(gᵢ, vᵢ). "gate_key" is cos(gᵢ, kᵢ): do its two keys look for the same? Its sign is the one that
+    the coefficient act(g·x)·(k·x) has at inputs along the gate.
 
     Source: Gurnee et al. 2024 (2401.12181), §4, with the weights processed in the same way (gain folded, writes
         centred); of gated neurons Gerstner and Schütze 2025 (2505.17936).
     """
-    return cosines(folded_keys(model, layer, side), centred_values(model, layer))
+    one, other = (side_rows(model, layer, side) for side in COSINES[name])
+    return cosines(one, other)
 
 
-def gate_key_cosines(model: Model, layer: SupportsIndex) -> Float[Tensor, " d_mlp"]:
-    """cos(gᵢ, kᵢ) of every neuron of a layer of a gated model: do its two keys look for the same?
-
-    Its sign is the one that the coefficient act(g·x)·(k·x) has at inputs along the gate.
-
-    Raises OutOfRangeError, and InputError for a model that is not gated.
-
-    Source: Gerstner and Schütze 2025 (2505.17936), cos(w_gate, w_in).
-    """
-    return cosines(folded_keys(model, layer, "gate"), folded_keys(model, layer))
+def side_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp d_model"]:
+    """:func:`centred_values` or :func:`folded_keys`."""
+    return centred_values(model, layer) if side == "value" else folded_keys(model, layer, side)
 
 
-def memory_rows(model: Model, layer: SupportsIndex, side: str) -> Float[Tensor, "d_mlp dimensions"]:
+def memory_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp dimensions"]:
     """:func:`folded_keys` or :func:`centred_values` in coordinates of the dimensions that they live in.
 
     Those are d_model − 1 where norms are LayerNorms, and d_model where they are RMSNorms.
@@ -129,7 +96,7 @@ def memory_rows(model: Model, layer: SupportsIndex, side: str) -> Float[Tensor, 
     Lengths, cosines, ranks and capacities are the same as before; what is one dimension fewer is the space that random
     vectors are drawn in.
     """
-    rows = centred_values(model, layer) if side == "value" else folded_keys(model, layer, side)
+    rows = side_rows(model, layer, side)
     return without_mean_direction(rows) if model.centred else rows
 
 
@@ -142,7 +109,7 @@ def without_mean_direction(centred: Float[Tensor, "rows d_model"]) -> Float[Tens
     return centred[:, 1:] + centred[:, :1] / (sqrt(centred.shape[1]) - 1.0)
 
 
-def unit_rows(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "rows d"]:
+def unit_rows(rows: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape d"]:
     """Each row divided by its length; a zero row stays zero."""
     lengths = rows.norm(dim=-1, keepdim=True)
     return torch.where(lengths > 0, rows / lengths, 0.0)
@@ -151,52 +118,32 @@ def unit_rows(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "rows d"]:
 # How many dimensions the keys (or values) of a layer use, and how much of one each memory has to itself.
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Effective ranks of a matrix: how many dimensions its rows use, by three measures, all at most its rank.
-
-    Attributes:
-        entropy: exp of the entropy of the singular values as shares of their sum (Roy and Vetterli 2007).
-        participation: (Σλ)²/Σλ² of the eigenvalues λ of the Gram matrix, the singular values' squares.
-        stable: Σλ/λ₁ = ‖K‖²_F/‖K‖²₂, which the largest direction decides.
-    """
-
-    entropy: float
-    participation: float
-    stable: float
-
-
-@dataclass(frozen=True)
-class Features:
-    """An estimate from weights alone of how many features a layer's rows represent; see :func:`features`."""
-
-    count: float
-    per_neuron: float
-    per_dimension: float
-
-
 def gram(rows: Num[Tensor, "rows d"]) -> Float64[Tensor, "d d"]:
     """KᵀK in float64."""
     wide = rows.double()
     return wide.T @ wide
 
 
-def ranks(gram: Float64[Tensor, "d d"]) -> Ranks:
-    """Effective ranks of K from KᵀK; NaN of a zero matrix.
+def ranks(gram: Float64[Tensor, "d d"]) -> dict[str, float]:
+    """Effective ranks of K from KᵀK: how many dimensions its rows use, all at most its rank; NaN of a zero matrix.
+
+    Returns:
+        ``entropy_rank``: exp of the entropy of the singular values as shares of their sum. ``participation_rank``:
+        (Σλ)²/Σλ² of the eigenvalues λ of the Gram matrix, the singular values' squares. ``stable_rank``: Σλ/λ₁ =
+        ‖K‖²_F/‖K‖²₂, which the largest direction decides.
 
     Source: Roy and Vetterli 2007, "The effective rank", EUSIPCO, definition 1.
     """
+    names = ("entropy_rank", "participation_rank", "stable_rank")
     eigenvalues = torch.linalg.eigvalsh(gram).clamp(min=0.0)
     total = float(eigenvalues.sum())
     if total == 0:
-        return Ranks(np.nan, np.nan, np.nan)
+        return dict.fromkeys(names, np.nan)
     singular = eigenvalues.sqrt()
     shares = singular / singular.sum()
-    return Ranks(
-        float(torch.special.entr(shares).sum().exp()),
-        total**2 / float((eigenvalues**2).sum()),
-        total / float(eigenvalues[-1]),
-    )
+    entropy = float(torch.special.entr(shares).sum().exp())
+    found = (entropy, total**2 / float((eigenvalues**2).sum()), total / float(eigenvalues[-1]))
+    return dict(zip(names, found, strict=True))
 
 
 def capacities(rows: Num[Tensor, "rows d"], gram: Float64[Tensor, "d d"]) -> Float64[Tensor, " rows"]:
@@ -206,12 +153,6 @@ def capacities(rows: Num[Tensor, "rows d"], gram: Float64[Tensor, "d d"]) -> Flo
     Σⱼ(kᵢ·kⱼ)² = kᵢᵀ(KᵀK)kᵢ it costs O(n d²), not O(n² d). Elhage's dimensions of a feature,
     Dᵢ = ‖kᵢ‖²/Σⱼ(k̂ᵢ·kⱼ)², are the same number: pull ‖kᵢ‖² out of the sum below. A zero row has none, 0.
 
-    Args:
-        rows: ``[n, d]`` keys or values. gram: theirs, from :func:`gram`.
-
-    Returns:
-        ``[n]`` in float64.
-
     Source: Scherlis et al. 2022 (2210.01892), eq. 3; Elhage et al. 2022 (2209.10652), "feature dimensionality".
     """
     wide = rows.double()
@@ -220,7 +161,7 @@ def capacities(rows: Num[Tensor, "rows d"], gram: Float64[Tensor, "d d"]) -> Flo
     return torch.where(squares > 0, (squares * squares / overlaps).clamp(max=1.0), 0.0)
 
 
-def features(rows: Num[Tensor, "rows d"]) -> Features:
+def features(rows: Num[Tensor, "rows d"]) -> dict[str, float]:
     """How many features the rows represent, if each row is the direction of one feature: an estimate, a proxy.
 
     Elhage et al. count features as ‖W‖²_F, where a represented feature's row has length 1 and another's 0. Rows of a
@@ -229,15 +170,16 @@ def features(rows: Num[Tensor, "rows d"]) -> Features:
     Equal rows count each. It reads no activations: how many meanings one neuron has, weights do not say.
 
     Returns:
-        That count, and it divided by the rows and by the dimensions (Elhage's m/‖W‖²_F, dimensions per feature, is
-        the inverse of the last); zeros of a zero matrix.
+        ``features``, that count, ``features_per_neuron`` and ``features_per_dimension`` (Elhage's m/‖W‖²_F, dimensions
+        per feature, is the inverse of the last); zeros of a zero matrix.
 
     Source: Elhage et al. 2022 (2209.10652), "the geometry of superposition"; the scaling is ours.
     """
     squares = rows.double().square().sum(dim=-1)
     total = float(squares.sum())
     count = 0.0 if total == 0 else total**2 / float((squares**2).sum())
-    return Features(count, count / rows.shape[0], count / rows.shape[1])
+    n, d = rows.shape
+    return {"features": count, "features_per_neuron": count / n, "features_per_dimension": count / d}
 
 
 def isotropic_rows(
@@ -281,7 +223,7 @@ NO_OVERLAP = Overlap(np.nan, np.nan, (np.nan,) * len(QUANTILES), np.nan)
 
 
 @dataclass(frozen=True)
-class Moments:
+class UnitMoments:
     """Mean and second moment E[uuᵀ] of unit rows, in float64, and what they say of the cosines of distinct rows."""
 
     n: int
@@ -299,10 +241,10 @@ class Moments:
         return max((self.n * float((self.second * self.second).sum()) - 1.0) / (self.n - 1), 0.0)
 
 
-def moments(units: Num[Tensor, "rows d"]) -> Moments:
+def unit_moments(units: Num[Tensor, "rows d"]) -> UnitMoments:
     """The moments of unit rows."""
     rows = units.double()
-    return Moments(len(rows), rows.mean(dim=0), rows.T @ rows / len(rows))
+    return UnitMoments(len(rows), rows.mean(dim=0), rows.T @ rows / len(rows))
 
 
 def row_interference(units: Num[Tensor, "rows d"], second: Float64[Tensor, "d d"]) -> Float64[Tensor, " rows"]:
@@ -312,7 +254,7 @@ def row_interference(units: Num[Tensor, "rows d"], second: Float64[Tensor, "d d"
     return ((squares - 1.0) / max(len(rows) - 1, 1)).clamp(min=0.0).sqrt()
 
 
-def overlap(units: Num[Tensor, "rows d"], found: Moments | None = None, block: int = BLOCK) -> Overlap:
+def overlap(units: Num[Tensor, "rows d"], found: UnitMoments | None = None, block: int = BLOCK) -> Overlap:
     """The cosines of all pairs of distinct unit rows, walked in blocks: nothing of n² numbers is ever held.
 
     Args:
@@ -326,7 +268,7 @@ def overlap(units: Num[Tensor, "rows d"], found: Moments | None = None, block: i
     n = len(units)
     if n < 2:
         return NO_OVERLAP
-    found = moments(units) if found is None else found
+    found = unit_moments(units) if found is None else found
     counts = torch.zeros(BINS, dtype=torch.int64, device=units.device)
     largest, cosine, pair = -1.0, np.nan, NO_PAIR
     for first in range(0, n, block):
@@ -381,7 +323,7 @@ def isotropic_overlap(dimensions: int, pairs: int) -> Overlap:
     )
 
 
-def matched_units(found: Moments, seed: list[int]) -> Float32[Tensor, "rows d"]:
+def matched_units(found: UnitMoments, seed: list[int]) -> Float32[Tensor, "rows d"]:
     """As many random unit rows, of Gaussian vectors whose unit rows have the mean and second moment of the given ones.
 
     So they are as anisotropic, with no more overlap in pairs than that brings. Two corrections make it so. The second
@@ -444,16 +386,16 @@ def key_estimates(model: Model, layer: int, seed: int = 0) -> dict[str, Estimate
 
     They are exact, so their intervals are the value itself. The null is random keys of the same lengths; p is of as
     little capacity, and of as much interference.
-
-    Args:
-        model: from :func:`ffnmem.load`. layer: an index. seed: of the random keys.
     """
     rows = memory_rows(model, layer, "key").cpu()
     lengths = rows.double().norm(dim=-1).numpy()
     chance = torch.from_numpy(isotropic_rows(lengths, rows.shape[1], [seed, layer, 7]))
     own, null = by_neuron(rows), by_neuron(chance)
     directions = {"capacity": "less", "interference": "greater"}
-    return {name: exact(own[name], null[name], direction) for name, direction in directions.items()}
+    return {
+        name: beside_shared(own[name], own[name], own[name], null[name], direction)
+        for name, direction in directions.items()
+    }
 
 
 def by_neuron(rows: Tensor) -> dict[str, Float64[np.ndarray, " rows"]]:
@@ -462,12 +404,6 @@ def by_neuron(rows: Tensor) -> dict[str, Float64[np.ndarray, " rows"]]:
     units = unit_rows(rows[living])
     disturbed = torch.full((len(rows),), torch.nan, dtype=torch.float64)
     if len(units) > 1:
-        disturbed[living] = row_interference(units, moments(units).second)
+        disturbed[living] = row_interference(units, unit_moments(units).second)
     own = torch.where(living, capacities(rows, gram(rows)), torch.nan)
     return {"capacity": own.numpy(), "interference": disturbed.numpy()}
-
-
-def exact(value: Float64[np.ndarray, " n"], null: Float64[np.ndarray, " n"], direction: str) -> Estimate:
-    """A number without error, against those of random keys, which all neurons of the layer share."""
-    mean = np.nanmean(null) if np.isfinite(null).any() else np.nan
-    return Estimate(value, value, value, np.full(len(value), mean), p_values(value, null[None], direction))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,23 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
 from ..core.errors import InputError, check_count, check_number, quoted
+from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, brief, rows, tokens
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
-from .overlap import centred_values, gate_key_cosines, io_cosines
-from .unembedding import frequency_direction, null_dimension, null_space, read_unembedding, variance_null, written
+from .overlap import centred_values, own_cosines
+from .unembedding import (
+    cosine_moments,
+    frequency_direction,
+    null_dimension,
+    null_space,
+    read_unembedding,
+    variance_null,
+    written,
+)
 
 # The rules of :func:`ffnmem.roles`: statistics and thresholds become roles, and nothing is measured here.
 
@@ -155,7 +164,7 @@ def roles(
     model: Model,
     store: Store | None = None,
     *,
-    layer: SupportsIndex | None = None,
+    layer: LayerName | None = None,
     basis: str = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,
@@ -247,12 +256,8 @@ def roles(
         frame.attrs = about  # which joining drops
     frame = assign(frame, thresholds, model.n_layers)
     provenance = model.provenance(**({} if store is None else {"corpus": store.manifest["corpus"]["hash"]}))
-    frame.attrs = {
-        "thresholds": asdict(thresholds),
-        "settings": settings,
-        **about,
-        "provenance": provenance.as_dict(),
-    }
+    head = {"thresholds": asdict(thresholds), "settings": settings}
+    frame.attrs = {**head, **about, "provenance": provenance.to_dict()}
     return frame
 
 
@@ -291,21 +296,18 @@ def weight_statistics(
     total, done, frames = sum(model.ffn[layer].d_mlp for layer in layers), 0, []
     for layer in layers:
         values, centred = written(model, layer, basis), centred_values(model, layer)
-        moments = unembedding.moments(values)
+        moments = cosine_moments(values, unembedding.units)
         columns = {
             "layer": np.full(len(values), layer),
             "neuron": np.arange(len(values)),
             "value_norm": values.double().norm(dim=-1).cpu().numpy(),
-            "cosine_mean": moments.mean,
-            "cosine_variance": moments.variance,
-            "cosine_skew": moments.skew,
-            "cosine_kurtosis": moments.kurtosis,
+            **{f"cosine_{name}": moment for name, moment in moments.items()},
             "null_share": null.share(centred),
-            "io_cosine": io_cosines(model, layer).cpu().numpy(),
+            "io_cosine": own_cosines(model, layer).cpu().numpy(),
         }
         if model.gated:
-            columns["gate_io_cosine"] = io_cosines(model, layer, "gate").cpu().numpy()
-            columns["gate_key_cosine"] = gate_key_cosines(model, layer).cpu().numpy()
+            columns["gate_io_cosine"] = own_cosines(model, layer, "gate_io").cpu().numpy()
+            columns["gate_key_cosine"] = own_cosines(model, layer, "gate_key").cpu().numpy()
         if frequency is not None:
             columns["frequency_cosine"] = frequency.cosines(centred)
         frames.append(pd.DataFrame(columns))
@@ -332,40 +334,27 @@ def firing_statistics(model: Model, store: Store, firing: FiringCounts, threshol
     for layer in firing.layers:
         stats = store.stats(layer)
         information = position_information(firing.at_position[layer], firing.positions)
-        detection = token_detection(
-            firing,
-            layer,
-            types=thresholds.types,
-            coverage=thresholds.coverage,
-            min_count=thresholds.min_count,
-        )
-        triggers: list[list[str]] = [[] for _ in range(len(stats))]
-        for neuron, ids in detection.triggers.items():
-            triggers[neuron] = model.token_strings(ids)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "firing_rate": stats["firing_rate"].to_numpy(),
-                    "dead": stats["dead"].to_numpy(),
-                    "position_information": information.information,
-                    "position_p": information.p,
-                    "firings": firing.fired(layer),
-                    "covering_types": detection.covering,
-                    "covered_types": detection.covered,
-                    "trigger_share": detection.share,
-                    "detects": detection.detects,
-                    "triggers": triggers,
-                }
-            )
-        )
+        rule = {name: getattr(thresholds, name) for name in ("types", "coverage", "min_count")}
+        detection = token_detection(firing, layer, **rule)
+        found = detection.triggers
+        columns = {
+            "firing_rate": stats["firing_rate"].to_numpy(),
+            "dead": stats["dead"].to_numpy(),
+            "position_information": information.information,
+            "position_p": information.p,
+            "firings": firing.fired(layer),
+            "covering_types": detection.covering,
+            "covered_types": detection.covered,
+            "trigger_share": detection.share,
+            "detects": detection.detects,
+            "triggers": [model.token_strings(found[n]) if n in found else [] for n in range(len(stats))],
+        }
+        frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
 
 
 APPLIES = "neurons that each role applies to, by layer"
 """The title of counts in which a neuron counts for every role that applies to it, so that they may add up to more."""
-
-
-# -- reading the table -------------------------------------------------------------------------------------------------
 
 
 def known_roles(frame: pd.DataFrame) -> list[Role]:

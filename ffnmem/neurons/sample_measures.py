@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex, no_type_check
+from typing import no_type_check
 
 import numpy as np
 import torch
@@ -13,14 +12,13 @@ from jaxtyping import Float, Float32, Float64, Int, Int64
 from numba import njit
 from torch import Tensor
 
-from ..core.choices import COEFFICIENT_SIGNS
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.replaying import activation
 from ..scanning.state import place_of
 from ..scanning.store import Store
 from ..vocabulary.scoring import in_threads
-from .verdicts import Estimate, interval, p_values
+from .verdicts import Estimate, beside_shared, interval
 
 # The inner loops of :mod:`ffnmem.neurons.sample_measures`: sums by sequence, and the token that explains a neuron best.
 #
@@ -58,23 +56,22 @@ def sequence_sums(coefficients, sequences, first, last, sums):
 
 @njit(nogil=True, cache=True)
 @no_type_check
-def explained(coefficients, first, last, order, starts, counts, sequences, groups, least, errors, chosen):
+def explained(coefficients, first, last, order, starts, counts, sequences, groups, least, errors):
     """Squared deviations that one token leaves, and all of them, by sequence: ``errors`` [2, rows, sequences].
 
     The positions of type t are ``order[starts[t]:starts[t + 1]]``; ``counts`` [types, groups] says how often it occurs
     in each group of sequences. For each group, a type and its means are chosen on all the others: the one that takes
-    off the most squared deviations, ties by type. ``chosen`` is the best type of all groups together, −1 if none.
+    off the most squared deviations, ties by type.
     """
     n, n_types, n_groups, n_sequences = coefficients.shape[1], counts.shape[0], counts.shape[1], len(groups)
-    size = np.zeros(n_groups + 1)  # positions that a choice is made on: without each group, and all
-    size[:] = n
+    size = np.full(n_groups, float(n))  # positions that a choice is made on: all but the group's
     held = np.zeros(n_sequences)
     for i in range(n):
         held[sequences[i]] += 1.0
     for s in range(n_sequences):
         size[groups[s]] -= held[s]
-    total, best, inside, outside = np.empty(n_groups + 1), np.empty(n_groups + 1), np.empty(n_groups + 1), size.copy()
-    pick, part = np.empty(n_groups + 1, np.int64), np.empty(n_groups)
+    total, best, inside, outside = np.empty(n_groups), np.empty(n_groups), np.empty(n_groups), np.empty(n_groups)
+    pick, part = np.empty(n_groups, np.int64), np.empty(n_groups)
     s1, s2 = np.empty(n_sequences), np.empty(n_sequences)
     for r in range(first, last):
         row = coefficients[r]
@@ -95,18 +92,17 @@ def explained(coefficients, first, last, order, starts, counts, sequences, group
             for j in range(starts[t], starts[t + 1]):
                 part[groups[sequences[order[j]]]] += row[order[j]]
             whole = part.sum()
-            for g in range(n_groups + 1):
-                here = np.float64(occurs - counts[t, g] if g < n_groups else occurs)
+            for g in range(n_groups):
+                here = np.float64(occurs - counts[t, g])
                 if here < least or here >= size[g]:
                     continue
-                mass = whole - part[g] if g < n_groups else whole
+                mass = whole - part[g]
                 away = mass - here * total[g] / size[g]
                 gain = away * away * size[g] / (here * (size[g] - here))
                 if gain > best[g] * (1 + 1e-9):
                     best[g], pick[g] = gain, t
                     inside[g] = mass / here
                     outside[g] = (total[g] - mass) / (size[g] - here)
-        chosen[r] = pick[n_groups]
         for s in range(n_sequences):
             g = groups[s]
             mean = total[g] / size[g] if size[g] > 0 else np.nan
@@ -139,10 +135,9 @@ LEAST = 3  # occurrences in what a token is chosen on
 
 @dataclass(frozen=True, eq=False)
 class Types:
-    """Positions by token: those of token ``ids[t]`` are ``order[starts[t]:starts[t + 1]]``; only tokens that occur
+    """Positions by token: those of the t-th token are ``order[starts[t]:starts[t + 1]]``; only tokens that occur
     often enough. ``counts``: how often each occurs in each group of sequences."""
 
-    ids: Int64[np.ndarray, " types"]
     order: Int64[np.ndarray, " m"]
     starts: Int64[np.ndarray, " ends"]
     counts: Int64[np.ndarray, "types groups"]
@@ -187,7 +182,7 @@ class Sample:
     def by(self, tokens: Int64[np.ndarray, " n"]) -> Types:
         order = np.argsort(tokens, kind="stable")
         order = order[tokens[order] >= 0]
-        ids, inverse, counts = np.unique(tokens[order], return_inverse=True, return_counts=True)
+        _, inverse, counts = np.unique(tokens[order], return_inverse=True, return_counts=True)
         often = counts >= LEAST
         order = order[often[inverse]]
         starts = np.concatenate([[0], np.cumsum(counts[often])])
@@ -195,48 +190,17 @@ class Sample:
         table = np.zeros((int(often.sum()), n_groups), np.int64)
         which = np.repeat(np.arange(len(table)), counts[often])
         np.add.at(table, (which, self.groups[self.sequences[order]]), 1)
-        return Types(ids[often], order, starts.astype(np.int64), table)
-
-
-@dataclass(frozen=True, eq=False)
-class SampleMeasures:
-    """Measures of n neurons from :func:`sample_measures`.
-
-    Attributes:
-        firing_rate: the share of positions with a coefficient of the sign; p is of one as small.
-        kurtosis: excess, of the coefficient of either sign; p is of one as large.
-        unigram, previous: the share of the coefficient's variance, on that side, that the best single token explains;
-            p is of one as large.
-        unigram_token, previous_token: the token that explains most in the whole sample, −1 where none does.
-    """
-
-    firing_rate: Estimate
-    kurtosis: Estimate
-    unigram: Estimate
-    previous: Estimate
-    unigram_token: Int64[np.ndarray, " n"]
-    previous_token: Int64[np.ndarray, " n"]
-
-    @property
-    def estimates(self) -> dict[str, Estimate]:
-        return {name: getattr(self, name) for name in MEASURES}
+        return Types(order, starts.astype(np.int64), table)
 
 
 MEASURES = {"firing_rate": "less", "kurtosis": "greater", "unigram": "greater", "previous": "greater"}
-EXPLAINED = ("unigram", "previous")
 
 
 def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sample:
     """The positions of the store's own random sequences, all of them or as many sequences as fit.
 
-    Args:
-        store: from :func:`ffnmem.scan`. positions: at most, but for the last sequence. seed: of which sequences fit.
-
-    Raises:
-        InputError: no positions.
+    ``positions``: at most so many, but for the last sequence. ``seed``: of which sequences fit.
     """
-    check_count("positions", positions)
-    check_seed(seed)
     lead, special = store.sequences.lead, list(store.settings.special)
     drawn = np.random.default_rng([seed, 3]).permutation(store.view(0).sample_sequences)
     found, total = [], 0
@@ -258,128 +222,100 @@ def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sam
 
 def sample_measures(
     model: Model,
-    layer: SupportsIndex,
+    layer: LayerName,
     sample: Sample,
     inputs: Float32[np.ndarray, "n d_model"],
-    neurons: Sequence[int] | None = None,
     *,
     sign: str = "positive",
     seed: int = 0,
     draws: int = DRAWS,
-) -> SampleMeasures:
-    """Firing rate, kurtosis, and what one token explains, of a layer's neurons or of some.
+) -> dict[str, Estimate]:
+    """Firing rate, kurtosis, and what one token explains, of a layer's neurons.
 
     What "the token is t" explains is 1 − (β·var_true + (1 − β)·var_false)/var, β how often it holds. The token is
     chosen, and its means are taken, on seven of eight groups of sequences, and scored on the eighth, so that a choice
     among thousands earns nothing by itself: by chance it is about 0, or below.
 
     Args:
-        model: of the store. layer: which.
         sample: from :func:`token_sample`. inputs: what the layer's FFN reads there.
-        neurons: default all; a neuron's result does not depend on which others are asked for.
         sign: which side of the coefficient fires, "positive" or "negative"; the other side counts as 0, except to the
             kurtosis.
         seed: of the bootstrap over sequences, whose choice of tokens is kept, and of the random keys.
         draws: of the bootstrap.
 
     Returns:
-        :class:`SampleMeasures`; NaN where the coefficient does not vary. Where a neuron never (always) fired, the other
-        end of its rate is what independent positions would show with a chance of 2.5%. The null is shared by the
-        layer's neurons: random keys, each with one neuron's length and mean pre-activation.
-
-    Raises:
-        InputError: an unknown sign, a sample without positions, or inputs of another number. OutOfRangeError: no such
-            layer or neuron.
+        By name: firing_rate, the share of positions with a coefficient of the sign (p is of one as small); kurtosis,
+        excess, of the coefficient of either sign; unigram, previous: the share of the coefficient's variance, on that
+        side, that the best single token explains (p of these is of one as large). NaN where the coefficient does not
+        vary. Where a neuron never (always) fired, the other end of its rate is what independent positions would show
+        with a chance of 2.5%. The null is shared by the layer's neurons: random keys, each with one neuron's length and
+        mean pre-activation.
 
     Source: the explained share, Gurnee et al. 2024 (2401.12181), §4.1; Phipson and Smyth 2010 for p.
     """
-    index, factor = model.layer(layer), 1.0 if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else -1.0
-    check_count("draws", draws)
-    check_seed(seed)
-    if not len(sample) or len(sample) != len(inputs):
-        raise InputError(f"sample and inputs must have positions, as many each, not {len(sample)} and {len(inputs)}")
-    asked = [model.neuron(index, n) for n in (range(model.ffn[index].d_mlp) if neurons is None else neurons)]
+    index, factor = model.layer(layer), 1.0 if sign == "positive" else -1.0
     x = torch.from_numpy(inputs).to(model.device, model.dtype)
     again = np.random.default_rng([seed, 5]).multinomial(
         sample.n_sequences, np.full(sample.n_sequences, 1 / sample.n_sequences), draws
     )
     chance = random_keys(model, index, x.mean(dim=0), [seed, index])
-    by_chance, _ = measured(coefficients(model, index, x, chance) * factor, sample, again[:0])
-    parts, tokens = [], []
-    for start in range(0, len(asked), BLOCK):
-        block = torch.tensor(asked[start : start + BLOCK], device=model.device)
-        found, best = measured(coefficients(model, index, x, own_keys(model, index, block)) * factor, sample, again)
-        parts.append(found)
-        tokens.append(best)
+    by_chance = of_rows(coefficients(model, index, x, chance) * factor, sample, again[:0])
+    parts = []
+    for block in torch.split(torch.arange(model.ffn[index].d_mlp, device=model.device), BLOCK):
+        own = coefficients(model, index, x, own_keys(model, index, block))
+        parts.append(of_rows(own * factor, sample, again))
     estimates = {}
     for place, (name, direction) in enumerate(MEASURES.items()):
-        value, low, high = (np.concatenate([part[place, end] for part in parts] or [np.empty(0)]) for end in range(3))
-        null = by_chance[place, 0]
-        mean = np.nanmean(null) if np.isfinite(null).any() else np.nan
-        p = p_values(value, null[None], direction)
-        estimates[name] = Estimate(value, low, high, np.full(len(value), mean), p)
-    best = np.concatenate([np.empty((2, 0), np.int64), *tokens], axis=1)
-    return SampleMeasures(**estimates, unigram_token=best[0], previous_token=best[1])
+        value, low, high = (np.concatenate([part[place, end] for part in parts]) for end in range(3))
+        estimates[name] = beside_shared(value, low, high, by_chance[place, 0], direction)
+    return estimates
 
 
-@dataclass(frozen=True, eq=False)
-class Keys:
-    """What some neurons compare their input with: keys ``[n, d_model]``, biases ``[n]``, and if gated gates too."""
-
-    keys: Float[Tensor, "n d_model"]
-    bias: Float[Tensor, " n"] | None
-    gates: Float[Tensor, "n d_model"] | None = None
-    gate_bias: Float[Tensor, " n"] | None = None
+KeyPairs = list[tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"] | None]]
+"""What some neurons compare their input with: their keys and biases, and if gated their gates and theirs too."""
 
 
-def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> Keys:
+def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> KeyPairs:
     """Those of a layer's neurons."""
     ffn = model.ffn[layer]
+    pairs = [(ffn.keys, ffn.key_bias), (ffn.gates, ffn.gate_bias)]
+    return [
+        (rows.detach()[neurons], None if bias is None else bias.detach()[neurons])
+        for rows, bias in pairs
+        if rows is not None
+    ]
 
-    def rows(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.detach()[neurons]
 
-    return Keys(ffn.keys.detach()[neurons], rows(ffn.key_bias), rows(ffn.gates), rows(ffn.gate_bias))
-
-
-def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]) -> Keys:
+def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]) -> KeyPairs:
     """:data:`CHANCE` keys without a preferred direction, and gates likewise if the model is gated: each has the length,
     and with its bias at the mean input the product, of those of one of the layer's neurons."""
     random = np.random.default_rng(seed)
     donors = torch.from_numpy(random.integers(model.ffn[layer].d_mlp, size=CHANCE)).to(model.device)
-    own = own_keys(model, layer, donors)
-
-    def turned(keys: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    found: KeyPairs = []
+    for keys, bias in own_keys(model, layer, donors):
         drawn = torch.from_numpy(random.standard_normal(tuple(keys.shape))).to(mean)
         product = keys @ mean if bias is None else keys @ mean + bias
         drawn = drawn * (keys.norm(dim=-1) / drawn.norm(dim=-1)).unsqueeze(-1)
-        return drawn, product - drawn @ mean
-
-    found = turned(own.keys, own.bias)
-    return Keys(*found) if own.gates is None else Keys(*found, *turned(own.gates, own.gate_bias))
+        found.append((drawn, product - drawn @ mean))
+    return found
 
 
 @torch.inference_mode()
 def coefficients(
-    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: Keys
+    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: KeyPairs
 ) -> Float32[np.ndarray, "rows n"]:
     """act(k·x + b), or act(g·x)·(k·x), at all positions, a row a neuron, as the model's own numeric type gives them."""
-
-    def product(keys: Tensor, bias: Tensor | None) -> Tensor:
-        found = keys @ inputs.T
-        return found if bias is None else found + bias.unsqueeze(-1)
-
     act = activation(model.ffn[layer].activation, fused=model.dtype != torch.float64)
-    linear = product(reading.keys, reading.bias)
-    if reading.gates is None:
-        return act(linear).to("cpu", torch.float32).numpy()
-    return (act(product(reading.gates, reading.gate_bias)) * linear).to("cpu", torch.float32).numpy()
+    linear, *gate = [
+        keys @ inputs.T if bias is None else keys @ inputs.T + bias.unsqueeze(-1) for keys, bias in reading
+    ]
+    return (act(gate[0]) * linear if gate else act(linear)).to("cpu", torch.float32).numpy()
 
 
-def measured(
+def of_rows(
     coefficients: Float32[np.ndarray, "rows n"], sample: Sample, again: Int64[np.ndarray, "draws sequences"]
-) -> tuple[Float64[np.ndarray, "4 3 rows"], Int64[np.ndarray, "2 rows"]]:
-    """Value, low and high of the :data:`MEASURES` of each row of coefficients, and the best current and previous token.
+) -> Float64[np.ndarray, "4 3 rows"]:
+    """Value, low and high of the :data:`MEASURES` of each row of coefficients.
 
     ``again``: how often each draw of the bootstrap takes each sequence; without draws, low and high are the value.
     """
@@ -394,18 +330,13 @@ def measured(
         excess(len(sample), *sums[1:].sum(2)), excess(lengths @ weights, *(s @ weights for s in sums[1:]))
     )
     side = np.maximum(coefficients, 0)
-    best = np.full((2, rows), -1, np.int64)
-    for place, name in enumerate(EXPLAINED):
+    for place, types in enumerate(sample.types.values(), start=2):
         errors = np.empty((2, rows, sample.n_sequences))
-        chosen = np.empty(rows, np.int64)
-        types = sample.types[name]
-        arrays = (types.order, types.starts, types.counts, sample.sequences, sample.groups, LEAST, errors, chosen)
+        arrays = (types.order, types.starts, types.counts, sample.sequences, sample.groups, LEAST, errors)
         in_threads(lambda a, b, arrays=arrays: explained(side, a, b, *arrays), rows)  # type: ignore[misc]
         shares = [share_explained(*(e.sum(1) for e in errors)), share_explained(*(e @ weights for e in errors))]
-        found[2 + place] = with_interval(*shares)
-        known = chosen >= 0
-        best[place, known] = types.ids[chosen[known]]
-    return found, best
+        found[place] = with_interval(*shares)
+    return found
 
 
 def with_interval(

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int, Int64, Real
 from numba import njit
 
-from ..core.errors import InputError, check_count, check_seed
+from ..core.errors import InputError
 from ..vocabulary.scoring import in_threads
 from .verdicts import Estimate, interval, p_values
 
@@ -37,7 +37,7 @@ def trigger_tokens(
     proportion, is what is taken. The null puts tokens of the corpus's own frequencies under the same activations.
 
     Args:
-        tokens: the token at each example. weights: its activation, at least 0; NaN where there is no example.
+        tokens: the token at each example. weights: its activation, at least 0; NaN behind the last one.
         unigram: how often each token id occurs as content, or its share; only ratios matter.
         seed: of the draws, which all neurons share: a neuron's result does not depend on which others are asked for.
         draws: of the bootstrap and of the null.
@@ -46,13 +46,13 @@ def trigger_tokens(
         An :class:`Estimate`; NaN where a neuron has no example with activation above 0. The value is between 1 and k.
 
     Raises:
-        InputError: a negative weight, tokens outside of the vocabulary, or a unigram without counts.
+        InputError: a unigram without counts.
 
     Source: Hill 1973 for exp(H) as an effective number; Phipson and Smyth 2010 for p.
     """
-    check_count("draws", draws)
-    check_seed(seed)
-    types, mass, counts = prepared(tokens, weights, len(unigram))
+    there = np.isfinite(weights)
+    types = local_types(np.where(there, tokens.astype(np.int64), -1))
+    mass, counts = np.where(there, weights.astype(np.float64), 0.0), there.sum(axis=1)
     random = np.random.default_rng([seed, 0])
     places = random.random((draws, tokens.shape[1]))
     chance = local_types(random.choice(len(unigram), (draws, tokens.shape[1]), p=shares(unigram)))
@@ -69,24 +69,6 @@ def trigger_tokens(
         null[part] = expected.mean(axis=1)
         p[part] = p_values(value[part] * (1 + TIED), expected, "less")
     return Estimate(value, low, high, null, p)
-
-
-def prepared(
-    tokens: Int[np.ndarray, "n k"], weights: Float[np.ndarray, "n k"], vocab: int
-) -> tuple[Int64[np.ndarray, "n k"], Float64[np.ndarray, "n k"], Int64[np.ndarray, " n"]]:
-    """Types numbered within each neuron, weights, and how many examples there are; examples stand in front."""
-    mass = weights.astype(np.float64)
-    there = np.isfinite(mass)
-    if np.isinf(mass).any() or (mass[there] < 0).any():
-        raise InputError(f"weights must be finite and at least 0, not {np.nanmin(mass)} to {np.nanmax(mass)}")
-    if there.any() and not (tokens[there].min() >= 0 and tokens[there].max() < vocab):
-        span = f"{tokens[there].min()} to {tokens[there].max()}"
-        raise InputError(f"tokens must be 0 to {vocab - 1}, the ids that unigram knows, not {span}")
-    order = np.argsort(~there, axis=1, kind="stable")
-    front = np.take_along_axis(there, order, axis=1)
-    found = np.where(front, np.take_along_axis(tokens.astype(np.int64), order, axis=1), -1)
-    held = np.where(front, np.take_along_axis(mass, order, axis=1), 0.0)
-    return local_types(found), held, there.sum(axis=1)
 
 
 def local_types(tokens: Int64[np.ndarray, "n k"]) -> Int64[np.ndarray, "n k"]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import SupportsIndex, no_type_check
+from typing import no_type_check
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numba import njit
 from torch import Tensor
 
 from ..core.errors import InputError, check_choice, check_count
+from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
@@ -77,16 +78,6 @@ NULL_QUANTILE = 0.999
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
-    """Moments over the vocabulary of each vector's cosines; NaN where a vector is zero."""
-
-    mean: Float64[np.ndarray, " rows"]
-    variance: Float64[np.ndarray, " rows"]
-    skew: Float64[np.ndarray, " rows"]
-    kurtosis: Float64[np.ndarray, " rows"]
-
-
-@dataclass(frozen=True, eq=False)
 class Unembedding:
     """W_U, one row a token, processed (folded) or as it is (raw). Made by :func:`read_unembedding`.
 
@@ -116,21 +107,10 @@ class Unembedding:
             total += rows.T @ rows
         return total
 
-    def moments(self, vectors: Float[Tensor, "rows d_model"]) -> Moments:
-        """:func:`cosine_moments` with this vocabulary."""
-        return cosine_moments(vectors, self.units)
-
 
 def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
-    """W_U as the roles' statistics take it; the model stays as it is.
-
-    Args:
-        model: from :func:`ffnmem.load`.
-        basis: ``"folded"``: W_U ⊙ γ_f, centred over d_model (not under an RMSNorm) and over the vocabulary;
-            ``"raw"``: W_U as it is.
-
-    Raises:
-        InputError: an unknown basis.
+    """W_U as the roles' statistics take it: if folded W_U ⊙ γ_f, centred over d_model (not under an RMSNorm) and over
+    the vocabulary; if raw as it is. The model stays as it is. Raises InputError for an unknown basis.
     """
     check_choice("basis", basis, BASES)
     tokens = at_least_float32(model.unembedding.detach())
@@ -140,7 +120,7 @@ def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
     return Unembedding(tokens, basis, model.centred)
 
 
-def written(model: Model, layer: SupportsIndex, basis: str) -> Float[Tensor, "d_mlp d_model"]:
+def written(model: Model, layer: LayerName, basis: str) -> Float[Tensor, "d_mlp d_model"]:
     """The values of a layer; if folded, with the gain of a norm behind the FFN, and centred over d_model where norms
     centre."""
     if basis == "folded":
@@ -148,15 +128,15 @@ def written(model: Model, layer: SupportsIndex, basis: str) -> Float[Tensor, "d_
     return at_least_float32(model.ffn[model.layer(layer)].values.detach()).contiguous()
 
 
-def cosine_moments(vectors: Float[Tensor, "rows d_model"], units: Float[Tensor, "vocab d_model"]) -> Moments:
-    """Mean, variance, skew and excess kurtosis over the vocabulary of every vector's cosine with the tokens.
+def cosine_moments(
+    vectors: Float[Tensor, "rows d_model"], units: Float[Tensor, "vocab d_model"]
+) -> dict[str, Float64[np.ndarray, " rows"]]:
+    """``mean``, ``variance``, ``skew`` and excess ``kurtosis`` over the vocabulary of every vector's cosine with the
+    tokens; NaN where a vector is zero.
 
     The variance is what Stolfo et al. 2024 call LogitVar. The product is taken in the vectors' type, block by block: no
-    ``[rows, vocab]`` is made; its power sums in float64 about the mean, which is known beforehand.
-
-    Args:
-        vectors: one a row, of any length.
-        units: token rows of length 1.
+    ``[rows, vocab]`` is made; its power sums in float64 about the mean, which is known beforehand. ``units`` are token
+    rows of length 1.
 
     Source: Gurnee et al. 2024 (2401.12181), §5.2; Stolfo et al. 2024 (2406.16254), eq. 3.
     """
@@ -173,8 +153,9 @@ def cosine_moments(vectors: Float[Tensor, "rows d_model"], units: Float[Tensor, 
             torch.mm(rows, block.T, out=scores)
             add_powers(scores, shifts[start : start + ROWS], sums[start : start + ROWS])
     found = central(sums / len(units))
-    shape = np.where((lengths > 0).cpu().numpy(), 1.0, np.nan)
-    return Moments((shifts + found[0]) * shape, found[1] * shape, found[2] * shape, found[3] * shape)
+    found[0] += shifts
+    found[:, (lengths == 0).cpu().numpy()] = np.nan
+    return dict(zip(("mean", "variance", "skew", "kurtosis"), found, strict=True))
 
 
 def add_powers(
@@ -211,7 +192,9 @@ def variance_null(unembedding: Unembedding, seed: int = 0) -> float:
     )
     if unembedding.basis == "folded" and unembedding.centred:
         drawn -= drawn.mean(dim=-1, keepdim=True)
-    return float(np.quantile(unembedding.moments(drawn.to(unembedding.tokens)).variance, NULL_QUANTILE))
+    return float(
+        np.quantile(cosine_moments(drawn.to(unembedding.tokens), unembedding.units)["variance"], NULL_QUANTILE)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,8 +277,14 @@ class FrequencyDirection:
     null: float
 
     def cosines(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
-        """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit."""
-        return along(vectors, self.pulled, self.gram)
+        """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit.
+
+        Without W_U v: the product is v · W_Uᵀu, the length √(vᵀ W_UᵀW_U v).
+        """
+        wide = vectors.double()
+        lengths = ((wide @ self.gram) * wide).sum(dim=-1).clamp_min(0).sqrt()
+        cosine = ((wide @ self.pulled) / lengths).clamp(-1.0, 1.0)
+        return torch.where(lengths > 0, cosine, torch.nan).cpu().numpy()
 
 
 def frequency_direction(
@@ -310,17 +299,6 @@ def frequency_direction(
     for start in range(0, len(tokens), GRAM):
         pulled += direction[start : start + GRAM] @ tokens[start : start + GRAM].double()
     drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((NULL_DRAWS, tokens.shape[1])))
-    random = np.abs(along(drawn.to(tokens.device), pulled, unembedding.gram))
-    return FrequencyDirection(pulled, unembedding.gram, float(np.nanquantile(random, NULL_QUANTILE)))
-
-
-def along(
-    vectors: Float[Tensor, "rows d_model"],
-    pulled: Float64[Tensor, " d_model"],
-    gram: Float64[Tensor, "d_model d_model"],
-) -> Float64[np.ndarray, " rows"]:
-    """cos(U v, u) without U v: the product is v · Uᵀu, the length √(vᵀ UᵀU v)."""
-    wide = vectors.double()
-    lengths = ((wide @ gram) * wide).sum(dim=-1).clamp_min(0).sqrt()
-    cosine = ((wide @ pulled) / lengths).clamp(-1.0, 1.0)
-    return torch.where(lengths > 0, cosine, torch.nan).cpu().numpy()
+    found = FrequencyDirection(pulled, unembedding.gram, np.nan)
+    random = np.abs(found.cosines(drawn.to(tokens.device)))
+    return replace(found, null=float(np.nanquantile(random, NULL_QUANTILE)))

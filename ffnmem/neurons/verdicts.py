@@ -68,21 +68,27 @@ def p_values(
     """
     check_choice("direction", direction, DIRECTIONS)
     sign = 1.0 if direction == "greater" else -1.0
-    if len(null) == 1:
-        extreme, draws = _among_shared(sign * value, sign * null[0])
+    finite = np.isfinite(null)
+    draws = np.broadcast_to(finite.sum(axis=1), len(value))
+    if len(null) == 1:  # n² comparisons would be many
+        shared = np.sort(sign * null[finite])
+        extreme = len(shared) - np.searchsorted(shared, sign * value, side="left")
     else:
         extreme = (sign * null >= (sign * value)[:, None]).sum(axis=1)
-        draws = np.isfinite(null).sum(axis=1)
     known: Bool[np.ndarray, " n"] = np.isfinite(value) & (draws > 0)
     return np.where(known, (1.0 + extreme) / (1.0 + draws), np.nan)
 
 
-def _among_shared(
-    value: Float64[np.ndarray, " n"], null: Float64[np.ndarray, " draws"]
-) -> tuple[Shaped[np.ndarray, " n"], Shaped[np.ndarray, " n"]]:
-    """How many of draws that all neurons share are at least a value, and how many draws there are."""
-    known = np.sort(null[np.isfinite(null)])
-    return len(known) - np.searchsorted(known, value, side="left"), np.full(len(value), len(known))
+def beside_shared(
+    value: Float64[np.ndarray, " n"],
+    low: Float64[np.ndarray, " n"],
+    high: Float64[np.ndarray, " n"],
+    null: Float64[np.ndarray, " draws"],
+    direction: str,
+) -> Estimate:
+    """An estimate beside draws that all neurons share."""
+    mean = np.nanmean(null) if np.isfinite(null).any() else np.nan
+    return Estimate(value, low, high, np.full(len(value), mean), p_values(value, null[None], direction))
 
 
 def interval(draws: Float[np.ndarray, "n draws"]) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:

@@ -127,19 +127,19 @@ def activations_html(beta: float = BETA) -> str:
     return render(
         "activations.html",
         version=__version__,
-        shown=[row(one) for one in shown],
-        points=[place(x) for x in POINTS],
+        shown=[activation_row(one) for one in shown],
+        points=[point_label(x) for x in POINTS],
         panels=[
-            still(shown, "value", Panel("f(x)", -0.5, 3.1)),
-            still(shown, "gradient", Panel("f′(x)", -0.25, 1.75)),
+            still_panel(shown, "value", Panel("f(x)", -0.5, 3.1)),
+            still_panel(shown, "gradient", Panel("f′(x)", -0.25, 1.75)),
         ],
-        config=settings(shown, beta),
+        config=script_settings(shown, beta),
         script=Markup(script),  # ours, and without anything filled in
-        script_hash=fingerprint(script),
+        script_hash=content_hash(script),
     )
 
 
-def settings(shown: Sequence[Activation], beta: float) -> dict[str, Any]:
+def script_settings(shown: Sequence[Activation], beta: float) -> dict[str, Any]:
     """What the script has to know."""
     return {
         "activations": [{"name": one.name, "title": one.title} for one in shown],
@@ -152,12 +152,12 @@ def settings(shown: Sequence[Activation], beta: float) -> dict[str, Any]:
     }
 
 
-def fingerprint(script: str) -> str:
+def content_hash(script: str) -> str:
     """The source expression of a content security policy that admits this script and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
-def row(one: Activation) -> Row:
+def activation_row(one: Activation) -> Row:
     x = torch.tensor(POINTS, dtype=torch.float64)
     formulas = SWISH_FORMULAS if one.name == SWISH else (one.formula, one.gradient_formula)
     dashes = look(one).dashes
@@ -174,12 +174,12 @@ def row(one: Activation) -> Row:
     )
 
 
-def place(x: float) -> str:
+def point_label(x: float) -> str:
     """A point x with as many decimals as it has."""
     return plain(x, 0 if x == int(x) else 1)
 
 
-def still(shown: Sequence[Activation], kind: str, panel: Panel) -> Panel:
+def still_panel(shown: Sequence[Activation], kind: str, panel: Panel) -> Panel:
     """The panel with a path for each curve."""
     x = np.linspace(-panel.limit, panel.limit, STEPS + 1)
     paths = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from ..evaluation.effects import Effects, moved_neighbours, prompts_of
 from ..facts.questions import target_ids
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..show.notebook import Axis, Bar, bar, signed
+from ..show.notebook import signed
 from ..tracing.traces import Trace, kind_in_words
 from ..tracing.tracing import trace_fact
-from .prompts import Chip, Memory, with_tokens
+from .prompts import with_bars, with_tokens
 from .rendering import render
 
 FACTS = 20  # whose prompts are listed
@@ -31,21 +30,6 @@ TOKENS = 6
 LABEL = 16  # characters of a token beside a map
 NEW = 24  # tokens of a continuation
 TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours", "other": ""}
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A memory before and after, with the tokens that its value promotes."""
-
-    memory: Memory
-    before: float
-    after: float
-    logit_before: float
-    logit_after: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.memory.layer}.{self.memory.neuron}"
 
 
 @public
@@ -117,23 +101,23 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
         first=prompts.iloc[0].to_dict(),
         doubts=doubts[:FACTS],
         more_doubts=max(0, len(doubts) - FACTS),
-        groups=groups(prompts),
+        groups=prompt_groups(prompts),
         continued=effects.continued(texts, NEW),
         changes=effects.changes(),
-        numbers=numbers(edit),
+        numbers=editor_numbers(edit),
         drift=effects.drift(seed),
         trace=trace,
         maps=[map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
         reason=reason,
         diff=found,
-        memories=memories(effects, found, target_ids(model, target)[0]),
-        writes=writes(found),
-        settings=settings(edit),
-        provenance={**edit.provenance.as_dict(), "edit": edit.digest},
+        memories=moved_memories(effects, found, target_ids(model, target)[0]),
+        writes=with_bars(found.writes, "norm"),
+        settings=[(name, in_words(value)) for name, value in edit.settings.items()],
+        provenance={**edit.provenance.to_dict(), "edit": edit.digest},
     )
 
 
-def groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:
+def prompt_groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of prompts by fact and kind."""
     found = []
     for (_, true, target, kind), rows in prompts.groupby(["fact", "true", "target", "kind"], sort=False):
@@ -141,7 +125,7 @@ def groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def numbers(edit: Edit) -> list[tuple[str, Any]]:
+def editor_numbers(edit: Edit) -> list[tuple[str, Any]]:
     """What the editor measured of the first fact, names in words."""
     names = {
         "steps": "steps",
@@ -170,42 +154,18 @@ def map_of(trace: Trace, kind: str) -> dict[str, Any]:
     return {"title": kind_in_words(kind, trace.window), "limit": limit, "rows": rows}
 
 
-def memories(effects: Effects, found: EditDiff, named: int) -> list[Moved]:
+def moved_memories(effects: Effects, found: EditDiff, named: int) -> list[Any]:
     """The memories whose contribution changed most, with the tokens that their values promote before the edit."""
-    frame = found.neurons
-    axis = Axis.over(frame["change"].tolist())
-    plain = [
-        Memory(int(row.layer), int(row.neuron), row.coefficient_after, row.change, 0.0, bar(axis, row.change))
-        for row in frame.itertuples()
-    ]
     with effects.unedited():
-        named_memories = with_tokens(effects.model, plain, TOKENS, (named,))
-    return [
-        Moved(memory, row.coefficient_before, row.coefficient_after, row.logit_before, row.logit_after)
-        for memory, row in zip(named_memories, frame.itertuples(), strict=True)
-    ]
+        return with_bars(with_tokens(effects.model, found.neurons, TOKENS, (named,)), "change")
 
 
-def writes(found: EditDiff) -> list[tuple[Chip, int, int, float, float, Bar]]:
-    """Where in the prompt the edit writes: token, position, layer, norm, share, bar."""
-    frame = found.writes
-    axis = Axis.over(frame["norm"].tolist())
-    return [
-        (Chip(row.token), int(row.position), int(row.layer), row.norm, row.share, bar(axis, row.norm))
-        for row in frame.itertuples()
-    ]
-
-
-def settings(edit: Edit) -> list[tuple[str, str]]:
-    """The editor's settings in words; lists, such as contexts, one under the other."""
-    return [(name, worded(value)) for name, value in edit.settings.items()]
-
-
-def worded(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """A setting of the editor; lists, such as contexts, one item after the other."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {worded(inner)}" for name, inner in value.items())
+        return ", ".join(f"{name} {in_words(inner)}" for name, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " | ".join(map(worded, value))
+        return " | ".join(map(in_words, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

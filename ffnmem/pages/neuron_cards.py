@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ..core.errors import counted
 from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
-from ..scanning.store import KEYS, MEANINGS, Group, Neuron
+from ..scanning.neuron import KEYS, MEANINGS, Group, Neuron
 from ..show.notebook import Axis, Bar, bar
 from .prompts import Chip
 
@@ -19,7 +20,7 @@ HEIGHT = 100.0
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanRow:
     """A mean coefficient at a token or a range of positions."""
 
     chip: Chip
@@ -49,9 +50,9 @@ class Card:
     groups: tuple[Group, ...]
     promoted: tuple[Chip, ...]
     suppressed: tuple[Chip, ...]
-    frequent: tuple[Mean, ...]
-    positions: tuple[Mean, ...]
-    histogram: Drawing | None
+    frequent: tuple[MeanRow, ...]
+    positions: tuple[MeanRow, ...]
+    histogram: HistogramDrawing | None
     bins: tuple[Bin, ...]
     keys: tuple[tuple[str, tuple[Chip, ...]], ...] = ()
     cases: tuple[Case, ...] = ()
@@ -76,18 +77,20 @@ def card(neuron: Neuron, listed: int | None = None) -> Card:
         neuron=neuron,
         meanings=tuple((found, found.first(MEANINGS)) for found in neuron.meanings),
         groups=neuron.groups(listed),
-        promoted=chips(neuron, "promoted"),
-        suppressed=chips(neuron, "suppressed"),
-        frequent=means([Chip(str(token)) for token in neuron.frequent["token"]], neuron.frequent),
-        positions=means([Chip(str(name)) for name in neuron.by_position["positions"]], neuron.by_position),
-        histogram=drawing(neuron),
+        promoted=scored_chips(neuron, "promoted"),
+        suppressed=scored_chips(neuron, "suppressed"),
+        frequent=mean_rows([Chip(str(token)) for token in neuron.frequent["token"]], neuron.frequent),
+        positions=mean_rows([Chip(str(name)) for name in neuron.by_position["positions"]], neuron.by_position),
+        histogram=histogram_drawing(neuron),
         bins=neuron.bins(),
-        keys=tuple((name, chips(neuron, sign, side)) for (side, sign), name in KEYS.items()) if neuron.gated else (),
-        cases=cases(neuron),
+        keys=tuple((name, scored_chips(neuron, sign, side)) for (side, sign), name in KEYS.items())
+        if neuron.gated
+        else (),
+        cases=case_rows(neuron),
     )
 
 
-def cases(neuron: Neuron) -> tuple[Case, ...]:
+def case_rows(neuron: Neuron) -> tuple[Case, ...]:
     """The sign cases of a gated neuron, in their fixed order."""
     axis = Axis.over([case["mean"] for case in neuron.cases])
     return tuple(
@@ -96,21 +99,21 @@ def cases(neuron: Neuron) -> tuple[Case, ...]:
     )
 
 
-def chips(neuron: Neuron, sign: str, side: str = "value") -> tuple[Chip, ...]:
+def scored_chips(neuron: Neuron, sign: str, side: str = "value") -> tuple[Chip, ...]:
     """The tokens that its value promotes or suppresses, or that raise or lower a key, best first."""
     return tuple(Chip(text, sign, f"score {score:+.3f}") for text, score in neuron.scores(sign, side))
 
 
-def means(names: Sequence[Chip], rows: pd.DataFrame) -> tuple[Mean, ...]:
+def mean_rows(names: Sequence[Chip], rows: pd.DataFrame) -> tuple[MeanRow, ...]:
     axis = Axis.over([float(mean) for mean in rows["mean"]])
     return tuple(
-        Mean(chip, float(mean), int(count), bar(axis, float(mean)))
+        MeanRow(chip, float(mean), int(count), bar(axis, float(mean)))
         for chip, mean, count in zip(names, rows["mean"], rows["count"], strict=True)
     )
 
 
 @dataclass(frozen=True)
-class Column:
+class HistogramBar:
     """One bar of the drawing, in 0…1000 × 0…:data:`HEIGHT`."""
 
     x: float
@@ -122,10 +125,10 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class HistogramDrawing:
     """A histogram as geometry. ``zero``: where 0 is, in 0…1000; ``lines``: heights of whole powers of ten."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[HistogramBar, ...]
     lines: tuple[float, ...]
     low: float
     high: float
@@ -133,7 +136,7 @@ class Drawing:
     text: str
 
 
-def drawing(neuron: Neuron) -> Drawing | None:
+def histogram_drawing(neuron: Neuron) -> HistogramDrawing | None:
     """The coefficient's histogram: heights are densities on a logarithmic scale. None where nothing was counted."""
     found = neuron.bins(DRAWN)
     if not found:
@@ -145,15 +148,15 @@ def drawing(neuron: Neuron) -> Drawing | None:
     floor, top = math.log10(min(densities)) - 0.4, math.log10(max(densities))
     scale = HEIGHT / max(top - floor, 1e-9)
 
-    def column(b: Bin) -> Column:
+    def column(b: Bin) -> HistogramBar:
         height = round((math.log10(b.density) - floor) * scale, 2) if b.density else 0.0
         x, end = (round(1000 * (edge - low) / span, 2) for edge in (b.low, b.high))
-        title = f"{b.low:.4g} to {b.high:.4g}: {b.count:,} tokens, {b.count / total:.2%}"
-        return Column(x, round(end - x, 2), round(HEIGHT - height, 2), height, b.low >= 0, title)
+        title = f"{b.low:.4g} to {b.high:.4g}: {counted(b.count, 'token')}, {b.count / total:.2%}"
+        return HistogramBar(x, round(end - x, 2), round(HEIGHT - height, 2), height, b.low >= 0, title)
 
     tens = range(math.ceil(floor), math.floor(top) + 1)
     fires = sum(b.count for b in found if b.low >= 0)
-    return Drawing(
+    return HistogramDrawing(
         columns=tuple(column(b) for b in found),
         lines=tuple(round(HEIGHT - (ten - floor) * scale, 2) for ten in tens),
         low=low,

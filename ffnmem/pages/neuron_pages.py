@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError, check_count, counted
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
 from ..models.turns import in_turn
-from ..scanning.store import Neuron, Store, kinds_shown
+from ..scanning.neuron import Neuron, kinds_shown
+from ..scanning.store import Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
 from .neuron_cards import Card, card
@@ -90,10 +91,10 @@ def neurons(
     if suffix in TABLES:
         frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
         schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
-        write_table(path, suffix, counted(frames, len(places), progress), store.provenance, schema)
+        write_table(path, suffix, reporting(frames, len(places), progress), store.provenance, schema)
         return path
     neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
-    found = list(counted(neurons_read, len(places), progress))
+    found = list(reporting(neurons_read, len(places), progress))
     html = suffix == ".html"
     write_whole(path, page_html(store, [card(one, k) for one in found]) if html else neurons_markdown(store, found, k))
     return path
@@ -134,7 +135,7 @@ def check_kinds(store: Store, kind: str | Sequence[str] | None, default: Sequenc
     return store.check_kinds(kinds)
 
 
-def counted(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
+def reporting(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
     """The items one by one, each reported once it is there."""
     for done, item in enumerate(items, start=1):
         if progress is not None:
@@ -162,7 +163,7 @@ def neurons_markdown(store: Store, neurons: Sequence[Neuron], listed: int | None
     name = f"Neuron {neurons[0].name}" if len(neurons) == 1 else f"{len(neurons):,} neurons"
     parts = [
         f"# {name} of {escaped(store.model)}\n\nFrom a scan of {escaped(store.manifest['corpus']['source'])}:"
-        f" {store.n_tokens:,} tokens. **Bold** marks the token at which the neuron fires.\n",
+        f" {counted(store.n_tokens, 'token')}. **Bold** marks the token at which the neuron fires.\n",
         *(markdown(one.sheet(listed, origin=False)) for one in neurons),
         f"*{escaped(provenance_line(store.provenance))}*\n",
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -111,7 +112,7 @@ PAPER = 660  # pixels of that width
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     y: int
     strength: float
     adds: bool
@@ -120,20 +121,20 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class MapColumn:
     x: int
     position: int
     label: str
     title: str
     read: bool
-    cells: tuple[Cell, ...]
+    cells: tuple[MapCell, ...]
 
 
 @dataclass(frozen=True)
 class Map:
     """``bands`` of columns; sizes in pixels; ``limit``: the largest \\|logit\\|, where colours are strongest."""
 
-    bands: tuple[tuple[Column, ...], ...]
+    bands: tuple[tuple[MapColumn, ...], ...]
     layers: tuple[tuple[int, int], ...]
     column: int
     row: int
@@ -163,15 +164,15 @@ def heatmap(values: Sequence[Sequence[float]], tokens: Sequence[str], position: 
     row = 30 if n_layers <= 16 else 20 if n_layers <= 32 else 15
     limit = max(abs(value) for layer in values for value in layer) or 1.0
 
-    def cell(layer: int, pos: int) -> Cell:
+    def cell(layer: int, pos: int) -> MapCell:
         value = values[layer][pos]
         strength = abs(value) / limit
         text = signed(value, 2) if wide and row > 15 else ("+" if value > 0 else "−") if strength >= 0.15 else ""
         title = f"layer {layer}, position {pos} {tokens[pos]!r}: {signed(value, 3)}"
-        return Cell((n_layers - 1 - layer) * row, round(strength, 3), value >= 0, text, title)
+        return MapCell((n_layers - 1 - layer) * row, round(strength, 3), value >= 0, text, title)
 
-    def build(pos: int, x: int) -> Column:
-        return Column(
+    def build(pos: int, x: int) -> MapColumn:
+        return MapColumn(
             x=x,
             position=pos,
             label=visible(tokens[pos], (column - 4) // 7 if wide else LABEL),
@@ -212,45 +213,10 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Memory:
-    layer: int
-    neuron: int
-    coefficient: float
-    logit: float
-    share: float
-    bar: Bar
-    promoted: tuple[Chip, ...] = ()
-    suppressed: tuple[Chip, ...] = ()
-
-
-@dataclass(frozen=True)
-class Firing:
-    """One neuron at one position, and what that adds to the answer along all paths."""
-
-    layer: int
-    neuron: int
-    position: int
-    chip: Chip
-    coefficient: float
-    logit: float
-    share: float
-    bar: Bar
-
-
-@dataclass(frozen=True)
-class LedgerRow:
-    component: str
-    layer: int | None
-    logit: float
-    total: float
-    bar: Bar
-
-
-@dataclass(frozen=True)
-class Ledger:
+class Waterfall:
     """Every component, and what they come to."""
 
-    rows: tuple[LedgerRow, ...]
+    rows: tuple[Any, ...]
     sum: float
     logit: float
     error: float
@@ -258,70 +224,43 @@ class Ledger:
     logit_bar: Bar
 
 
-def memories(attribution: Attribution, top: int) -> list[Memory]:
-    """The top neurons of an attribution of one position, without their tokens."""
-    attribution.single()
-    frame = attribution.top(top)
-    axis = Axis.over(frame["logit"].tolist())
-    return [
-        Memory(int(row.layer), int(row.neuron), row.coefficient, row.logit, row.share, bar(axis, row.logit))
-        for row in frame.itertuples()
-    ]
+def with_bars(frame: pd.DataFrame, column: str) -> list[Any]:
+    """The rows of a table as a template reads them, each with the bar of one of its columns."""
+    axis = Axis.over(frame[column].tolist())
+    return list(frame.assign(bar=[bar(axis, value) for value in frame[column]]).itertuples())
 
 
-def firings(paths: PathAttribution, prompt: Sequence[Chip], top: int) -> list[Firing]:
-    """The firings that add most; ``prompt`` holds the chips of its positions."""
-    frame = paths.top(top)
-    axis = Axis.over(frame["logit"].tolist())
-    return [
-        Firing(
-            int(row.layer),
-            int(row.neuron),
-            int(row.position),
-            prompt[int(row.position)],
-            row.coefficient,
-            row.logit,
-            row.share,
-            bar(axis, row.logit),
-        )
-        for row in frame.itertuples()
-    ]
-
-
-def with_tokens(model: Model, found: Sequence[Memory], tokens: int, named: Collection[int]) -> list[Memory]:
-    """The same with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ids are marked."""
-    chips: dict[tuple[int, int], dict[str, list[Chip]]] = {}
-    for layer in sorted({memory.layer for memory in found}):
-        neurons = [memory.neuron for memory in found if memory.layer == layer]
+def with_tokens(model: Model, found: pd.DataFrame, tokens: int, named: Collection[int]) -> pd.DataFrame:
+    """A table of neurons with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ids are
+    marked."""
+    chips: dict[tuple[int, int, str], list[Chip]] = {}
+    for layer in sorted(set(found["layer"])):
+        neurons = found.loc[found["layer"] == layer, "neuron"].tolist()
         for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS).itertuples():
-            kinds = chips.setdefault((layer, row.neuron), {"promoted": [], "suppressed": []})
-            kinds[row.sign].append(Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named))
-    return [
-        replace(memory, promoted=tuple(kinds["promoted"]), suppressed=tuple(kinds["suppressed"]))
-        for memory in found
-        for kinds in [chips[memory.layer, memory.neuron]]
-    ]
+            chip = Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named)
+            chips.setdefault((layer, row.neuron, row.sign), []).append(chip)
+    places = list(zip(found["layer"], found["neuron"], strict=True))
+    return found.assign(
+        **{sign: [chips.get((*place, sign), []) for place in places] for sign in ("promoted", "suppressed")}
+    )
 
 
-def ledger(attribution: Attribution) -> Ledger:
-    """The components of an attribution of one position as a waterfall."""
+def waterfall(attribution: Attribution) -> Waterfall:
+    """The components of an attribution of one position, each beginning where the one before it ends."""
     attribution.single()
     parts = attribution.components
     totals = parts["logit"].cumsum()
     axis = Axis.over([*totals, attribution.logit])
-    rows = [
-        LedgerRow(
-            row.component,
-            None if pd.isna(row.layer) else int(row.layer),
-            row.logit,
-            total,
-            bar(axis, row.logit, total - row.logit),
-        )
-        for row, total in zip(parts.itertuples(), totals, strict=True)
-    ]
+    bars = [bar(axis, logit, total - logit) for logit, total in zip(parts["logit"], totals, strict=True)]
+    layers = parts["layer"].astype(object).where(parts["layer"].notna(), None)
     whole = float(attribution.sums[0])
-    return Ledger(
-        tuple(rows), whole, attribution.logit, attribution.error, bar(axis, whole), bar(axis, attribution.logit)
+    return Waterfall(
+        tuple(parts.assign(layer=layers, total=totals, bar=bars).itertuples()),
+        whole,
+        attribution.logit,
+        attribution.error,
+        bar(axis, whole),
+        bar(axis, attribution.logit),
     )
 
 
@@ -408,9 +347,9 @@ def report_html(captured: Capture, attribution: Attribution, paths: PathAttribut
         predictions=captured.ranked(position, roles),
         map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: position + 1]], position),
         carried=carried(paths),
-        firings=firings(paths, prompt, min(top, FIRINGS)),
-        memories=with_tokens(captured.model, memories(attribution, top), tokens, roles),
-        ledger=ledger(attribution),
+        firings=with_bars(paths.top(min(top, FIRINGS)), "logit"),
+        memories=with_bars(with_tokens(captured.model, attribution.top(top), tokens, roles), "logit"),
+        ledger=waterfall(attribution),
         position=position,
-        provenance=attribution.provenance.with_settings(basis=BASIS).as_dict(),
+        provenance=attribution.provenance.with_settings(basis=BASIS).to_dict(),
     )

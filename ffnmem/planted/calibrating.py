@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from .recovery import (
     example_nulls,
     meaning_scores,
     null_rates,
+    of_facts,
     role_scores,
     scrambled,
     verdict_counts,
@@ -229,20 +231,6 @@ def scanned(planted: Planted) -> Iterator[Store]:
         yield scan(planted.model, list(planted.texts), out=Path(folder) / "store")
 
 
-@dataclass
-class Steps:
-    """Counts models done, for a progress bar."""
-
-    total: int
-    progress: Progress | None
-    done: int = field(default=0)
-
-    def step(self) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress("calibrate", self.done, self.total)
-
-
 @public
 def calibrate(
     kinds: str | Sequence[str] = PLANTED_KINDS,
@@ -278,17 +266,20 @@ def calibrate(
     draws = check_count("draws", draws, least=20)
     check_asked(asked, seeds, levels, parameters)
     standard = STANDARD if STANDARD in levels else levels[0]
-    count = sum({"meanings": len(levels), "roles": 1, "facts": 2}[kind] for kind in asked)
-    steps = Steps(count * len(seeds), progress)
+    models = len(seeds) * sum({"meanings": len(levels), "roles": 1, "facts": 2}[kind] for kind in asked)
+    done = count(1)
+
+    def step() -> None:
+        if progress is not None:
+            progress("calibrate", next(done), models)
+
     found: dict[str, pd.DataFrame] = {}
     if "meanings" in asked:
-        found |= meanings(seeds, levels, standard, rule, draws, steps, parameters)
+        found |= meanings(seeds, levels, standard, rule, draws, step, parameters)
     if "roles" in asked:
-        found["roles"] = of_roles(seeds, steps)
+        found["roles"] = of_roles(seeds, step)
     if "facts" in asked:
-        from .recovery import of_facts
-
-        found["facts"] = of_facts(seeds, steps.step)
+        found["facts"] = of_facts(seeds, step)
     settings: dict[str, Any] = {"kinds": asked, "seeds": seeds}
     if "meanings" in asked:
         settings |= {
@@ -320,7 +311,7 @@ def check_asked(
 
 
 def meanings(
-    seeds: Sequence[int], levels: Sequence[float], standard: float, rule: Rule, draws: int, steps: Steps,
+    seeds: Sequence[int], levels: Sequence[float], standard: float, rule: Rule, draws: int, step: Callable[[], None],
     parameters: dict[str, Any],
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """Measures, verdicts, null rates at the standard superposition, and curves over all."""
@@ -338,7 +329,7 @@ def meanings(
                 nothing = scrambled(planted, seed)
                 with scanned(nothing) as store:
                     weights.append(polysemanticity(store, nothing.model, draws=draws, rule=rule, seed=seed))
-            steps.step()
+            step()
     curves = [meaning_scores(tables[level]).assign(superposition=level) for level in levels]
     return {
         "measures": curves[list(levels).index(standard)].drop(columns="superposition"),
@@ -349,14 +340,14 @@ def meanings(
     }
 
 
-def of_roles(seeds: Sequence[int], steps: Steps) -> pd.DataFrame:
+def of_roles(seeds: Sequence[int], step: Callable[[], None]) -> pd.DataFrame:
     """Of each role, over all models' neurons: role, precision, recall, and the numbers planted, found, and hit."""
     rows = []
     for seed in seeds:
         planted = plant("roles", seed=seed)
         with scanned(planted) as store:
             rows.append(role_scores(planted, roles(planted.model, store)))
-        steps.step()
+        step()
     both = pd.concat(rows).groupby("role", sort=False)[["planted", "found", "hits"]].sum().reset_index()
     both.insert(1, "precision", both["hits"] / both["found"].where(both["found"] > 0))
     both.insert(2, "recall", both["hits"] / both["planted"].where(both["planted"] > 0))

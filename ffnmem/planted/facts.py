@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
 from typing import Any
@@ -350,7 +350,7 @@ def fact_rows(
 
 def fill_layer(
     hf: Any, layer: int, memories: Memories | None, met: Float[Tensor, "n d_model"], rng: np.random.Generator
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Write memories among neurons without a role, in random order; give the layer's rows of the truth.
 
     A neuron without a role fires on a sixth of what it meets in the corpus (``met``), by a random key, and writes a
@@ -369,7 +369,7 @@ def fill_layer(
         for n, row in zip(place.tolist(), memories.rows, strict=True):
             rows[n].update(row)
     write_ffn(hf, layer, keys, bias, values)
-    return iter(rows)
+    return rows
 
 
 # -- heads -------------------------------------------------------------------------------------------------------
@@ -610,12 +610,16 @@ def write_all(
     relations, late = early.shape[1], ~early
     names = ffn_inputs(hf, FINDER, prompts)[::relations, SUBJECT_LAST]
     finders = find_subjects(names, directions, statements, flagged=bool(late.any()))
-    content = documents != 0
-    truth = [*fill_layer(hf, FINDER, finders, ffn_inputs(hf, FINDER, documents)[content], rng)]
+    truth: list[dict[str, Any]] = []
+
+    def fill(layer: int, memories: Memories | None) -> None:
+        truth.extend(fill_layer(hf, layer, memories, ffn_inputs(hf, layer, documents)[documents != 0], rng))
+
+    fill(FINDER, finders)
     memories = None
     if early.any():
         memories = recall_early(ffn_inputs(hf, EARLY, prompts)[:, SUBJECT_LAST], directions, statements, early)
-    truth += fill_layer(hf, EARLY, memories, ffn_inputs(hf, EARLY, documents)[content], rng)
+    fill(EARLY, memories)
     read, heads = norm_outputs(hf, CARRIER, prompts), range(relations if early.any() else 0)
     for head in heads:
         carry_codes(hf, CARRIER, head, head, read, directions)
@@ -623,5 +627,5 @@ def write_all(
     if late.any():
         carry_identities(hf, CARRIER, len(heads), read, directions)
         memories = recall_late(ffn_inputs(hf, CARRIER, prompts)[:, -1], directions, statements, late)
-    truth += fill_layer(hf, CARRIER, memories, ffn_inputs(hf, CARRIER, documents)[content], rng)
+    fill(CARRIER, memories)
     return truth

@@ -22,14 +22,15 @@ from ..core.errors import InputError, check_count
 from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
+    SYLLABLES,
     Clock,
     Room,
     build_tokenizer,
     empty_gpt2,
     ffn_inputs,
+    mean_by,
     solve_keys,
     stems,
-    syllables,
     unit_rows,
     write_embeddings,
     write_ffn,
@@ -51,7 +52,7 @@ RARER = 0.5  # the exponent of the concepts' frequencies
 
 
 @dataclass(frozen=True)
-class Neuron:
+class PlannedMeanings:
     """What a neuron is made for: feature numbers and the coefficient that each should give, 0 to 1 of ``gain``."""
 
     features: tuple[int, ...]
@@ -91,14 +92,25 @@ def plant_meanings(
 
     Raises: InputError.
     """
-    check_sizes(n_features, neurons, words, n_layers, n_tokens)
+    check_count("n_features", n_features, least=max(MEANINGS))
+    check_count("neurons", neurons)
+    check_count("n_layers", n_layers)
+    check_count("n_tokens", n_tokens, least=2000)
+    if check_count("words", words, least=2) > len(SYLLABLES):
+        raise InputError(f"words must be at most {len(SYLLABLES)}, not {words}: so many endings there are")
     if not (0 < superposition < np.inf and 0 <= noise < np.inf):
         raise InputError(f"superposition must be above 0 and noise at least 0, not {superposition} and {noise}")
     rng = np.random.default_rng([seed, 0])
     concepts = stems(n_features, rng)
-    vocabulary = [stem + ending for stem in concepts for ending in list(syllables())[:words]]
+    vocabulary = [stem + ending for stem in concepts for ending in SYLLABLES[:words]]
     tokenizer = build_tokenizer(vocabulary)
-    d_content = dimensions(n_features * min(n_layers, 2), superposition)
+    features = n_features * min(n_layers, 2)
+    if features / superposition > WIDEST:
+        raise InputError(
+            f"superposition {superposition:g} of {features:,} features takes more than {WIDEST:,} dimensions: give a "
+            "larger one, or fewer features"
+        )
+    d_content = max(4, round(features / superposition))
     d_model = 1 + d_content + 2 * PLANES
     hf = empty_gpt2(len(tokenizer), n_layers=n_layers, d_model=d_model, d_mlp=neurons, n_ctx=CONTEXT)
     room = Room(d_model, rng)
@@ -114,7 +126,7 @@ def plant_meanings(
     documents, sample = text.documents(n_tokens), text.full_rows(SOLVED_ON)
     if n_layers > 1:
         see_previous(hf, clock, content, float((1 + noise**2 + POSITION**2) ** 0.5), rng)
-    planned: list[list[Neuron]] = []
+    planned: list[list[PlannedMeanings]] = []
     for layer in range(n_layers):
         planned.append(plan_layer(rng, neurons, n_features, n_features * (1 if layer == 0 else 2)))
         solve_layer(hf, layer, planned[-1], sample, directions, words)
@@ -131,28 +143,6 @@ def plant_meanings(
         settings=settings,
         pristine=hf,
     )
-
-
-def check_sizes(n_features: int, neurons: int, words: int, n_layers: int, n_tokens: int) -> None:
-    """Raise InputError for a model that is too small for its neurons, or has too few endings for its words."""
-    check_count("n_features", n_features, least=max(MEANINGS))
-    check_count("neurons", neurons)
-    check_count("n_layers", n_layers)
-    check_count("n_tokens", n_tokens, least=2000)
-    endings = len(list(syllables()))
-    if check_count("words", words, least=2) > endings:
-        raise InputError(f"words must be at most {endings}, not {words}: so many endings there are")
-
-
-def dimensions(n_features: int, superposition: float) -> int:
-    """How many dimensions features share; raises InputError for more than WIDEST."""
-    wanted = n_features / superposition
-    if wanted > WIDEST:
-        raise InputError(
-            f"superposition {superposition:g} of {n_features:,} features takes more than {WIDEST:,} dimensions: give a "
-            "larger one, or fewer features"
-        )
-    return max(4, round(wanted))
 
 
 class Text:
@@ -189,7 +179,7 @@ def see_previous(hf: Any, clock: Clock, content: Tensor, norm: float, rng: np.ra
     write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=(CARRIED / scale) * turn @ content)
 
 
-def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs: int) -> list[Neuron]:
+def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs: int) -> list[PlannedMeanings]:
     """What each neuron of a layer is for: meanings in fixed shares, in random order."""
     counts = np.repeat((*MEANINGS, 0), largest_remainders((*SHARES, 1 - sum(SHARES)), neurons))
     planned = []
@@ -198,7 +188,7 @@ def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs
         strengths = np.ones(meanings)
         strengths[1:] = rng.uniform(WEAKEST, 1.0, max(meanings - 1, 0))
         planned.append(
-            Neuron(
+            PlannedMeanings(
                 tuple(int(f) for f in features),
                 tuple(float(s) for s in strengths),
                 gain=float(rng.uniform(2.0, 4.0)),
@@ -224,7 +214,7 @@ def active(sample: Int[Tensor, "rows pos"], words: int, n_concepts: int) -> Int[
     return torch.stack([concept[:, 1:].flatten(), n_concepts + concept[:, :-1].flatten()], dim=1)
 
 
-def strengths_of(neurons: Sequence[Neuron], n_features: int) -> Float[Tensor, "neurons features"]:
+def strengths_of(neurons: Sequence[PlannedMeanings], n_features: int) -> Float[Tensor, "neurons features"]:
     found = torch.zeros(len(neurons), n_features, dtype=torch.float64)
     for i, neuron in enumerate(neurons):
         found[i, list(neuron.features)] = torch.tensor(neuron.strengths, dtype=torch.float64)
@@ -234,7 +224,7 @@ def strengths_of(neurons: Sequence[Neuron], n_features: int) -> Float[Tensor, "n
 def solve_layer(
     hf: Any,
     layer: int,
-    neurons: Sequence[Neuron],
+    neurons: Sequence[PlannedMeanings],
     sample: Int[Tensor, "rows pos"],
     directions: Float[Tensor, "concepts d_model"],
     words: int,
@@ -268,7 +258,7 @@ def solve_layer(
 @torch.no_grad()
 def truth(
     hf: Any,
-    planned: Sequence[Sequence[Neuron]],
+    planned: Sequence[Sequence[PlannedMeanings]],
     concepts: Sequence[str],
     sample: Int[Tensor, "rows pos"],
     words: int,
@@ -300,15 +290,3 @@ def truth(
                 }
             )
     return pd.DataFrame(rows)
-
-
-def mean_by(
-    features: Int[Tensor, "n kinds"], m: Float[Tensor, "n d_mlp"], n_features: int
-) -> Float[Tensor, "features d_mlp"]:
-    """The mean coefficient where each feature is there; NaN for one that never is."""
-    sums = torch.zeros(n_features, m.shape[1], dtype=m.dtype)
-    counts = torch.zeros(n_features, dtype=m.dtype)
-    for column in features.T:
-        sums.index_add_(0, column, m)
-        counts.index_add_(0, column, torch.ones(len(column), dtype=m.dtype))
-    return sums / counts.unsqueeze(-1)

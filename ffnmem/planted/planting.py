@@ -22,7 +22,8 @@ from .._version import __version__
 from ..core import sheets
 from ..core.arguments import public
 from ..core.checked_files import read_json
-from ..core.errors import FileError, InputError, check_choice, check_seed, quoted
+from ..core.choices import PLANTED_KINDS
+from ..core.errors import FileError, InputError, check_choice, check_seed, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
 from ..facts.fact import Fact
@@ -71,6 +72,8 @@ class Planted(Result):
     settings: Mapping[str, Any]
     facts: tuple[Fact, ...] = ()
     pristine: Any = field(default=None, repr=False)
+
+    no_file = "save writes a folder, and fm.planted.load_planted reads it"
 
     @property
     def seed(self) -> int:
@@ -151,19 +154,20 @@ class Planted(Result):
 
     def summary(self) -> str:
         words = sum(text.count(" ") + 1 for text in self.texts)
-        return f"{self.kind!r}, seed {self.seed}: {self.model!r}, {len(self.texts)} texts of {words} words"
+        return f"{self.kind!r}, seed {self.seed}: {self.model!r}, {counted(len(self.texts), 'text')} of {words} words"
 
     def sheet(self, folder: str | None = None) -> sheets.Sheet:
         """How many neurons of each sort there are, and what else; ``folder``: where it was saved."""
         model, written = self.model, folder is not None
-        sizes = f"{model.n_layers} layers, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
+        layers = counted(model.n_layers, "layer")
+        sizes = f"{layers}, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
         facts: dict[str, sheets.Content] = {
             "model": sizes,
-            "corpus": f"{len(self.texts):,} documents{f' in {CORPUS}' * written}",
+            "corpus": f"{counted(len(self.texts), 'document')}{f' in {CORPUS}' * written}",
         }
         if self.facts:
             facts["facts"] = f"{len(self.facts):,}{f' in {FACTS}' * written}, {sum(self.recall):,} of them recalled"
-        facts["truth"] = f"{len(self.truth):,} neurons{f' in {TRUTH}' * written}"
+        facts["truth"] = f"{counted(len(self.truth), 'neuron')}{f' in {TRUTH}' * written}"
         facts["settings"] = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         if folder is not None:
             command, words = "decompose", " ".join(self.texts[0].split()[:5])
@@ -243,14 +247,11 @@ def read_truth(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
 
 # `plant`: a planted model by the name of what is planted.
 
-KINDS = {"meanings": "meanings:plant_meanings", "roles": "roles:plant_roles", "facts": "facts:plant_facts"}
-"""What can be planted, and where it is made."""
-
 
 def builder(kind: str) -> Callable[..., Planted]:
     """The function behind a kind; raises InputError."""
-    module, _, name = KINDS[check_choice("kind", kind, KINDS)].partition(":")
-    found: Callable[..., Planted] = getattr(import_module(f".{module}", __package__), name)
+    check_choice("kind", kind, PLANTED_KINDS)
+    found: Callable[..., Planted] = getattr(import_module(f".{kind}", __package__), f"plant_{kind}")
     return found
 
 

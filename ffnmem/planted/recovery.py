@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..interventions.ablating import ablate
 from ..interventions.integrated_gradients import knowledge_neurons
 from ..neurons.clustering import compare
 from ..neurons.inputs import Firing, Inputs, firing, random_places
-from ..neurons.measuring import Survey, triggers
+from ..neurons.measuring import Shared
 from ..neurons.role_assignment import ROLES, Role
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture
@@ -89,6 +89,12 @@ def over_models(
     return value, float(low), float(high)
 
 
+def exact_interval(hits: int, cases: int) -> tuple[float, float]:
+    """The ends of a share's 95% Clopper–Pearson interval."""
+    found = binomtest(hits, cases).proportion_ci(method="exact")
+    return found.low, found.high
+
+
 def mean(values: Sequence[float]) -> float:
     """Of those that are numbers."""
     known = [v for v in values if np.isfinite(v)]
@@ -122,14 +128,14 @@ def of_facts(seeds: Sequence[int], step: Callable[[], None], facts: int = FACTS)
     for (measure, site), found in sorted(ranks.items()):
         counts = np.array(found)
         first = int((counts == 0).sum())
-        interval = binomtest(first, len(counts)).proportion_ci(method="exact")
+        low, high = exact_interval(first, len(counts))
         rows.append(
             {
                 "measure": measure,
                 "site": site,
                 "first": first / len(counts),
-                "low": interval.low,
-                "high": interval.high,
+                "low": low,
+                "high": high,
                 "second": float((counts < WITHIN).mean()),
                 "facts": len(counts),
             }
@@ -182,11 +188,15 @@ def with_truth(planted: Planted, table: pd.DataFrame) -> pd.DataFrame:
 
     Raises InputError for another kind of model, or a table of other neurons.
     """
-    if planted.kind != "meanings":
-        raise InputError(f"planted must be of kind 'meanings', not {quoted(planted.kind)}")
-    truth = planted.truth[["layer", "neuron", "meanings", "verdict"]]
-    truth = truth.rename(columns={"meanings": "true_meanings", "verdict": "true_verdict"})
-    both = table.merge(truth, on=["layer", "neuron"], how="inner")
+    return beside_truth(planted, "meanings", table, {"meanings": "true_meanings", "verdict": "true_verdict"})
+
+
+def beside_truth(planted: Planted, kind: str, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """A table with some columns of the truth, under other names; InputError for another kind, or other neurons."""
+    if planted.kind != kind:
+        raise InputError(f"planted must be of kind {kind!r}, not {quoted(planted.kind)}")
+    truth = planted.truth[["layer", "neuron", *columns]].rename(columns=dict(columns))
+    both = table.merge(truth, on=["layer", "neuron"], validate="many_to_one")
     if len(both) != len(table):
         raise InputError(f"the table has {len(table)} neurons, of which only {len(both)} are in the truth")
     return both
@@ -253,24 +263,19 @@ def role_scores(planted: Planted, table: pd.DataFrame) -> pd.DataFrame:
 
     Raises: InputError for planted meanings or facts, or another model's table.
     """
-    if planted.kind != "roles":
-        raise InputError(f"planted must be of kind 'roles', not {quoted(planted.kind)}")
     theirs = table.attrs.get("provenance", {}).get("fingerprint", planted.model.fingerprint)
-    if theirs != planted.model.fingerprint:
+    if planted.kind == "roles" and theirs != planted.model.fingerprint:
         raise InputError(f"the table is of model {theirs}, not of the planted {planted.model.fingerprint}")
     flags = [role for role in ROLES if role.column in table]
-    both = planted.truth.rename(columns={"role": "planted_role"}).merge(
-        table[["layer", "neuron", *(role.column for role in flags)]], on=["layer", "neuron"], validate="one_to_one"
-    )
-    if len(both) != len(table):
-        raise InputError(f"the table has {len(table)} neurons, of which only {len(both)} are in the truth")
+    found = table[["layer", "neuron", *(role.column for role in flags)]]
+    both = beside_truth(planted, "roles", found, {"role": "planted_role", "io": "planted_io"})
     return pd.DataFrame([score(both, role) for role in flags], columns=list(COLUMNS))
 
 
 def score(both: pd.DataFrame, role: Role) -> dict[str, str | float | int]:
     """One row: the truth's neurons of a role against those found."""
     name = PLANTED_AS.get(role.name, role.name)
-    true = both["io" if role.name in ALONGSIDE else "planted_role"] == name
+    true = both["planted_io" if role.name in ALONGSIDE else "planted_role"] == name
     found = both[role.column].astype(bool)
     hits, n_true, n_found = int((true & found).sum()), int(true.sum()), int(found.sum())
     return {
@@ -307,16 +312,16 @@ def at_random(found: Firing, places: Int64[np.ndarray, " places"], seed: int) ->
     return replace(found, places=moved, strengths=strengths)
 
 
-def example_nulls(survey: Survey) -> pd.DataFrame:
+def example_nulls(shared: Shared) -> pd.DataFrame:
     """The p-values of measures of examples for neurons whose examples are random places."""
     frames = []
-    store = survey.store
+    store = shared.store
     for layer in range(store.n_layers):
-        found = at_random(firing(store, layer), random_places(store, survey.seed + 1), survey.seed)
-        with Inputs(store, survey.model, {layer: found.places[found.places >= 0]}) as inputs:
-            compared = compare(survey.model, found, inputs, survey.backgrounds[layer], survey.seed, survey.draws)
-        estimates = {**compared.estimates, "trigger_tokens": triggers(survey, found)}
-        frames.append(pd.DataFrame({f"{name}_p": estimates[name].p for name in FROM_EXAMPLES}))
+        found = at_random(firing(store, layer), random_places(store, shared.seed + 1), shared.seed)
+        with Inputs(store, shared.model, {layer: found.places[found.places >= 0]}) as inputs:
+            background, counts = shared.backgrounds[layer], shared.counts
+            examples = compare(store, shared.model, found, inputs, background, counts, shared.seed, shared.draws)
+        frames.append(pd.DataFrame({f"{name}_p": examples.estimates[name].p for name in FROM_EXAMPLES}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -352,8 +357,7 @@ def null_rates(examples: Sequence[pd.DataFrame], weights: Sequence[pd.DataFrame]
         both = pd.concat(frames) if frames else pd.DataFrame()
         for name in names if len(both) else ():
             p = both[f"{name}_p"].dropna()
-            test = binomtest(int((p < ALPHA).sum()), max(len(p), 1))
-            interval = test.proportion_ci(method="exact")
+            low, high = exact_interval(int((p < ALPHA).sum()), max(len(p), 1))
             rate = float((p < ALPHA).mean()) if len(p) else float("nan")
-            rows.append({"measure": name, "rate": rate, "low": interval.low, "high": interval.high, "neurons": len(p)})
+            rows.append({"measure": name, "rate": rate, "low": low, "high": high, "neurons": len(p)})
     return pd.DataFrame(rows)

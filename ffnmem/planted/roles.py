@@ -23,6 +23,7 @@ from .skeleton import (
     empty_gpt2,
     even_rows,
     ffn_inputs,
+    mean_by,
     solve_keys,
     write_embeddings,
     write_ffn,
@@ -40,7 +41,7 @@ GAINS = (2.0, 3.0)  # pre-activation of detectors and position neurons where the
 
 
 @dataclass(frozen=True)
-class Neuron:
+class PlannedRole:
     """What a neuron is made for: its role, the words, attribute or positions of it, its key's cosine with its value,
     and the pre-activation that is ``gain`` where a detector or position neuron fires and −``gain`` elsewhere."""
 
@@ -57,7 +58,9 @@ class Neuron:
         return "none" if self.cosine == 0 else "strengthening" if self.cosine > 0 else "weakening"
 
 
-def plan_layer(rng: np.random.Generator, neurons: int, per_role: int, lexicon: Lexicon, *, last: bool) -> list[Neuron]:
+def plan_layer(
+    rng: np.random.Generator, neurons: int, per_role: int, lexicon: Lexicon, *, last: bool
+) -> list[PlannedRole]:
     """What each neuron of a layer is for, in random order."""
     roles = [role for role in ROLES[:-1] if last or role != "entropy"] * per_role
     roles += ["none"] * (neurons - len(roles))
@@ -68,28 +71,28 @@ def plan_layer(rng: np.random.Generator, neurons: int, per_role: int, lexicon: L
     return planned
 
 
-def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -> Neuron:
+def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -> PlannedRole:
     """The words, the attribute, the direction or the positions of a role."""
     sign = (-1) ** n
     if role in ("prediction", "suppression"):
         words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False)
-        return Neuron(role, words=tuple(int(w) for w in words), sign=1 if role == "prediction" else -1)
+        return PlannedRole(role, words=tuple(int(w) for w in words), sign=1 if role == "prediction" else -1)
     if role == "detector":
         common = np.flatnonzero(lexicon.counts >= SEEN)
         words = rng.choice(common, int(rng.integers(1, 6)), replace=False)
-        return Neuron(role, words=tuple(int(w) for w in words), gain=float(rng.uniform(*GAINS)))
+        return PlannedRole(role, words=tuple(int(w) for w in words), gain=float(rng.uniform(*GAINS)))
     if role == "partition":
-        return Neuron(role, which=int(rng.integers(len(lexicon.splits))), sign=sign)
+        return PlannedRole(role, which=int(rng.integers(len(lexicon.splits))), sign=sign)
     if role == "entropy":
-        return Neuron(role, which=int(rng.integers(len(lexicon.unread))), sign=sign)
+        return PlannedRole(role, which=int(rng.integers(len(lexicon.unread))), sign=sign)
     if role == "position":
         length, start = int(rng.integers(14, 33)), int(rng.integers(-6, 36))
         span = (max(start, 1), min(start + length, CONTEXT - 1))
-        return Neuron(role, span=span, gain=float(rng.uniform(*GAINS)))
-    return Neuron(role, sign=sign)
+        return PlannedRole(role, span=span, gain=float(rng.uniform(*GAINS)))
+    return PlannedRole(role, sign=sign)
 
 
-def truth(planned: Sequence[Sequence[Neuron]], lexicon: Lexicon) -> pd.DataFrame:
+def truth(planned: Sequence[Sequence[PlannedRole]], lexicon: Lexicon) -> pd.DataFrame:
     """One row a neuron."""
     return pd.DataFrame(
         [
@@ -100,7 +103,7 @@ def truth(planned: Sequence[Sequence[Neuron]], lexicon: Lexicon) -> pd.DataFrame
     )
 
 
-def detail(neuron: Neuron, lexicon: Lexicon) -> str:
+def detail(neuron: PlannedRole, lexicon: Lexicon) -> str:
     """The tokens, letters, direction or positions of a role, in words."""
     up = neuron.sign > 0
     if neuron.words:
@@ -227,7 +230,7 @@ def mix_positions(hf: Any, layer: int, rng: np.random.Generator) -> None:
 def write_layer(
     hf: Any,
     layer: int,
-    planned: Sequence[Neuron],
+    planned: Sequence[PlannedRole],
     lexicon: Lexicon,
     sample: Int[Tensor, "rows pos"],
     noise: float,
@@ -257,7 +260,7 @@ def random_rows(count: int, rng: np.random.Generator) -> Float[Tensor, "count d_
     return found / found.norm(dim=-1, keepdim=True)
 
 
-def value_of(neuron: Neuron, lexicon: Lexicon, rng: np.random.Generator) -> Float[Tensor, " d_model"]:
+def value_of(neuron: PlannedRole, lexicon: Lexicon, rng: np.random.Generator) -> Float[Tensor, " d_model"]:
     """The direction that a neuron writes."""
     if neuron.role in ("prediction", "suppression"):
         # Of what tells the words from others; what they share with half of the vocabulary would move that too.
@@ -274,7 +277,7 @@ def value_of(neuron: Neuron, lexicon: Lexicon, rng: np.random.Generator) -> Floa
 
 
 def draw_keys(
-    planned: Sequence[Neuron],
+    planned: Sequence[PlannedRole],
     values: Float[Tensor, "d_mlp d_model"],
     x: Float[Tensor, "rows pos d_model"],
     words: Int[Tensor, "rows pos"],
@@ -302,7 +305,7 @@ def draw_keys(
             targets[list(planned[i].words) if role == "detector" else slice(first - 1, end), column] = (
                 2 * planned[i].gain
             )
-        means = means_by(spread, groups.flatten(), count)
+        means = mean_by(groups.reshape(-1, 1), spread, count)
         keys[chosen] = solve_keys(means, scatter, targets)
     return keys
 
@@ -316,13 +319,8 @@ def told_apart(x: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, "n d_model
     return torch.linalg.svd(means - means.mean(0), full_matrices=False)[2][:WAVES]
 
 
-def means_by(x: Float[Tensor, "n d_model"], groups: Int[Tensor, " n"], count: int) -> Float[Tensor, "groups d_model"]:
-    sums = torch.zeros(count, x.shape[1], dtype=x.dtype).index_add_(0, groups, x)
-    return sums / torch.bincount(groups, minlength=count)[:, None]
-
-
 def noisy_keys(
-    planned: Sequence[Neuron],
+    planned: Sequence[PlannedRole],
     clean: Float[Tensor, "d_mlp d_model"],
     x: Float[Tensor, "n d_model"],
     words: Int[Tensor, " n"],
@@ -343,7 +341,7 @@ def noisy_keys(
 
 
 def weakest_and_rest(
-    neuron: Neuron, raw: Float[Tensor, " n"], words: Int[Tensor, " n"]
+    neuron: PlannedRole, raw: Float[Tensor, " n"], words: Int[Tensor, " n"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Where a detector's weakest word is at its weakest, and where ``FALSE`` of all else is below."""
     own = torch.isin(words, torch.tensor(neuron.words))
@@ -351,7 +349,7 @@ def weakest_and_rest(
 
 
 def draw_biases(
-    planned: Sequence[Neuron],
+    planned: Sequence[PlannedRole],
     keys: Float[Tensor, "d_mlp d_model"],
     x: Float[Tensor, "n d_model"],
     words: Int[Tensor, " n"],

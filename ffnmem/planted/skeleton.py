@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ UNKNOWN = "<|unk|>"
 SPECIAL = (BOS, UNKNOWN)
 CONSONANTS = "bdfgklmnprstvz"
 VOWELS = "aeiou"
+SYLLABLES = [consonant + vowel for consonant in CONSONANTS for vowel in VOWELS]
 
 
 def build_tokenizer(words: Sequence[str]) -> Any:
@@ -47,17 +48,11 @@ def build_tokenizer(words: Sequence[str]) -> Any:
 
 def stems(count: int, rng: np.random.Generator) -> list[str]:
     """Different pronounceable stems of two syllables, three when these run out."""
-    two = [a + b for a in syllables() for b in syllables()]
-    pool = two if count <= len(two) else two + [a + b for a in two for b in syllables()]
+    two = [a + b for a in SYLLABLES for b in SYLLABLES]
+    pool = two if count <= len(two) else two + [a + b for a in two for b in SYLLABLES]
     if count > len(pool):
         raise InputError(f"at most {len(pool)} concepts can be named, not {count}")
     return [pool[i] for i in rng.permutation(len(pool))[:count]]
-
-
-def syllables() -> Iterator[str]:
-    for consonant in CONSONANTS:
-        for vowel in VOWELS:
-            yield consonant + vowel
 
 
 def empty_gpt2(d_vocab: int, *, n_layers: int, d_model: int, d_mlp: int, n_ctx: int, n_heads: int = 1) -> Any:
@@ -222,27 +217,35 @@ def blur(rows: Float[Tensor, "n d"], noise: float, rng: np.random.Generator) -> 
 
 
 @torch.no_grad()
+def norm_outputs(
+    hf: Any, layer: int, tokens: Int[Tensor, "rows pos"], norm: str = "ln_1"
+) -> Float[Tensor, "rows pos d_model"]:
+    """What one layer's attention (with ln_2, its FFN) reads on some texts, in float64, with all below as it is now."""
+    found: list[Tensor] = []
+    module = getattr(hf.transformer.h[layer], norm)
+    handle = module.register_forward_hook(lambda _m, _i, out: found.append(out.double()))
+    try:
+        hf.transformer(tokens, use_cache=False)
+    finally:
+        handle.remove()
+    return found[0]
+
+
 def ffn_inputs(hf: Any, layer: int, tokens: Int[Tensor, "rows pos"]) -> Float[Tensor, "rows pos d_model"]:
-    """What one layer's FFN reads on some texts, in float64, with the layers below as they are now."""
-    found: list[Tensor] = []
-    handle = hf.transformer.h[layer].mlp.register_forward_pre_hook(lambda _m, args: found.append(args[0].double()))
-    try:
-        hf.transformer(tokens, use_cache=False)
-    finally:
-        handle.remove()
-    return found[0]
+    """What one layer's FFN reads, as :func:`norm_outputs` has it for attention."""
+    return norm_outputs(hf, layer, tokens, "ln_2")
 
 
-@torch.no_grad()
-def norm_outputs(hf: Any, layer: int, tokens: Int[Tensor, "rows pos"]) -> Float[Tensor, "rows pos d_model"]:
-    """What one layer's attention reads on some texts, in float64, with the layers below as they are now."""
-    found: list[Tensor] = []
-    handle = hf.transformer.h[layer].ln_1.register_forward_hook(lambda _m, _i, out: found.append(out.double()))
-    try:
-        hf.transformer(tokens, use_cache=False)
-    finally:
-        handle.remove()
-    return found[0]
+def mean_by(
+    features: Int[Tensor, "n kinds"], x: Float[Tensor, "n width"], n_features: int
+) -> Float[Tensor, "features width"]:
+    """The mean row where each feature is there; NaN for one that never is."""
+    sums = torch.zeros(n_features, x.shape[1], dtype=x.dtype)
+    counts = torch.zeros(n_features, dtype=x.dtype)
+    for column in features.T:
+        sums.index_add_(0, column, x)
+        counts.index_add_(0, column, torch.ones(len(column), dtype=x.dtype))
+    return sums / counts.unsqueeze(-1)
 
 
 def solve_keys(

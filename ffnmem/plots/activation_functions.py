@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ..core.arguments import public
 from ..core.errors import InputError, check_number
 from ..ffn.activations import BETA, Activation, curves, look
-from .attribution import ink, titled
+from .attribution import ink, pair_for, titled
 
 STEPS = 1200
 LOWEST_VALUE, LOWEST_SLOPE, HIGHEST_SLOPE = -0.5, -0.25, 1.5
@@ -43,7 +43,7 @@ def activations(
     shown = curves(names, beta)
     if not 0 < check_number("limit", limit) < np.inf:
         raise InputError(f"limit must be above 0 and finite, not {limit:g}")
-    left, right = pair_for(axes)
+    left, right = pair_for(axes, "of the values and of the gradients", 1, 2, figsize=(11, 4.4))
     x = np.linspace(-limit, limit, STEPS + 1)
     for one in shown:
         draw(left, x, one.value(torch.from_numpy(x)).numpy(), one)
@@ -77,15 +77,3 @@ def slopes(one: Activation, x: np.ndarray) -> np.ndarray:
     if one.name == "relu":
         y[np.flatnonzero(np.diff(y)) + 1] = np.nan
     return y
-
-
-def pair_for(axes: Iterable[Axes] | None) -> tuple[Axes, Axes]:
-    """The two Axes given, or those of a new figure side by side."""
-    if axes is None:
-        import matplotlib.pyplot as plt  # only here: whoever brings Axes may run without pyplot's global figures
-
-        axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")[1]
-    two = tuple(axes)
-    if len(two) != 2:
-        raise InputError(f"axes must be two, of the values and of the gradients, not {len(two)}")
-    return two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..core.arguments import public
+from ..core.errors import InputError, counted
 from ..core.token_text import printable, visible
 from ..interventions.ablating import Ablation
 from ..prompts.attribution import Attribution
@@ -23,6 +25,7 @@ from ..prompts.paths import PathAttribution
 # From Okabe and Ito's palette, which stays apart in every common colour blindness and in grey.
 ADDS, TAKES = "#0072B2", "#E07B00"
 FFN, ATTENTION = "#0072B2", "#B8BEC6"
+SIGNS = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF", ADDS])
 MOST_TICKS = 26
 
 
@@ -122,12 +125,8 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     logits = parts["logit"].to_numpy()
     after = logits.cumsum()
     starts = after - logits
-    names = [
-        name if layer is None else f"{name} {layer}"
-        for name, layer in zip(
-            parts["component"], parts["layer"].astype(object).where(parts["layer"].notna(), None), strict=True
-        )
-    ]
+    layers = parts["layer"].astype("string").fillna("")
+    names = [f"{name} {layer}".strip() for name, layer in zip(parts["component"], layers, strict=True)]
     colours = sign_colours(logits)  # as edges too, so that the smallest component still shows
     ax.barh(range(len(parts)), logits, left=starts, color=colours, edgecolor=colours, linewidth=0.9, height=0.72)
     ax.barh(len(parts), after[-1], color=ATTENTION, height=0.72)
@@ -153,9 +152,8 @@ def map(paths: PathAttribution, ax: Axes | None = None) -> Axes:
     layers, positions = values.shape
     ax = axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(1.6 + 0.38 * layers, 14)))
     limit = float(abs(values).max()) or 1.0
-    colours = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF", ADDS])
     image = ax.imshow(
-        values, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
+        values, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
     )
     labels = [visible(token, 14) for token in paths.tokens]
     if paths.starts_with_bos:
@@ -178,6 +176,34 @@ def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
+def pair_for(axes: Iterable[Axes] | None, what: str, rows: int, columns: int, **figure: Any) -> tuple[Axes, Axes]:
+    """The two Axes given, of ``what``, or those of a new figure."""
+    if axes is None:
+        import matplotlib.pyplot as plt  # only here, as above
+
+        axes = plt.subplots(rows, columns, layout="constrained", **figure)[1]
+    two = tuple(axes)
+    if len(two) != 2:
+        raise InputError(f"axes must be two, {what}, not {len(two)}")
+    return two
+
+
+def layer_axis(ax: Axes, layers: Sequence[int]) -> None:
+    """A place a layer, from 0, and ticks at most at MOST_TICKS of them."""
+    every = 1 + len(layers) // MOST_TICKS
+    ax.set_xticks(range(0, len(layers), every), [str(layer) for layer in layers[::every]])
+    ax.set_xlim(-0.6, len(layers) - 0.4)
+    ax.set_xlabel("layer")
+
+
+def stacked(ax: Axes, places: Any, shares: Mapping[str, np.ndarray], width: float, colours: Mapping[str, str]) -> None:
+    """Bars on top of each other, one a name."""
+    below = np.zeros(len(places))
+    for name, share in shares.items():
+        ax.bar(places, share, width, bottom=below, color=colours[name], label=name)
+        below += share
+
+
 def titled(ax: Axes, title: str) -> Axes:
     # A token may hold a dollar sign, which would begin mathematics.
     ax.set_title(printable(title, keep="\n"), loc="left", parse_math=False)
@@ -185,9 +211,9 @@ def titled(ax: Axes, title: str) -> Axes:
     return ax
 
 
-def answer(attribution: Attribution | PathAttribution) -> str:
+def answer(found: Attribution | PathAttribution | Ablation) -> str:
     """The target, minus the foil, in quotes."""
-    return repr(attribution.target) + ("" if attribution.foil is None else f" minus {attribution.foil!r}")
+    return repr(found.target) + ("" if found.foil is None else f" minus {found.foil!r}")
 
 
 def sign_colours(logits: Any) -> list[str]:
@@ -240,8 +266,7 @@ def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("total effect: clean minus ablated")
     ax.legend(frameon=False, loc="upper left")
     rank = "" if np.isnan(ablation.spearman) else f", Spearman {ablation.spearman:.2f}"
-    answer = repr(ablation.target) + ("" if ablation.foil is None else f" minus {ablation.foil!r}")
-    return titled(ax, f"{len(ablation.neurons):,} neurons behind {answer}{rank}")
+    return titled(ax, f"{counted(len(ablation.neurons), 'neuron')} behind {answer(ablation)}{rank}")
 
 
 def name_points(ax: Axes, ablation: Ablation, width: float) -> None:

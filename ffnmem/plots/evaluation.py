@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, quoted
+from ..core.errors import InputError, check_choice, counted, quoted
 from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay, Sweep
 from ..tracing.traces import Traces
@@ -42,7 +42,7 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
 
     Raises: InputError: a metric that was not measured.
     """
-    names = chosen(scores.summary, metrics)
+    names = metrics_to_draw(scores.summary, metrics)
     editors = scores.editors
     ax = axes_for(ax, (7, 1.4 + 0.24 * len(editors) * (1 + len(names))))
     step = 0.8 / len(names)
@@ -56,7 +56,7 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
     ax.invert_yaxis()
     ax.set_xlabel("mean over facts, 95% interval")
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return titled(ax, f"Edits of {len(scores):,} facts of {scores.provenance.model}")
+    return titled(ax, f"Edits of {counted(len(scores), 'fact')} of {scores.provenance.model}")
 
 
 @public
@@ -79,7 +79,7 @@ def sweep(
 
     Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token.
     """
-    names = chosen(sweep.frame, metrics)
+    names = metrics_to_draw(sweep.frame, metrics)
     ax = axes_for(ax, (7.5, 4.2))
     curves(ax, sweep.frame, "layer", names)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -88,7 +88,7 @@ def sweep(
         draw_trace(ax, trace)
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.12 if trace is not None else 1.0, 1.0))
     facts = len(next(iter(sweep.scores.values())))
-    ax = titled(ax, f"{sweep.editor} by layer, {facts:,} facts of {sweep.provenance.model}")
+    ax = titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
     ax.spines["right"].set_visible(trace is not None)
     return ax
 
@@ -126,7 +126,7 @@ def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = 
 
     Raises: InputError: a metric that was not measured.
     """
-    names = chosen(decay.frame, metrics)
+    names = metrics_to_draw(decay.frame, metrics)
     ax = axes_for(ax, (7, 4))
     curves(ax, decay.frame, "edits", names)
     ax.set_xscale("log")
@@ -177,7 +177,7 @@ def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:
     ax.set_ylabel("mean over facts, 95% interval")
 
 
-def chosen(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:
+def metrics_to_draw(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:
     """The metrics to draw; raises InputError for one that was not measured."""
     known = list(dict.fromkeys(summary.dropna(subset="mean")["metric"]))
     if metrics is None:

@@ -16,8 +16,9 @@ from ..core.errors import InputError, check_choice
 from ..ffn.activations import activation
 from ..neurons.dying import Dying
 from ..neurons.health import NeuronHealth
-from ..scanning.store import RATES, Neuron, Store
-from .attribution import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, axes_for, ink, titled
+from ..scanning.neuron import Neuron
+from ..scanning.store import RATES, Store
+from .attribution import ADDS, ATTENTION, FFN, TAKES, axes_for, ink, layer_axis, titled
 
 # matplotlib pictures of a store: a neuron's histogram, firing rates and dead neurons by layer.
 #
@@ -85,7 +86,7 @@ def firing_rates(store: Store, ax: Axes | None = None) -> Axes:
     ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    layer_axis(ax, store)
+    layer_axis(ax, range(store.n_layers))
     ax.set_ylabel("firing rate (share of tokens)")
     ax.legend(frameon=False, loc="best")
     return titled(ax, f"How often neurons of {store.model} fire, by layer")
@@ -108,18 +109,11 @@ def dead(store: Store, ax: Axes | None = None) -> Axes:
     ax.bar(rows["layer"], rows["dead"], 0.7, color=FFN)
     ax.set_ylim(0, max(1.05 * float(rows["dead"].max()), 1.0))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    layer_axis(ax, store)
+    layer_axis(ax, range(store.n_layers))
     ax.set_ylabel("dead neurons")
     if not dead:
         ax.text(0.5, 0.5, "every neuron fired", transform=ax.transAxes, ha="center", va="center", color=ink())
     return titled(ax, f"{dead:,} of {neurons:,} neurons of {store.model} never fired in {store.n_tokens:,} tokens")
-
-
-def layer_axis(ax: Axes, store: Store) -> None:
-    every = 1 + store.n_layers // MOST_TICKS
-    ax.set_xticks(range(0, store.n_layers, every))
-    ax.set_xlim(-0.6, store.n_layers - 0.4)
-    ax.set_xlabel("layer")
 
 
 # matplotlib pictures of neuron health: unhealthy neurons and gradient by layer, and who comes back from the dead zone.
@@ -162,10 +156,7 @@ def draw_shares(health: NeuronHealth, ax: Axes) -> str:
     highest = float(rows[list(FLAGS)].to_numpy().max())
     ax.set_ylim(0, 1.15 * highest if highest else 1.0)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    every = 1 + len(rows) // MOST_TICKS
-    ax.set_xticks(places[::every], [str(layer) for layer in rows["layer"][::every]])
-    ax.set_xlim(-0.6, len(rows) - 0.4)
-    ax.set_xlabel("layer")
+    layer_axis(ax, list(rows["layer"]))
     ax.set_ylabel("share of neurons")
     if not highest:
         words = "no neuron is dead, stuck or saturated"

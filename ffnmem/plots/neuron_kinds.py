@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import PercentFormatter
 
 from ..core.arguments import public
@@ -16,7 +13,7 @@ from ..core.errors import InputError
 from ..core.token_text import visible
 from ..neurons.concepts import Meanings, verdict_counts
 from ..neurons.role_assignment import NONE, known_roles, role_counts
-from .attribution import ADDS, MOST_TICKS, TAKES, axes_for, titled
+from .attribution import MOST_TICKS, SIGNS, axes_for, stacked, titled
 
 # matplotlib pictures of polysemanticity. As in :mod:`ffnmem.plots.attribution`: each takes `ax=None` and returns the
 # Axes.
@@ -55,8 +52,7 @@ def meanings(meanings: Meanings, ax: Axes | None = None) -> Axes:
     cosines = meanings.similarity.copy()
     np.fill_diagonal(cosines, np.nan)  # each is 1, which says nothing
     limit = float(np.nanmax(np.abs(cosines))) if len(cosines) > 1 else 1.0
-    colours = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF", ADDS])
-    shades = colours.with_extremes(bad="#DADDE1")
+    shades = SIGNS.with_extremes(bad="#DADDE1")
     image = ax.imshow(cosines, cmap=shades, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     sizes = meanings.table["examples"].to_numpy()
     ends = np.cumsum(sizes)
@@ -125,20 +121,15 @@ def verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     width = 0.75 / len(signs)
     places = np.array([layers.index(row.layer) for row in counts.itertuples()], float)
     places += np.array([(signs.index(row.sign) - (len(signs) - 1) / 2) * (width + 0.03) for row in counts.itertuples()])
-    below = np.zeros(len(counts))
-    for verdict in VERDICTS:
-        share = (counts[verdict] / counts["neurons"]).to_numpy()
-        ax.bar(places, share, width, bottom=below, color=VERDICT_COLOURS[verdict], label=verdict)
-        below += share
+    shares = {verdict: (counts[verdict] / counts["neurons"]).to_numpy() for verdict in VERDICTS}
+    stacked(ax, places, shares, width, VERDICT_COLOURS)
     every = 1 + len(layers) // MOST_TICKS
     ax.set_xticks(range(0, len(layers), every), [str(layer) for layer in layers[::every]])
     ax.set_ylim(0, 1)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set_xlabel("layer" if len(signs) == 1 else "layer; left positive coefficients, right negative ones")
     ax.set_ylabel("share of the layer's neurons")
-    handles: list[Any]
-    handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles[::-1], labels[::-1], frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True)
     model = table.attrs.get("provenance", {}).get("model", "this model")
     return titled(ax, f"Verdicts on {len(table):,} neurons of {model}" if len(signs) == 1 else f"Verdicts on {model}")
 
@@ -182,20 +173,16 @@ def roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     layers = counts["layer"].to_numpy()
     names = [role.name for role in known_roles(frame)]
     total = counts[[*names, NONE]].sum(axis=1).to_numpy()
-    below = np.zeros(len(layers))
-    for name in names:
-        share = counts[name].to_numpy() / total
-        if share.any():
-            ax.bar(layers, share, 0.75, bottom=below, color=ROLE_COLOURS[name], label=name)
-            below += share
-    ax.set_ylim(0, min(1.0, max(1.08 * float(below.max()), 0.01)))
+    shares = {name: counts[name].to_numpy() / total for name in names if counts[name].any()}
+    stacked(ax, layers, shares, 0.75, ROLE_COLOURS)
+    highest = float(sum(shares.values(), start=np.zeros(len(layers))).max())
+    ax.set_ylim(0, min(1.0, max(1.08 * highest, 0.01)))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     ax.set_xticks(layers[:: 1 + len(layers) // MOST_TICKS])
     ax.set_xlabel("layer")
     ax.set_ylabel("share of the layer's neurons, by first role")
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        ax.legend(handles[::-1], labels[::-1], frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if shares:
+        ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True)
     else:
         ax.text(0.5, 0.5, "no neuron has any of these roles", transform=ax.transAxes, ha="center", va="center")
     model = frame.attrs.get("provenance", {}).get("model", "this model")

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice
 from ..planted.calibrating import Calibration
-from .attribution import axes_for, ink, titled
+from .attribution import axes_for, ink, stacked, titled
 from .neuron_kinds import VERDICT_COLOURS
 
 COLOURS = {
@@ -128,10 +128,7 @@ def draw_verdicts(calibration: Calibration, ax: Axes) -> str:
     assert rows is not None
     names = list(STACK)
     share = rows[names].to_numpy(float) / np.maximum(rows[names].sum(axis=1).to_numpy()[:, None], 1)
-    below = np.zeros(len(rows))
-    for column, name in enumerate(names):
-        ax.bar(range(len(rows)), share[:, column], 0.75, bottom=below, color=VERDICT_COLOURS[name], label=name)
-        below += share[:, column]
+    stacked(ax, range(len(rows)), dict(zip(names, share.T, strict=True)), 0.75, VERDICT_COLOURS)
     ax.set_xticks(range(len(rows)), ["dead" if n == 0 else str(n) for n in rows["true_meanings"]])
     ax.set_xlabel("planted meanings")
     ax.set_ylabel("share of neurons")

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice
+from ..core.errors import InputError, check_choice, counted
 from ..core.token_text import printable, visible
 from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
-from .attribution import ADDS, MOST_TICKS, TAKES, ink
+from .attribution import MOST_TICKS, SIGNS, ink
 
 GROUP_COLOURS = dict(zip(GROUPS, ("#56B4E9", "#009E73", "#0072B2", "#CC79A7", "#8A9099", "#E07B00"), strict=True))
 LABEL = 14  # characters of a token
@@ -38,18 +37,17 @@ def trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = N
     Raises:
         InputError: a kind that was not traced, or another number of axes.
     """
-    kinds = chosen(trace.kinds, kind)
+    kinds = kinds_to_draw(trace.kinds, kind)
     labels = [visible(token, LABEL) + "*" * (i in trace.subject) for i, token in enumerate(trace.tokens)]
     if trace.provenance.prepend_bos:
         labels[0] = "BOS"
     height = min(1.9 + 0.27 * len(labels), 14)
     panels = panels_for(axes, len(kinds), (min(1.9 + 0.16 * trace.n_layers, 6), height), room=1.2)
-    colours = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF", ADDS])
     for ax, one in zip(panels, kinds, strict=True):
         effects = trace.indirect(one)
         limit = float(abs(effects).max()) or 1.0
         image = ax.imshow(
-            effects.T, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", origin="upper", interpolation="nearest"
+            effects.T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="upper", interpolation="nearest"
         )
         ax.set_xticks(range(0, trace.n_layers, 1 + trace.n_layers // MOST_TICKS * 2))
         ax.set_yticks(range(len(labels)), labels if ax is panels[0] or axes is not None else [], parse_math=False)
@@ -82,7 +80,7 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     if not len(traces):
         raise InputError(f"no fact was traced ({len(traces.skipped)} skipped), so there is nothing to draw")
     first = traces.traces[0]
-    kinds = chosen(first.kinds, kind)
+    kinds = kinds_to_draw(first.kinds, kind)
     panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
     for ax, one in zip(panels, kinds, strict=True):
         of_kind = traces.groups[traces.groups["kind"] == one]
@@ -99,7 +97,7 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     panels[0].set_ylabel("mean indirect effect")
     panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     if axes is None:
-        overall(panels[0], f"Where {len(traces):,} facts are recalled in {traces.provenance.model}")
+        overall(panels[0], where_recalled(traces))
     return panels
 
 
@@ -116,11 +114,11 @@ def figure_of(found: Trace | Traces) -> Figure:
         overall(panels[0], f"What brings back {found.answer!r}: {said}")
     else:
         traces(found, axes=panels)
-        overall(panels[0], f"Where {len(found):,} facts are recalled in {found.provenance.model}")
+        overall(panels[0], where_recalled(found))
     return figure
 
 
-def chosen(kinds: tuple[str, ...], kind: str | None) -> tuple[str, ...]:
+def kinds_to_draw(kinds: tuple[str, ...], kind: str | None) -> tuple[str, ...]:
     """All kinds, or the one that is asked for."""
     return kinds if kind is None else (check_choice("kind", kind, kinds),)
 
@@ -140,6 +138,11 @@ def panels_for(
         1, count, figsize=(room + count * width, height), layout="constrained", sharey=share, squeeze=False
     )
     return list(made[1][0])
+
+
+def where_recalled(found: Traces) -> str:
+    verb = "is" if len(found) == 1 else "are"
+    return f"Where {counted(len(found), 'fact')} {verb} recalled in {found.provenance.model}"
 
 
 def overall(ax: Axes, title: str) -> None:

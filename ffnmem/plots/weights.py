@@ -12,11 +12,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice
+from ..core.errors import check_choice
 from ..core.token_text import printable
 from ..models.parameters import Anatomy, Matrix
 from ..neurons.layer_geometry import Geometry
-from .attribution import ATTENTION, FFN, MOST_TICKS, axes_for, ink, titled
+from .attribution import ATTENTION, FFN, axes_for, ink, layer_axis, pair_for, titled
 
 # matplotlib pictures of the geometry of memories, by layer.
 #
@@ -57,10 +57,7 @@ def geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = N
     ax = axes_for(ax, (7, 3.8))
     rows = geometry.layers
     title = DRAWS[what](rows, ax, geometry)
-    every = 1 + len(rows) // MOST_TICKS
-    ax.set_xticks(range(0, len(rows), every), [str(layer) for layer in rows["layer"][::every]])
-    ax.set_xlim(-0.6, len(rows) - 0.4)
-    ax.set_xlabel("layer")
+    layer_axis(ax, list(rows["layer"]))
     return titled(ax, f"{title}, by layer")
 
 
@@ -208,7 +205,7 @@ def anatomy(anatomy: Anatomy, axes: Iterable[Axes] | None = None) -> tuple[Axes,
     Raises:
         InputError: not two Axes.
     """
-    whole, layer = pair_for(axes)
+    whole, layer = pair_for(axes, "of the whole and of a layer", 2, 1, figsize=SIZE, height_ratios=HEIGHTS)
     draw_whole(anatomy, whole)
     draw_layer(anatomy, layer)
     return whole, layer
@@ -221,7 +218,7 @@ def draw_whole(anatomy: Anatomy, ax: Axes) -> None:
         if not parameters:
             continue
         colour = PARTS[component]
-        words = f"{component} {shown(parameters)} ({share:.1%})"
+        words = f"{component} {parameter_count(parameters)} ({share:.1%})"
         ax.barh(0, parameters, left=left, height=1, color=colour, edgecolor="white", linewidth=0.8, label=words)
         if share > NARROW:
             ax.text(left + parameters / 2, 0, f"{component}\n{share:.1%}", ha="center", va="center", color=over(colour))
@@ -253,7 +250,9 @@ def draw_layer(anatomy: Anatomy, ax: Axes) -> None:
     n = anatomy.ledger.n_layers
     numbers = sum(matrix.numbers for matrix in anatomy.matrices)
     title = f"One of {n:,} layers" if n > 1 else "The layer"
-    ax.set_title(f"{printable(title)}, to scale: {shown(numbers)} weights in matrices", loc="left", parse_math=False)
+    ax.set_title(
+        f"{printable(title)}, to scale: {parameter_count(numbers)} weights in matrices", loc="left", parse_math=False
+    )
 
 
 def draw_row(ax: Axes, row: list[Matrix], top: float, widest: int) -> str:
@@ -275,7 +274,7 @@ def draw_row(ax: Axes, row: list[Matrix], top: float, widest: int) -> str:
     return f"{names}   {beside[0][1]}{' each' * (len(beside) > 1)}" if beside else ""
 
 
-def shown(number: int) -> str:
+def parameter_count(number: int) -> str:
     """A number of parameters, whole below a million."""
     for unit, size in (("billion", 10**9), ("million", 10**6)):
         if number >= size:
@@ -293,15 +292,3 @@ def bare(ax: Axes) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
-
-
-def pair_for(axes: Iterable[Axes] | None) -> tuple[Axes, Axes]:
-    """The two Axes given, or those of a new figure, one above the other."""
-    if axes is None:
-        import matplotlib.pyplot as plt  # only here: whoever brings Axes may run without pyplot's global figures
-
-        axes = plt.subplots(2, 1, figsize=SIZE, height_ratios=HEIGHTS, layout="constrained")[1]
-    two = tuple(axes)
-    if len(two) != 2:
-        raise InputError(f"axes must be two, of the whole and of a layer, not {len(two)}")
-    return two

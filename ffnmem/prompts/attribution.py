@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,11 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core import schemas
 from ..core.arguments import public
-from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import FileError, InputError, check_count, quoted
-from ..core.files import user_path
+from ..core.errors import InputError, check_count, counted, quoted
+from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
@@ -50,24 +47,6 @@ from .captures import Capture, token_after
 # `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
 
 PREDICTIONS = 5
-ARRAYS = ("neuron_logits", "coefficients", "logits")
-FORM = Form(
-    "attribution",
-    1,
-    schemas.fields(
-        {
-            "components": schemas.items(schemas.row(schemas.text(), schemas.maybe(schemas.whole(0))), least=1),
-            "tokens": schemas.items(schemas.text(), least=1),
-            "positions": schemas.items(schemas.whole(0), least=1),
-            "target_ids": schemas.items(schemas.whole(0), least=1),
-            "target_tokens": schemas.items(schemas.text(), least=1),
-            "foil": schemas.maybe(schemas.text()),
-            "foil_id": schemas.maybe(schemas.whole(0)),
-            "provenance": schemas.PROVENANCE,
-        }
-    ),
-    "attribution: Attribution.save writes one",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +113,9 @@ class Attribution(Result):
 
     def single(self) -> int:
         if len(self.positions) != 1:
-            raise InputError(f"this attribution holds {len(self.positions)} positions: read .logits, or attribute one")
+            raise InputError(
+                f"this attribution holds {counted(len(self.positions), 'position')}: read .logits, or attribute one"
+            )
         return 0
 
     @cached_property
@@ -182,7 +163,7 @@ class Attribution(Result):
         return self.with_attrs(frame if len(self.positions) > 1 else frame.drop(columns="position"))
 
     def with_attrs(self, frame: pd.DataFrame) -> pd.DataFrame:
-        frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.as_dict()}
+        frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
 
     def to_dict(self, top: int | None = 20) -> dict[str, Any]:
@@ -196,67 +177,12 @@ class Attribution(Result):
             "error": self.error,
             "neurons": plain_records(self.top(top)),
             "components": plain_records(self.components),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def to_frame(self) -> pd.DataFrame:
         """``neurons``."""
         return self.neurons
-
-    def save(self, path: str | Path) -> Path:
-        """Write it as one safetensors file with a header and checksums, whole or not at all; returns the path.
-
-        Raises FileError: it cannot be written.
-        """
-        parts = torch.stack([part.logits for part in self.component_logits])
-        header = {
-            "components": [[part.component, part.layer] for part in self.component_logits],
-            **{name: list(getattr(self, name)) for name in ("tokens", "positions", "target_ids", "target_tokens")},
-            "foil": self.foil,
-            "foil_id": self.foil_id,
-            "provenance": self.provenance.record(),
-        }
-        tensors = {"neuron_logits": self.neuron_logits, "coefficients": self.coefficients, "logits": self.logits}
-        arrays = {name: tensor.cpu().numpy() for name, tensor in {**tensors, "components": parts}.items()}
-        return write_tensors(path, FORM, header, arrays)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Attribution:
-        """The attribution in a file that :meth:`save` wrote, to the last bit.
-
-        Raises FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
-        """
-        file = HeadedTensors(user_path(path), FORM)
-        header, found = file.header, {name: torch.from_numpy(file.array(name)) for name in file.shapes}
-        if set(found) != {*ARRAYS, "components"} or len(found["components"]) != len(header["components"]):
-            raise FileError(f"{path} is damaged: its arrays are not those of an attribution")
-        n, shape = len(header["positions"]), found["neuron_logits"].shape
-        lengths = {
-            n,
-            len(header["target_ids"]),
-            len(header["target_tokens"]),
-            len(found["logits"]),
-            len(shape) and shape[0],
-        }
-        fits = len(lengths) == 1 and shape == found["coefficients"].shape and len(shape) == 3
-        if not fits or found["components"].shape[1:] != (n,) or max(header["positions"]) >= len(header["tokens"]):
-            raise FileError(f"{path} is damaged: its arrays are not those that its header tells of")
-        return cls(
-            neuron_logits=found["neuron_logits"],
-            coefficients=found["coefficients"],
-            component_logits=tuple(
-                ComponentLogits(name, layer, logits)
-                for (name, layer), logits in zip(header["components"], found["components"], strict=True)
-            ),
-            logits=found["logits"],
-            tokens=tuple(header["tokens"]),
-            positions=tuple(header["positions"]),
-            target_ids=tuple(header["target_ids"]),
-            target_tokens=tuple(header["target_tokens"]),
-            foil=header["foil"],
-            foil_id=header["foil_id"],
-            provenance=Provenance.of(header["provenance"]),
-        )
 
     def summary(self) -> str:
         what = f"{quoted(self.target_tokens[0])}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
@@ -280,13 +206,13 @@ class Attribution(Result):
             promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
         """
         if len(self.positions) > 1:
-            return Sheet.of(self.position_table(), Origin(self.provenance.as_dict()))
+            return Sheet.of(self.position_table(), Origin(self.provenance.to_dict()))
         neurons = self.strongest(top, layers)
         return Sheet.of(
             Facts(self.heading(neurons, layers, capture)),
             self.neuron_table(neurons, promoted),
             self.ledger(),
-            Origin({**self.provenance.as_dict(), **({} if promoted is None else {"basis": "folded"})}),
+            Origin({**self.provenance.to_dict(), **({} if promoted is None else {"basis": "folded"})}),
         )
 
     def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
@@ -404,7 +330,7 @@ class Attribution(Result):
         found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
         for position, target, logit, row in found:
             shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
-        return shown.table(caption=f"{len(self.positions)} positions, the largest error {self.error:.1e}")
+        return shown.table(caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}")
 
 
 def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -431,7 +357,7 @@ Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
 @in_turn
 def decompose(
     capture: Capture,
-    layer: SupportsIndex,
+    layer: LayerName,
     position: SupportsIndex = -1,
     *,
     prompt: SupportsIndex = 0,
@@ -481,7 +407,7 @@ def decompose(
         "share": [*share[order].tolist(), float(bias @ y / square)],
     }
     frame = pd.DataFrame(rows)
-    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.as_dict()}
+    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.to_dict()}
     return frame
 
 

@@ -22,16 +22,18 @@ from ..core.errors import (
     check_count,
     check_index,
     check_text,
+    counted,
     listed,
     quoted,
     warn,
 )
+from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from ..core.token_text import printable
 from ..facts.questions import target_ids
-from ..models.activation_cache import TOKEN_IDS, as_cache, hook_name, layer_of, part_of, read_cache
-from ..models.hooks import OnTensor, listening
+from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
+from ..models.hooks import keeper, listening
 from ..models.layout import inner
 from ..models.model import Model
 from ..models.turns import Turns, in_turn
@@ -154,7 +156,7 @@ def warn_of_trailing_space(model: Model, *prompts: str) -> None:
         return
     text = found[0].rstrip(" ")
     end = text if len(text) <= ENDING else f"…{text[-ENDING:]}"
-    more = f" (and {len(found) - 1:,} more prompts)" if len(found) > 1 else ""
+    more = f" (and {counted(len(found) - 1, 'more prompt')})" if len(found) > 1 else ""
     warn(
         f"the prompt ends in a space, which is a token of its own to {model.name}, while most words bring theirs: "
         f"what is said next is not what follows {end!r}{more}; leave the space out"
@@ -176,8 +178,9 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 # `capture`: one forward pass, and everything that its FFNs read, computed and wrote.
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
-Layers = SupportsIndex | str | Iterable[SupportsIndex | str] | None
+Layers = LayerName | Iterable[LayerName] | None
 LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
+OF_FFN = (*LAYER_PARTS, "added")  # what is known of each layer that was captured, without the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,25 +342,29 @@ class Capture(Result):
             raise InputTypeError(f"a place is a text such as 'blocks.3.mlp.hook_post', not {type(name).__name__}")
         part, layer = part_of(name, self.model.n_layers)
         if part == "linear" and not self.model.gated:
-            raise InputError(f"{self.model.name} is not gated: its FFNs have no {name}")
+            if not name.endswith("mlp.in.hook_out"):
+                raise InputError(f"{self.model.name} is not gated: its FFNs have no {name}")
+            part = "pre"
         held = self.by_place()
         if (part, layer) not in held:
-            missing = f"layer {layer} was not captured" if part in LAYER_PARTS else "capture every layer for it"
+            missing = f"layer {layer} was not captured" if part in OF_FFN else "capture every layer for it"
             raise OutOfRangeError(f"this capture has no {name}: {missing}")
         return held[part, layer]
 
-    def by_place(self) -> dict[tuple[str, int], Tensor]:
+    def by_place(self) -> dict[Key, Tensor]:
         """All that it holds, by part and layer (−1: of the whole model)."""
         found = {(part, layer): tensor for part in LAYER_PARTS for layer, tensor in getattr(self, part).items()}
         residual, layout = self.residual, self.model.layout
+        with torch.no_grad():
+            for layer in self.layers:
+                found["added", layer] = layout.through(layout.blocks[layer].post, self.ffn_out[layer])
         if residual is None:
             return found
         stream = residual.embedding if residual.position is None else residual.embedding + residual.position
-        for layer, block in enumerate(layout.blocks):
+        for layer in range(len(layout.blocks)):
             attention = residual.attention[layer]
             found["attention", layer], found["resid_pre", layer] = attention, stream
-            with torch.no_grad():
-                stream = stream + attention + layout.through(block.post, self.ffn_out[layer])
+            stream = stream + attention + found["added", layer]
             found["resid_post", layer] = residual.final_in if layer == len(layout.blocks) - 1 else stream
         found["embedding", -1] = residual.embedding
         if residual.position is not None:
@@ -372,17 +379,13 @@ class Capture(Result):
         streams between the layers are summed from what was written.
         """
         places = {hook_name(part, layer): tensor for (part, layer), tensor in self.by_place().items()}
-        for layer in range(self.model.n_layers) if self.residual is not None else ():
-            block = self.model.layout.blocks[layer]
-            with torch.no_grad():
-                places[f"blocks.{layer}.hook_mlp_out"] = self.model.layout.through(block.post, self.ffn_out[layer])
         places[TOKEN_IDS] = self.tokens
         return as_cache(places, self.model)
 
     def summary(self) -> str:
         batch, pos = self.tokens.shape
         prompts = f"{batch} prompt{'s' * (batch > 1)}"
-        return f"{prompts}, {pos} tokens, layers {list(self.layers)} of {printable(self.model.name)}"
+        return f"{prompts}, {counted(pos, 'token')}, layers {list(self.layers)} of {printable(self.model.name)}"
 
     def sheet(self) -> Sheet:
         """The prompts' tokens (the first ones of many or long prompts), layers, shapes and provenance."""
@@ -394,10 +397,10 @@ class Capture(Result):
         for prompt in range(min(batch, PROMPTS)):
             more = self.length(prompt) - TOKENS
             shown: list[Line] = [(one,) for one in self.prompt_spans(prompt)]
-            shown += [line(f"… and {more:,} more tokens")] if more > 0 else []
+            shown += [line(f"… and {counted(more, 'more token')}")] if more > 0 else []
             facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
         if batch > PROMPTS:
-            facts["…"] = f"and {batch - PROMPTS:,} more prompts"
+            facts["…"] = f"and {counted(batch - PROMPTS, 'more prompt')}"
         shapes = {
             "tokens": [batch, pos],
             "pre, coefficients": list(self.coefficients[first].shape),
@@ -408,7 +411,7 @@ class Capture(Result):
             f"{name} {shape}{' per layer' if ',' in name else ''}" for name, shape in shapes.items()
         )
         title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
-        return Sheet.of(Facts(facts), Origin(self.provenance.as_dict()), title=title)
+        return Sheet.of(Facts(facts), Origin(self.provenance.to_dict()), title=title)
 
     def prompt_spans(self, prompt: int = 0, limit: int = TOKENS) -> list[Span]:
         """A prompt's first tokens; special ones stand back, and the beginning of sequence is called so."""
@@ -437,7 +440,7 @@ class Capture(Result):
             "layers": list(self.layers),
             "residual": self.residual is not None,
             "logits": self.logits is not None,
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
 
@@ -504,96 +507,60 @@ def capture(
 
 def record(
     model: Model, tokens: Tensor, mask: Tensor, layers: Sequence[int], everything: bool, logits: bool
-) -> dict[tuple[str, int], Tensor]:
-    """The parts of a capture, by one pass of the model."""
-    recorder = Recorder(tokens.shape, mask)
-    recorder.watch_ffns(model, layers)
+) -> dict[Key, Tensor]:
+    """The parts of a capture, by one pass of the model; pads are zero. Raises HookError: a module that did not run."""
+    layout, (batch, length) = model.layout, tokens.shape
+    pads = None if bool(mask.all()) else ~mask.unsqueeze(-1)
+    found: dict[Key, Tensor] = {}
+    befores: dict[Key, nn.Module] = {}
+    afters: dict[Key, list[nn.Module]] = {}  # of several, what the later one gives stays
+    for layer in layers:
+        block = layout.blocks[layer]
+        # Inputs at the weights themselves: behind the bridge's own hooks, so that what those change is seen.
+        befores["ffn_in", layer], befores["coefficients", layer] = inner(block.project_in), inner(block.project_out)
+        if block.project_gate is None:
+            afters["pre", layer] = [block.project_in]
+        else:
+            afters["pre", layer], afters["linear", layer] = [block.project_gate], [block.project_in]
+        afters["ffn_out", layer] = [block.project_out]
     if everything:
-        recorder.watch_residual(model)
-    elif logits:
-        recorder.watch_output(model.layout.final_norm, "final_out")
-    with listening(recorder.inputs, recorder.outputs):
-        model.body(tokens, None if bool(mask.all()) else mask)
-    found = recorder.collected()
-    scale = model.layout.write_scale
+        if layout.position_embedding is not None:
+            afters["embedding", -1], afters["position", -1] = [layout.embedding], [layout.position_embedding]
+        else:
+            befores["embedding", -1] = layout.blocks[0].whole
+        for layer, block in enumerate(layout.blocks):
+            behind = [] if block.attention_post is None else [block.attention_post]
+            afters["attention", layer] = [block.attention_out, *behind]
+        befores["final_in", -1] = layout.final_norm
+    if everything or logits:
+        afters["final_out", -1] = [layout.final_norm]
+
+    def shaped(tensor: Tensor) -> Tensor:
+        # Some models flatten batch and position for their FFN (OPT); position embeddings come as a batch of one.
+        value = tensor.reshape(-1, length, tensor.shape[-1])
+        value = value if value.shape[0] == batch else value.expand(batch, -1, -1)
+        # A copy: Falcon adds attention to what its FFN wrote in place.
+        return value.clone() if pads is None else value.masked_fill(pads, 0)
+
+    inputs = [(module, keeper(found, key, shaped)) for key, module in befores.items()]
+    outputs = [(module, keeper(found, key, shaped)) for key, modules in afters.items() for module in modules]
+    with listening(inputs, outputs):
+        model.body(tokens, None if pads is None else mask)
+    silent = sorted({*befores, *afters} - {*found})
+    if silent:
+        names = [name if layer < 0 else f"{name} of layer {layer}" for name, layer in silent]
+        raise HookError(f"these hooks did not fire, so nothing is returned: {listed(names)}")
+    scale = layout.write_scale
     if scale != 1.0:
         found |= {key: written * scale for key, written in found.items() if key[0] == "attention"}
     return found
 
 
-class Recorder:
-    """Collects tensors from modules by name and layer, as ``[batch, pos, …]`` with pads zeroed."""
-
-    def __init__(self, shape: torch.Size, mask: Bool[Tensor, "batch pos"]) -> None:
-        self.shape = shape
-        self.pads = None if bool(mask.all()) else ~mask
-        self.found: dict[tuple[str, int], Tensor] = {}
-        self.expected: set[tuple[str, int]] = set()
-        self.inputs: list[tuple[nn.Module, OnTensor]] = []
-        self.outputs: list[tuple[nn.Module, OnTensor]] = []
-
-    def keeper(self, name: str, layer: int) -> OnTensor:
-        self.expected.add((name, layer))
-
-        def keep(tensor: Tensor) -> None:
-            # Some models flatten batch and position for their FFN (OPT); position embeddings come as a batch of one.
-            value = tensor.detach().reshape(-1, self.shape[1], tensor.shape[-1])
-            if value.shape[0] != self.shape[0]:
-                value = value.expand(self.shape[0], -1, -1)
-            # A copy: Falcon adds attention to what its FFN wrote in place.
-            self.found[name, layer] = (
-                value.clone() if self.pads is None else value.masked_fill(self.pads.unsqueeze(-1), 0)
-            )
-
-        return keep
-
-    def watch_input(self, module: nn.Module, name: str, layer: int = -1) -> None:
-        self.inputs.append((module, self.keeper(name, layer)))
-
-    def watch_output(self, module: nn.Module, name: str, layer: int = -1) -> None:
-        self.outputs.append((module, self.keeper(name, layer)))
-
-    def watch_ffns(self, model: Model, layers: Sequence[int]) -> None:
-        for layer in layers:
-            block = model.layout.blocks[layer]
-            # Inputs at the weights themselves: behind the bridge's own hooks, so that what those change is seen.
-            self.watch_input(inner(block.project_in), "ffn_in", layer)
-            if block.project_gate is None:
-                self.watch_output(block.project_in, "pre", layer)
-            else:
-                self.watch_output(block.project_gate, "pre", layer)
-                self.watch_output(block.project_in, "linear", layer)
-            self.watch_input(inner(block.project_out), "coefficients", layer)
-            self.watch_output(block.project_out, "ffn_out", layer)
-
-    def watch_residual(self, model: Model) -> None:
-        layout = model.layout
-        if layout.position_embedding is not None:
-            self.watch_output(layout.embedding, "embedding")
-            self.watch_output(layout.position_embedding, "position")
-        else:
-            self.watch_input(layout.blocks[0].whole, "embedding")
-        for layer, block in enumerate(layout.blocks):
-            self.watch_output(block.attention_out, "attention", layer)
-            if block.attention_post is not None:
-                self.watch_output(block.attention_post, "attention", layer)  # the later one stays
-        self.watch_input(layout.final_norm, "final_in")
-        self.watch_output(layout.final_norm, "final_out")
-
-    def collected(self) -> dict[tuple[str, int], Tensor]:
-        """What was found; raises HookError naming everything that stayed silent."""
-        silent = sorted(self.expected - set(self.found))
-        if silent:
-            names = [name if layer < 0 else f"{name} of layer {layer}" for name, layer in silent]
-            raise HookError(f"these hooks did not fire, so nothing is returned: {listed(names)}")
-        return self.found
-
-
-def by_layer(found: Mapping[tuple[str, int], Tensor], name: str, layers: Sequence[int]) -> Mapping[int, Tensor]:
+def by_layer(found: Mapping[Key, Tensor], name: str, layers: Sequence[int]) -> Mapping[int, Tensor]:
     return MappingProxyType({layer: found[name, layer] for layer in layers})
 
 
-def residual_of(found: Mapping[tuple[str, int], Tensor], n_layers: int) -> Residual:
+def residual_of(found: Mapping[Key, Tensor], n_layers: int) -> Residual:
     return Residual(
         embedding=found["embedding", -1],
         position=found.get(("position", -1)),
@@ -607,8 +574,7 @@ def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
     asked: list[Any] = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     if not asked:
         raise InputError("layers is empty: name at least one layer, or leave it out for all")
-    indices = [layer_of(layer, model.n_layers) if isinstance(layer, str) else layer for layer in asked]
-    return tuple(sorted({model.layer(layer) for layer in indices}))
+    return tuple(sorted({model.layer(layer) for layer in asked}))
 
 
 def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, bool | None]:
@@ -648,5 +614,7 @@ def check_tokens(model: Model, tokens: Tensor) -> Tensor:
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.d_vocab:
         raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
     if tokens.shape[-1] > model.n_ctx:
-        raise InputError(f"the prompt has {tokens.shape[-1]} tokens; {model.name} reads at most {model.n_ctx}")
+        raise InputError(
+            f"the prompt has {counted(tokens.shape[-1], 'token')}; {model.name} reads at most {model.n_ctx}"
+        )
     return tokens.reshape(-1, tokens.shape[-1]).long().to(model.device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core import schemas
 from ..core.arguments import public
-from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import FileError, InputError, check_count
-from ..core.files import user_path
+from ..core.errors import InputError, check_count
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, Span, Table, decimals, rows, token
 from ..models.attention import frozen_attention
@@ -28,25 +24,6 @@ from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture, token_after
 
-PLAIN = ("logit", "starts_with_bos", "position", "target", "target_id", "foil")
-FORM = Form(
-    "path attribution",
-    1,
-    schemas.fields(
-        {
-            "components": schemas.items(schemas.row(schemas.text(), schemas.maybe(schemas.whole(0))), least=1),
-            "tokens": schemas.items(schemas.text(), least=1),
-            "logit": schemas.number(),
-            "starts_with_bos": schemas.flag,
-            "position": schemas.whole(0),
-            "target": schemas.text(),
-            "target_id": schemas.whole(0),
-            "foil": schemas.maybe(schemas.text()),
-            "provenance": schemas.PROVENANCE,
-        }
-    ),
-    "path attribution: PathAttribution.save writes one",
-)
 POSITIONS = 12  # rows of the table by position
 
 
@@ -127,52 +104,12 @@ class PathAttribution(Result):
             "firings": plain_records(self.top(top)),
             "map": self.map.tolist(),
             "components": plain_records(self.components),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def to_frame(self) -> pd.DataFrame:
         """One row a neuron and position, largest \\|logit\\| first; see :meth:`top`."""
         return self.top(self.neuron_logits.numel())
-
-    def save(self, path: str | Path) -> Path:
-        """Write it as one safetensors file with a header and checksums, whole or not at all; returns the path.
-
-        Raises FileError: it cannot be written.
-        """
-        header = {
-            "components": [list(one) for one in self.components[["component", "layer"]].itertuples(index=False)],
-            **{name: getattr(self, name) for name in PLAIN},
-            "tokens": list(self.tokens),
-            "provenance": self.provenance.record(),
-        }
-        header["components"] = [[name, None if pd.isna(layer) else int(layer)] for name, layer in header["components"]]
-        arrays = {"neuron_logits": self.neuron_logits.cpu().numpy(), "coefficients": self.coefficients.cpu().numpy()}
-        return write_tensors(path, FORM, header, {**arrays, "components": self.components["logit"].to_numpy()})
-
-    @classmethod
-    def load(cls, path: str | Path) -> PathAttribution:
-        """The attribution in a file that :meth:`save` wrote, to the last bit.
-
-        Raises FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
-        """
-        file = HeadedTensors(user_path(path), FORM)
-        header, found = file.header, {name: file.array(name) for name in file.shapes}
-        if set(found) != {"neuron_logits", "coefficients", "components"} or found["components"].shape != (
-            len(header["components"]),
-        ):
-            raise FileError(f"{path} is damaged: its arrays are not those of an attribution of paths")
-        components = [
-            (name, layer, logit)
-            for (name, layer), logit in zip(header["components"], found["components"].tolist(), strict=True)
-        ]
-        return cls(
-            neuron_logits=torch.from_numpy(found["neuron_logits"]),
-            coefficients=torch.from_numpy(found["coefficients"]),
-            components=pd.DataFrame(components, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
-            **{name: header[name] for name in PLAIN},
-            tokens=tuple(header["tokens"]),
-            provenance=Provenance.of(header["provenance"]),
-        )
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
@@ -189,7 +126,7 @@ class PathAttribution(Result):
             "logit": f"{self.logit:.3f}{'' if self.foil is None else ', the target’s minus the foil’s'}",
             "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
         }
-        return Sheet.of(Facts(facts), self.position_table(), self.firing_table(top), Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(facts), self.position_table(), self.firing_table(top), Origin(self.provenance.to_dict()))
 
     def position_table(self) -> Table:
         """What the memories of each position add, largest first, and the layer that adds most there."""

@@ -228,7 +228,7 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
             dtype=str(job.model.dtype).removeprefix("torch."),
             device=str(job.model.device),
             folder=str(folder.resolve()),
-            settings=job.state.settings.as_dict(),
+            settings=job.state.settings.to_dict(),
             shard=(index, count),
             threads=max(1, available_cores() // count) if engine == "local" else 1,
             every=job.every,

@@ -9,8 +9,6 @@ import numpy as np
 
 from .state import BINS, OFFSET, SIDE
 
-# The inner loops of a scan on the CPU: one pass over a batch's coefficients, neuron blocks side by side.
-#
 # Each neuron is summed by one thread over the tokens in order, so the sums do not depend on the number of threads.
 # Blocks are wide (whole cache lines of many neurons a token) because tokens lie a page apart in memory.
 
@@ -185,21 +183,30 @@ def places_in_rows(
 @_jit
 @no_type_check
 def insert(
-    kept: np.ndarray, places: np.ndarray, neurons: np.ndarray, values: np.ndarray, at: np.ndarray, sign: float
+    kept: np.ndarray,
+    places: np.ndarray,
+    parts: np.ndarray,
+    neurons: np.ndarray,
+    values: np.ndarray,
+    at: np.ndarray,
+    brought: np.ndarray,
+    sign: float,
 ) -> None:
-    """Insert (value, place) pairs into each neuron's sorted list, in place.
+    """Insert (value, place) pairs into each neuron's sorted list, in place, and what each brings.
 
-    ``kept`` and ``places`` [d_mlp, k]: best first by sign·value, ties by lower place (sequence, then position).
+    ``kept`` and ``places`` [d_mlp, k]: best first by sign·value (a ``sign`` of 0 stands for the magnitude), ties by
+    lower place (sequence, then position). ``parts`` [0 or 2, d_mlp, k], ``brought`` [0 or 2, n]: of gated neurons the
+    gate and the linear part of each.
     """
     size = kept.shape[1]
     for i in range(neurons.size):
-        value, place = values[i], at[i]
-        row, row_at = kept[neurons[i]], places[neurons[i]]
+        value, place, n = values[i], at[i], neurons[i]
+        row, row_at = kept[n], places[n]
+        strength = sign * value if sign != 0 else abs(value)
         slot = size
         while slot > 0:
-            other = row[slot - 1]
-            better = sign * value > sign * other or (value == other and place < row_at[slot - 1])
-            if not better:
+            other = sign * row[slot - 1] if sign != 0 else abs(row[slot - 1])
+            if not (strength > other or (strength == other and place < row_at[slot - 1])):
                 break
             slot -= 1
         if slot < size:
@@ -208,12 +215,13 @@ def insert(
                 row_at[j] = row_at[j - 1]
             row[slot] = value
             row_at[slot] = place
+            for p in range(parts.shape[0]):
+                for j in range(size - 1, slot, -1):
+                    parts[p, n, j] = parts[p, n, j - 1]
+                parts[p, n, slot] = brought[p, i]
 
 
-# The inner loops that gated neurons need besides :mod:`ffnmem.scanning.kernels`: sign cases, linear parts, and lists
-# that carry both.
-#
-# As there, one thread sums a neuron over the tokens in order, and blocks of neurons are wide.
+# What gated neurons need besides: sign cases and linear parts.
 
 NONE = -1.0  # the magnitude of a case that a sequence is never in
 
@@ -310,42 +318,3 @@ def cases(
             sums[k, first:last] += total
         for k, number in enumerate((n0, n1, n2, n3)):
             counts[k, first:last] += number
-
-
-@_jit
-@no_type_check
-def insert_with_parts(
-    kept: np.ndarray,
-    places: np.ndarray,
-    parts: np.ndarray,
-    neurons: np.ndarray,
-    values: np.ndarray,
-    at: np.ndarray,
-    brought: np.ndarray,
-    sign: float,
-) -> None:
-    """As :func:`ffnmem.scanning.kernels.insert`, with the gate and the linear part of each.
-
-    ``parts`` [2, d_mlp, k], ``brought`` [2, n]. A ``sign`` of 0 stands for the magnitude.
-    """
-    size = kept.shape[1]
-    for i in range(neurons.size):
-        value, place, n = values[i], at[i], neurons[i]
-        row, row_at = kept[n], places[n]
-        strength = sign * value if sign != 0 else abs(value)
-        slot = size
-        while slot > 0:
-            other = sign * row[slot - 1] if sign != 0 else abs(row[slot - 1])
-            if not (strength > other or (strength == other and place < row_at[slot - 1])):
-                break
-            slot -= 1
-        if slot < size:
-            for j in range(size - 1, slot, -1):
-                row[j] = row[j - 1]
-                row_at[j] = row_at[j - 1]
-                parts[0, n, j] = parts[0, n, j - 1]
-                parts[1, n, j] = parts[1, n, j - 1]
-            row[slot] = value
-            row_at[slot] = place
-            parts[0, n, slot] = brought[0, i]
-            parts[1, n, slot] = brought[1, i]

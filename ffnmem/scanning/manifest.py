@@ -128,7 +128,7 @@ def check_agreement(folder: Path, manifest: Mapping[str, Any], state: StateFile)
         "fingerprint": (manifest["fingerprint"], identity.fingerprint),
         "tokenizer_hash": (manifest["tokenizer_hash"], identity.tokenizer_hash),
         "corpus.hash": (manifest["corpus"]["hash"], identity.corpus_hash),
-        "settings": (manifest["settings"], settings.as_dict()),
+        "settings": (manifest["settings"], settings.to_dict()),
         "layers": (manifest["layers"], state.n_layers),
         "d_mlp": (manifest["d_mlp"], state.widths),
         "tokens": (manifest["tokens"], state.tokens),

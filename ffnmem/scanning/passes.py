@@ -10,20 +10,33 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from ..core.choices import CASES
 from ..core.progress import Progress
 from ..corpus.batches import Sequences
-from ..corpus.excerpts import Drawn, Page, Stretch
-from ..corpus.passes import CHECKPOINT_SECONDS, Accumulator, Checkpoint, Forward, read
+from ..corpus.excerpts import Page, Selection, Stretch
+from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
 from . import kernels
-from .reduction import Planner, Reducer, Sample, Workers, as_float32, gated_batch, observe_sample
+from .reduction import (
+    Planner,
+    RandomSample,
+    Reducer,
+    Workers,
+    as_float32,
+    extremes_of,
+    gated_batch,
+    observe_sample,
+    positions,
+)
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
+# A scan keeps a file of its own, not the one that `accumulate` keeps of other statistics: its checkpoint becomes the
+# finished store's state, which is read array by array, and counts whole units, so that a folder that holds a shard can
+# be finished as the whole; and a second reading, of the candidates, goes on in it too.
+
 
 @dataclass(eq=False)
-class Scanner(Accumulator):
+class Scanner(Observer):
     """A scan under way.
 
     Attributes:
@@ -36,7 +49,7 @@ class Scanner(Accumulator):
 
     model: Model
     sequences: Sequences
-    sample: Sample
+    sample: RandomSample
     state: ScanState
     identity: Identity
     progress: ScanProgress
@@ -95,7 +108,7 @@ class Scanner(Accumulator):
         if not self.state.settings.rescored:
             return
         wanted = Wanted(self.state, self.sample, self.my_sequences())
-        again = Drawn(self.sequences, self.state.settings.text, wanted.sequences, together=1)
+        again = Selection(self.sequences, self.state.settings.text, wanted.sequences, together=1)
         forward = Forward(self.model, [wanted], torch.float32)
 
         def save(pages: int) -> None:
@@ -111,10 +124,10 @@ class Scanner(Accumulator):
         return lambda number: bool(np.isin(np.searchsorted(starts, number, side="right") - 1, done))
 
 
-class Wanted(Accumulator):
+class Wanted(Observer):
     """Which sequences must run again, and which neurons' extremes each of them is for."""
 
-    def __init__(self, state: ScanState, sample: Sample, mine: Callable[[int], bool]) -> None:
+    def __init__(self, state: ScanState, sample: RandomSample, mine: Callable[[int], bool]) -> None:
         self.state, self.planner = state, Planner(state, sample)
         extra = [int(n) for n in np.union1d(sample.sequences, sample.draws) if mine(int(n))]
         sides = [(index, side) for index, layer in enumerate(state.layers) for side in layer.sides]
@@ -148,26 +161,20 @@ class Wanted(Accumulator):
         kernels.extremes(m, plan.mask, pos, 0, width, high, low)
         gated = None if linear is None else gated_batch(plan, as_float32(pre), m, linear)
         observe_sample(state, plan, m, high, low, gated)
-        extremes = {"high": high, "low": low}
         if gated is not None:
             gated.look()
-            extremes |= dict(zip(CASES, gated.best, strict=True))
-        for side, extreme in extremes.items():
+        for side, extreme in extremes_of(high, low, gated).items():
             key = (layer, side)
             first, last = np.searchsorted(self.sorted[key], [number, number + 1])
             slots = self.order[key][first:last]
             ranking = state.ranking(side)
             neurons, columns = np.divmod(slots, ranking.value.shape[1])
             values = extreme[0, neurons]
-            rows = np.zeros(len(neurons), np.int64)
-            if gated is None:
-                at = kernels.positions_of(m, plan.mask, pos, rows, neurons, values)
-            else:
-                at = gated.positions(side, rows, neurons, values)
+            at = positions(plan, m, gated, side, np.zeros(len(neurons), np.int64), neurons, values)
             # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
             there = values > 0 if side not in EXTREMES else np.ones(len(neurons), bool)
             neurons, columns, at = neurons[there], columns[there], at[there]
             ranking.exact[neurons, columns] = values if side in EXTREMES else m[at, neurons]
             ranking.exact_at[neurons, columns] = place_of(np.int64(number), at)
-            if gated is not None and ranking.parts is not None:
+            if gated is not None:
                 ranking.parts[:, neurons, columns] = gated.parts(at, neurons)

@@ -6,8 +6,7 @@ import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,21 +18,20 @@ from ..core.choices import CASES
 from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from . import exact_sums, kernels
-from . import kernels as gate_kernels
 from .state import EXTREMES, GateState, LayerState, Ranking, ScanState, joined_range, place_of, strengths
 
 # Which sequences and positions are the random sample: a function of the seed and their numbers, known before the pass.
 #
 # Every sequence has a priority, a hash of the seed and its number; the sample is the sequences of the lowest
-# priorities (a
-# reservoir that needs no state). It does not depend on shards, batches or the order of reading. All neurons share it,
-# so each neuron's examples are uniformly random, and a float32 run of a few sequences gives them all exactly.
+# priorities (a reservoir that needs no state). It does not depend on shards, batches or the order of reading. All
+# neurons share it, so each neuron's examples are uniformly random, and a float32 run of a few sequences gives them all
+# exactly.
 
 SEQUENCES, DRAWS, PLACES = 1, 2, 3  # independent streams of one seed
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class RandomSample:
     """The sample of a corpus, in ascending order of sequences.
 
     Attributes:
@@ -47,7 +45,7 @@ class Sample:
     places: Float64[np.ndarray, " draws"]
 
 
-def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> Sample:
+def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> RandomSample:
     """The sample of a corpus; all of it where it has fewer sequences than asked for."""
     uniform = Lowest(sample)
     weighted = Lowest(draws)
@@ -58,7 +56,7 @@ def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> Sample:
         content = sequences.lengths(unit) - sequences.lead
         weighted.offer(-np.log1p(-uniforms(seed, DRAWS, numbers)) / content, numbers)
     draw = weighted.numbers()
-    return Sample(uniform.numbers(), draw, uniforms(seed, PLACES, draw))
+    return RandomSample(uniform.numbers(), draw, uniforms(seed, PLACES, draw))
 
 
 class Lowest:
@@ -92,14 +90,10 @@ def mix(x: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
     return x ^ (x >> np.uint64(31))
 
 
-# What a batch leaves behind of gated neurons: sign cases, linear parts, and lists of examples that carry both.
-
-DENSE = 32  # where more than one in so many neurons may enter, a row is read as a whole
-Places = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Positions of the extremes of whole rows: of (rows, extremes of all rows)."""
+# What a batch of gated neurons has besides: sign cases and linear parts.
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class GatedBatch:
     """One layer of a batch of gated neurons.
 
@@ -116,22 +110,17 @@ class GatedBatch:
     coefficients: Float32[np.ndarray, "tokens d_mlp"]
     mask: Bool[np.ndarray, " tokens"]
     pos: int
-    best: Float32[np.ndarray, "4 rows d_mlp"] = field(init=False)
-    best_at: Int32[np.ndarray, "4 rows d_mlp"] = field(init=False)
-    case_sums: np.ndarray = field(init=False)
-    sums: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         tokens, width = self.coefficients.shape
         shape = (len(CASES), tokens // self.pos, width)
-        object.__setattr__(self, "best", np.empty(shape, np.float32))
-        object.__setattr__(self, "best_at", np.zeros(shape, np.int32))
-        object.__setattr__(self, "case_sums", np.zeros((len(CASES), width)))
-        object.__setattr__(self, "sums", np.zeros((4, width)))
+        self.best: Float32[np.ndarray, "4 rows d_mlp"] = np.empty(shape, np.float32)
+        self.best_at: Int32[np.ndarray, "4 rows d_mlp"] = np.zeros(shape, np.int32)
+        self.case_sums, self.sums = np.zeros((len(CASES), width)), np.zeros((4, width))
 
     def reduce(self, start: int, stop: int, state: GateState) -> None:
         """Count and sum some neurons; the sums are added by :meth:`finish`."""
-        gate_kernels.cases(
+        kernels.cases(
             *(self.gate, self.linear, self.coefficients, self.mask, self.pos, start, stop),
             *(state.case_counts, self.case_sums, self.sums, state.linear_range, self.best, self.best_at),
         )
@@ -140,7 +129,7 @@ class GatedBatch:
         """Fill ``best`` alone."""
         width = self.coefficients.shape[1]
         counts, span = np.zeros((len(CASES), width), np.int64), np.zeros((2, width), np.float32)
-        gate_kernels.cases(
+        kernels.cases(
             *(self.gate, self.linear, self.coefficients, self.mask, self.pos, 0, width),
             *(counts, self.case_sums, self.sums, span, self.best, self.best_at),
         )
@@ -156,61 +145,6 @@ class GatedBatch:
     ) -> Float32[np.ndarray, "2 ..."]:
         """Gate and linear part of some neurons at some tokens."""
         return np.stack([self.gate[tokens, neurons], self.linear[tokens, neurons]])
-
-    def positions(
-        self,
-        side: str,
-        rows: Int64[np.ndarray, " n"],
-        neurons: Int64[np.ndarray, " n"],
-        extreme: Float32[np.ndarray, " n"],
-    ) -> Int64[np.ndarray, " n"]:
-        """Where the extremes of a side stand: coefficients of "high" and "low", magnitudes of a case."""
-        if side in EXTREMES:
-            return kernels.positions_of(self.coefficients, self.mask, self.pos, rows, neurons, extreme)
-        return self.best_at[CASES.index(side), rows, neurons].astype(np.int64)
-
-    def keep(
-        self,
-        state: LayerState,
-        sequences: Int64[np.ndarray, " rows"],
-        high: Float32[np.ndarray, "rows d_mlp"],
-        low: Float32[np.ndarray, "rows d_mlp"],
-        places: Places,
-        exact: bool,
-    ) -> None:
-        """Let the batch's sequences compete for the kept ones of every side; parts are noted where they are exact."""
-        for side, extreme in zip(state.sides, (high, low, *self.best), strict=True):
-            ranking = state.ranking(side)
-            sign, is_case = ranking.sign, side not in EXTREMES
-            there = extreme > 0 if is_case else np.isfinite(extreme)
-            may_enter = there & (strengths(extreme, sign) >= strengths(ranking.value[:, -1], sign))
-            dense = np.zeros(len(extreme), bool) if is_case else may_enter.sum(1) > extreme.shape[1] // DENSE
-            many = np.flatnonzero(dense)
-            at = places(many, extreme)
-            for index, row in enumerate(many.tolist()):
-                neurons = np.flatnonzero(may_enter[row])
-                rows = np.full(len(neurons), row)
-                self.insert(ranking, sequences, rows, neurons, at[index, neurons].astype(np.int64), exact)
-            rows, neurons = np.nonzero(may_enter & ~dense[:, None])
-            found = self.positions(side, rows, neurons, extreme[rows, neurons])
-            self.insert(ranking, sequences, rows, neurons, found, exact)
-
-    def insert(
-        self,
-        ranking: Ranking,
-        sequences: Int64[np.ndarray, " rows"],
-        rows: Int64[np.ndarray, " n"],
-        neurons: Int64[np.ndarray, " n"],
-        at: Int64[np.ndarray, " n"],
-        exact: bool,
-    ) -> None:
-        assert ranking.parts is not None
-        tokens = rows * self.pos + at
-        brought = self.parts(tokens, neurons) if exact else np.full((2, len(rows)), np.nan, np.float32)
-        values, places = self.coefficients[tokens, neurons], place_of(sequences[rows], at)
-        gate_kernels.insert_with_parts(
-            ranking.value, ranking.at, ranking.parts, neurons, values, places, brought, ranking.sign
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +175,7 @@ class BatchPlan:
 class Planner:
     """Makes the plan of each batch of a scan."""
 
-    def __init__(self, state: ScanState, sample: Sample) -> None:
+    def __init__(self, state: ScanState, sample: RandomSample) -> None:
         settings = state.settings
         order = np.argsort(np.array(settings.frequent, np.int64), kind="stable")
         self.frequent, self.frequent_index = np.array(settings.frequent, np.int64)[order], order
@@ -292,6 +226,9 @@ def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) ->
     slot = np.minimum(np.searchsorted(chosen, numbers), max(len(chosen) - 1, 0))
     hit = chosen[slot] == numbers if len(chosen) else np.zeros(len(numbers), bool)
     return np.stack([np.flatnonzero(hit), slot[hit]], axis=1).astype(np.int64)
+
+
+DENSE = 32  # where more than one in so many neurons may enter, a row is read as a whole
 
 
 class Reducer:
@@ -345,39 +282,47 @@ class Reducer:
         exact_sums.add_small(state.token_sums, tokens, where)
         state.range[:] = joined_range(state.range, np.stack([low.min(0), high.max(0)]))
         state.pre_range += np.float32(0)  # as joined_range does: no −0
-        exact = not self.state.settings.rescored
         if gated is not None and state.gate is not None:
             gated.finish(state.gate, where)
-            gated.keep(state, plan.batch.sequences, high, low, partial(self.places, plan, m), exact)
-        else:
-            self.keep(state, plan, m, high, low)
-        if exact:
+        for side, extreme in extremes_of(high, low, gated).items():
+            self.keep(state.ranking(side), side, extreme, plan, m, gated)
+        if not self.state.settings.rescored:
             observe_sample(state, plan, m, high, low, gated)
 
     def keep(
         self,
-        state: LayerState,
+        ranking: Ranking,
+        side: str,
+        extreme: Float32[np.ndarray, "rows d_mlp"],
         plan: BatchPlan,
         m: Float32[np.ndarray, "tokens d_mlp"],
-        high: Float32[np.ndarray, "rows d_mlp"],
-        low: Float32[np.ndarray, "rows d_mlp"],
+        gated: GatedBatch | None,
     ) -> None:
-        """Let the batch's sequences compete for the kept ones; only those that may enter are looked at."""
-        sequences = plan.batch.sequences
-        sides = ((high, state.high, state.high_at, 1.0), (low, state.low, state.low_at, -1.0))
-        for extreme, kept, places, sign in sides:
-            may_enter = (sign * extreme >= sign * kept[:, -1]) & np.isfinite(extreme)
-            dense = may_enter.sum(1) > extreme.shape[1] // DENSE
-            many = np.flatnonzero(dense)
-            at = self.places(plan, m, many, extreme)
-            for index, row in enumerate(many):
-                neurons = np.flatnonzero(may_enter[row])
-                found = place_of(sequences[row], at[index, neurons].astype(np.int64))
-                kernels.insert(kept, places, neurons, extreme[row, neurons], found, sign)
-            rows, neurons = np.nonzero(may_enter & ~rearrange(dense, "rows -> rows 1"))
-            values = extreme[rows, neurons]
-            found = kernels.positions_of(m, plan.mask, plan.shape[1], rows, neurons, values)
-            kernels.insert(kept, places, neurons, values, place_of(sequences[rows], found), sign)
+        """Let the batch's sequences compete for the kept ones of a side; only those that may enter are looked at.
+        Gates and linear parts are noted where they are exact."""
+        is_case = side not in EXTREMES
+
+        def enter(rows: np.ndarray, neurons: np.ndarray, at: np.ndarray) -> None:
+            tokens = rows * plan.shape[1] + at
+            if gated is None or self.state.settings.rescored:
+                brought = np.full((len(ranking.parts), len(rows)), np.nan, np.float32)
+            else:
+                brought = gated.parts(tokens, neurons)
+            values = m[tokens, neurons] if is_case else extreme[rows, neurons]
+            places = place_of(plan.batch.sequences[rows], at)
+            kernels.insert(ranking.value, ranking.at, ranking.parts, neurons, values, places, brought, ranking.sign)
+
+        there = extreme > 0 if is_case else np.isfinite(extreme)
+        may_enter = there & (strengths(extreme, ranking.sign) >= strengths(ranking.value[:, -1], ranking.sign))
+        # Of a case the positions are known already.
+        dense = np.zeros(len(extreme), bool) if is_case else may_enter.sum(1) > extreme.shape[1] // DENSE
+        many = np.flatnonzero(dense)
+        whole = self.places(plan, m, many, extreme)
+        for index, row in enumerate(many.tolist()):
+            neurons = np.flatnonzero(may_enter[row])
+            enter(np.full(len(neurons), row), neurons, whole[index, neurons].astype(np.int64))
+        rows, neurons = np.nonzero(may_enter & ~dense[:, None])
+        enter(rows, neurons, positions(plan, m, gated, side, rows, neurons, extreme[rows, neurons]))
 
     def places(
         self,
@@ -405,6 +350,28 @@ def gated_batch(
 ) -> GatedBatch | None:
     """A layer of a batch with its linear parts, if it has any."""
     return None if linear is None else GatedBatch(x, as_float32(linear), m, plan.mask, plan.shape[1])
+
+
+def extremes_of(
+    high: Float32[np.ndarray, "rows d_mlp"], low: Float32[np.ndarray, "rows d_mlp"], gated: GatedBatch | None
+) -> dict[str, Float32[np.ndarray, "rows d_mlp"]]:
+    """By side, the most extreme coefficient of each row, of a case its magnitude."""
+    return {"high": high, "low": low} | ({} if gated is None else dict(zip(CASES, gated.best, strict=True)))
+
+
+def positions(
+    plan: BatchPlan,
+    m: Float32[np.ndarray, "tokens d_mlp"],
+    gated: GatedBatch | None,
+    side: str,
+    rows: Int64[np.ndarray, " n"],
+    neurons: Int64[np.ndarray, " n"],
+    extreme: Float32[np.ndarray, " n"],
+) -> Int64[np.ndarray, " n"]:
+    """Where the extremes of a side stand, as :func:`extremes_of` has them."""
+    if gated is None or side in EXTREMES:
+        return kernels.positions_of(m, plan.mask, plan.shape[1], rows, neurons, extreme)
+    return gated.best_at[CASES.index(side), rows, neurons].astype(np.int64)
 
 
 def observe_sample(

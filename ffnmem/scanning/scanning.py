@@ -62,7 +62,7 @@ def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
     return {
         "provenance": job.model.provenance(
             prepend_bos=settings.prepend_bos, corpus=packed.hash, scan_dtype=settings.dtype, seed=settings.seed
-        ).as_dict(),
+        ).to_dict(),
         "corpus": {
             "source": packed.source,
             "hash": packed.hash,
@@ -87,7 +87,7 @@ def write_store(
         "model": identity.model,
         "fingerprint": identity.fingerprint,
         "tokenizer_hash": identity.tokenizer_hash,
-        "settings": state.settings.as_dict(),
+        "settings": state.settings.to_dict(),
         "layers": len(state.layers),
         "d_mlp": [len(layer.high) for layer in state.layers],
         "tokens": state.tokens,

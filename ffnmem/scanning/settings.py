@@ -62,7 +62,7 @@ class ScanSettings:
         """Whether candidates are run again in float32."""
         return self.dtype != "float32"
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "frequent": list(self.frequent), "special": list(self.special)}
 
     @staticmethod
@@ -102,7 +102,7 @@ SETTINGS: Check = together(
     rule(lambda s: s["candidates"] >= s["k"], "settings with at least k candidates"),
     rule(lambda s: s["context"] > (s["bos"] is not None), "settings whose context has room for text"),
 )
-"""What :meth:`ScanSettings.as_dict` gives."""
+"""What :meth:`ScanSettings.to_dict` gives."""
 
 
 def make_settings(

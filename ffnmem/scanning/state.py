@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -117,7 +119,7 @@ class Ranking:
     Attributes:
         value, at: coefficients, and their places.
         exact, exact_at: the same in float32 after a half-precision pass; else without columns.
-        parts: gate and linear part there ``[2, d_mlp, kept]``, of gated neurons.
+        parts: of gated neurons, gate and linear part there ``[2, d_mlp, kept]``; of others ``[0, d_mlp, kept]``.
         sign: see :func:`strengths`.
     """
 
@@ -125,15 +127,58 @@ class Ranking:
     at: Int64[np.ndarray, "d_mlp kept"]
     exact: Float32[np.ndarray, "d_mlp exact"]
     exact_at: Int64[np.ndarray, "d_mlp exact"]
-    parts: Float32[np.ndarray, "2 d_mlp kept"] | None
+    parts: Float32[np.ndarray, "parts d_mlp kept"]
     sign: float
 
     def forget_exact(self) -> None:
         """Let every candidate be run again."""
         self.exact.fill(np.nan)
         self.exact_at.fill(NOWHERE)
-        if self.parts is not None:
-            self.parts.fill(np.nan)
+        self.parts.fill(np.nan)
+
+
+SPAN = np.array([[np.inf], [-np.inf]], np.float32)
+EMPTY: dict[str, Any] = {
+    **dict.fromkeys(("pre_range", "range", "linear_range"), SPAN),
+    **{"high": -np.inf, "low": np.inf, "sample_high_at": -1, "sample_low_at": -1},
+    **{f"{side}{exact}_at": NOWHERE for side in (*EXTREMES, "case") for exact in ("", "_exact")},
+    **dict.fromkeys(("high_exact", "low_exact", "case_exact", "case_parts", "extreme_parts"), np.nan),
+    **dict.fromkeys(("sample_high", "sample_low", "draw", "sample_parts", "draw_parts"), np.nan),
+}
+"""What an array holds where nothing was seen, if it is not 0."""
+
+
+def emptied(holder: type, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The arrays of a class by its annotations, before anything was seen."""
+    return {name: np.full(shape, EMPTY.get(name, 0), dtype) for name, (dtype, shape) in shaped(holder, sizes).items()}
+
+
+def shaped(holder: type, sizes: Mapping[str, int]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of a class's arrays as their annotations have them, with the sizes put in."""
+    return {
+        name: (dtype, tuple(int(size) if size.isdigit() else sizes[size] for size in shape))
+        for name, (dtype, shape) in annotated(holder).items()
+    }
+
+
+@cache
+def annotated(holder: type) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Type and axes of a class's arrays, by name."""
+    hints = get_type_hints(holder)
+    return {
+        name: (hint.dtypes[0], tuple(hint.dim_str.split())) for name, hint in hints.items() if hasattr(hint, "dim_str")
+    }
+
+
+def sizes_of(settings: ScanSettings) -> dict[str, int]:
+    """The sizes that the annotations of a state name, but for the width of a layer and those of the sample."""
+    return {
+        "kept": settings.candidates,
+        "exact": settings.candidates if settings.rescored else 0,
+        "bins": BINS,
+        "buckets": settings.n_buckets,
+        "frequent": len(settings.frequent),
+    }
 
 
 @dataclass(eq=False)
@@ -159,28 +204,6 @@ class GateState:
     sample_parts: Float32[np.ndarray, "2 2 sample d_mlp"]
     draw_parts: Float32[np.ndarray, "2 draws d_mlp"]
 
-    @staticmethod
-    def empty(d_mlp: int, settings: ScanSettings, sample: int, draws: int) -> GateState:
-        kept, exact, cases = settings.candidates, settings.candidates if settings.rescored else 0, len(CASES)
-
-        def unknown(*shape: int) -> Any:
-            return np.full(shape, np.nan, np.float32)
-
-        return GateState(
-            linear_sums=exact_sums.zeros(4, d_mlp),
-            linear_range=np.repeat(np.array([[np.inf], [-np.inf]], np.float32), d_mlp, axis=1),
-            case_counts=np.zeros((cases, d_mlp), np.int64),
-            case_sums=exact_sums.zeros(cases, d_mlp),
-            case=np.zeros((cases, d_mlp, kept), np.float32),
-            case_at=np.full((cases, d_mlp, kept), NOWHERE, np.int64),
-            case_exact=unknown(cases, d_mlp, exact),
-            case_exact_at=np.full((cases, d_mlp, exact), NOWHERE, np.int64),
-            case_parts=unknown(cases, 2, d_mlp, kept),
-            extreme_parts=unknown(2, 2, d_mlp, kept),
-            sample_parts=unknown(2, 2, sample, d_mlp),
-            draw_parts=unknown(2, draws, d_mlp),
-        )
-
     def ranking(self, case: str) -> Ranking:
         """The list of one case."""
         arrays = (self.case, self.case_at, self.case_exact, self.case_exact_at)
@@ -192,18 +215,13 @@ class GateState:
         """Both together; ``extreme_parts`` went with the largest and the smallest coefficients."""
         both = [merged_ranking(self.ranking(case), other.ranking(case)) for case in CASES]
         return GateState(
-            linear_sums=exact_sums.merged(self.linear_sums, other.linear_sums),
-            linear_range=joined_range(self.linear_range, other.linear_range),
-            case_counts=self.case_counts + other.case_counts,
-            case_sums=exact_sums.merged(self.case_sums, other.case_sums),
+            **joined(self, other),
             case=np.stack([one.value for one in both]),
             case_at=np.stack([one.at for one in both]),
             case_exact=np.stack([one.exact for one in both]),
             case_exact_at=np.stack([one.exact_at for one in both]),
             case_parts=parts_of(both),
             extreme_parts=extreme_parts,
-            sample_parts=filled(self.sample_parts, other.sample_parts),
-            draw_parts=filled(self.draw_parts, other.draw_parts),
         )
 
 
@@ -239,38 +257,9 @@ class LayerState:
 
     @staticmethod
     def empty(d_mlp: int, settings: ScanSettings, sample: int, draws: int, gated: bool = False) -> LayerState:
-        kept, exact = settings.candidates, settings.candidates if settings.rescored else 0
-
-        def full(value: float, *shape: int) -> Any:
-            return np.full(shape, value, np.float32)
-
-        def places(*shape: int) -> Any:
-            return np.full(shape, NOWHERE, np.int64)
-
-        span = np.array([[np.inf], [-np.inf]], np.float32)
-        return LayerState(
-            sums=exact_sums.zeros(8, d_mlp),
-            counts=np.zeros((2, d_mlp), np.int64),
-            pre_range=np.repeat(span, d_mlp, axis=1),
-            range=np.repeat(span, d_mlp, axis=1),
-            histogram=np.zeros((d_mlp, BINS), np.int64),
-            bucket_sums=np.zeros((settings.n_buckets, d_mlp), np.int64),
-            token_sums=np.zeros((len(settings.frequent), d_mlp), np.int64),
-            high=full(-np.inf, d_mlp, kept),
-            high_at=places(d_mlp, kept),
-            low=full(np.inf, d_mlp, kept),
-            low_at=places(d_mlp, kept),
-            high_exact=full(np.nan, d_mlp, exact),
-            high_exact_at=places(d_mlp, exact),
-            low_exact=full(np.nan, d_mlp, exact),
-            low_exact_at=places(d_mlp, exact),
-            sample_high=full(np.nan, sample, d_mlp),
-            sample_high_at=np.full((sample, d_mlp), -1, np.int32),
-            sample_low=full(np.nan, sample, d_mlp),
-            sample_low_at=np.full((sample, d_mlp), -1, np.int32),
-            draw=full(np.nan, draws, d_mlp),
-            gate=GateState.empty(d_mlp, settings, sample, draws) if gated else None,
-        )
+        sizes = {**sizes_of(settings), "d_mlp": d_mlp, "sample": sample, "draws": draws}
+        gate = GateState(**emptied(GateState, sizes)) if gated else None
+        return LayerState(**emptied(LayerState, sizes), gate=gate)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -283,9 +272,9 @@ class LayerState:
             assert self.gate is not None
             return self.gate.ranking(side)
         index = EXTREMES.index(side)
-        parts = None if self.gate is None else self.gate.extreme_parts[index]
         names = (side, f"{side}_at", f"{side}_exact", f"{side}_exact_at")
         value, at, exact, exact_at = (getattr(self, name) for name in names)
+        parts = np.empty((0, *value.shape), np.float32) if self.gate is None else self.gate.extreme_parts[index]
         return Ranking(value, at, exact, exact_at, parts, (1.0, -1.0)[index])
 
     def merged(self, other: LayerState) -> LayerState:
@@ -297,23 +286,13 @@ class LayerState:
         gate = None
         if self.gate is not None and other.gate is not None:
             gate = self.gate.merged(other.gate, parts_of(both))
-        return LayerState(
-            sums=exact_sums.merged(self.sums, other.sums),
-            counts=self.counts + other.counts,
-            pre_range=joined_range(self.pre_range, other.pre_range),
-            range=joined_range(self.range, other.range),
-            histogram=self.histogram + other.histogram,
-            bucket_sums=self.bucket_sums + other.bucket_sums,
-            token_sums=self.token_sums + other.token_sums,
-            **high,
-            **low,
-            sample_high=filled(self.sample_high, other.sample_high),
-            sample_high_at=np.maximum(self.sample_high_at, other.sample_high_at),
-            sample_low=filled(self.sample_low, other.sample_low),
-            sample_low_at=np.maximum(self.sample_low_at, other.sample_low_at),
-            draw=filled(self.draw, other.draw),
-            gate=gate,
-        )
+        return LayerState(**joined(self, other), **high, **low, gate=gate)
+
+
+def joined(first: object, second: object) -> dict[str, Any]:
+    """What :data:`JOINED` knows of two states of a class, put together."""
+    pairs = ((name, getattr(first, name, None), getattr(second, name, None)) for name in JOINED)
+    return {name: JOINED[name](a, b) for name, a, b in pairs if a is not None}
 
 
 def joined_range(
@@ -328,15 +307,23 @@ def filled(a: Float32[np.ndarray, "*n d_mlp"], b: Float32[np.ndarray, "*n d_mlp"
     return np.where(np.isnan(a), b, a)
 
 
+JOINED: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("sums", "linear_sums", "case_sums"), exact_sums.merged),
+    **dict.fromkeys(("pre_range", "range", "linear_range"), joined_range),
+    **dict.fromkeys(("counts", "histogram", "bucket_sums", "token_sums", "case_counts"), np.add),
+    **dict.fromkeys(("sample_high", "sample_low", "draw", "sample_parts", "draw_parts"), filled),
+    **dict.fromkeys(("sample_high_at", "sample_low_at"), np.maximum),
+}
+"""How the arrays of two shards are put together, but for the lists, which :func:`merged_ranking` joins."""
+
+
 def merged_ranking(a: Ranking, b: Ranking) -> Ranking:
     """The best of two lists of different sequences, ties by place; exact values and parts go with them."""
     value, at, exact, exact_at = (
         np.concatenate([getattr(a, name), getattr(b, name)], axis=1) for name in ("value", "at", "exact", "exact_at")
     )
     order = np.lexsort((at, -strengths(value, a.sign)), axis=1)[:, : a.value.shape[1]]
-    parts = None
-    if a.parts is not None and b.parts is not None:
-        parts = taken(np.concatenate([a.parts, b.parts], axis=2), order[None])
+    parts = taken(np.concatenate([a.parts, b.parts], axis=2), order[None])
     if exact.shape[1]:
         exact, exact_at = taken(exact, order), taken(exact_at, order)
     return Ranking(taken(value, order), taken(at, order), exact, exact_at, parts, a.sign)
@@ -347,7 +334,7 @@ def taken(array: Any, order: Any) -> Any:
 
 
 def parts_of(rankings: list[Ranking]) -> Float32[np.ndarray, "rankings 2 d_mlp kept"]:
-    return np.stack([one.parts for one in rankings if one.parts is not None])
+    return np.stack([one.parts for one in rankings])
 
 
 @dataclass(eq=False)

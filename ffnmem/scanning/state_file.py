@@ -5,21 +5,15 @@ It is the checkpoint of a running scan and, once complete, what a store reads hi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-import numpy as np
-
-from ..core.checked_files import Form, HeadedTensors, array_checksum, header_entry
-from ..core.errors import FileError
-from ..core.files import readable, replacing
+from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.schemas import fields as record
 from ..core.schemas import flag, row, rule, text, together, whole, word
 from .settings import SETTINGS, ScanSettings
-from .state import BINS, GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
+from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState, shaped, sizes_of
 
 SCHEMA = 2
 """What this version reads: 1, and 2 of gated neurons, which older versions would take for others."""
@@ -91,32 +85,22 @@ class ScanProgress:
 
 def save_state(path: Path, state: ScanState, identity: Identity, progress: ScanProgress) -> None:
     """Write a state, whole or not at all. Raises FileError."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     arrays = {name: getattr(state, name) for name in SHARED_ARRAYS}
     for index, layer in enumerate(state.layers):
         arrays |= {f"{index}.{name}": getattr(layer, name) for name in LAYER_ARRAYS}
         if layer.gate is not None:
             arrays |= {f"{index}.gate.{name}": getattr(layer.gate, name) for name in GATE_ARRAYS}
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     header = {
         "kind": KIND,
         "schema": 2 if state.gated else 1,
-        "settings": state.settings.as_dict(),
+        "settings": state.settings.to_dict(),
         "identity": {f.name: getattr(identity, f.name) for f in fields(Identity)},
         "progress": {f.name: getattr(progress, f.name) for f in fields(ScanProgress)},
         "tokens": state.tokens,
         "n_sequences": state.n_sequences,
         "n_layers": len(state.layers),
-        "checksums": {name: array_checksum(array) for name, array in arrays.items()},
     }
-    with replacing(path) as temporary:
-        try:
-            save_file(arrays, temporary, header_entry(header, sort_keys=True))
-        except SafetensorError as error:
-            raise FileError(f"cannot write {path}: {error}") from None
-        readable(temporary)
+    write_tensors(path, header, arrays, sort_keys=True)
 
 
 class StateFile(HeadedTensors):
@@ -137,27 +121,15 @@ class StateFile(HeadedTensors):
 
     def expected(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every array by the settings, the widths of the layers and the sizes of the sample."""
-        expected = arrays_of(ScanState, SHARED_ARRAYS, "", self.sizes())
+        chosen = sizes_of(self.settings)
+        chosen |= {"sample": self.size("sequences", 0), "draws": self.size("draws", 0), "units": self.size("done", 0)}
+        expected = shaped(ScanState, chosen)
         for index in range(min(self.n_layers, len(self.shapes))):
-            sizes = {**self.sizes(), "d_mlp": self.size(f"{index}.high", 0)}
-            expected |= arrays_of(LayerState, LAYER_ARRAYS, f"{index}.", sizes)
+            sizes = {**chosen, "d_mlp": self.size(f"{index}.high", 0)}
+            expected |= {f"{index}.{name}": found for name, found in shaped(LayerState, sizes).items()}
             if self.gated:
-                expected |= arrays_of(GateState, GATE_ARRAYS, f"{index}.gate.", sizes)
+                expected |= {f"{index}.gate.{name}": found for name, found in shaped(GateState, sizes).items()}
         return expected
-
-    def sizes(self) -> dict[str, int]:
-        """The sizes that the annotations of a state name, but for the width of a layer."""
-        chosen = self.settings
-        return {
-            "kept": chosen.candidates,
-            "exact": chosen.candidates if chosen.rescored else 0,
-            "bins": BINS,
-            "buckets": chosen.n_buckets,
-            "frequent": len(chosen.frequent),
-            "sample": self.size("sequences", 0),
-            "draws": self.size("draws", 0),
-            "units": self.size("done", 0),
-        }
 
     def size(self, name: str, axis: int) -> int:
         shape = self.shapes.get(name, ("", ()))[1]
@@ -189,23 +161,3 @@ class StateFile(HeadedTensors):
             tokens=self.tokens,
             n_sequences=self.n_sequences,
         )
-
-
-def arrays_of(
-    holder: type, names: Iterable[str], prefix: str, sizes: Mapping[str, int]
-) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Type and shape of a state's arrays as their annotations have them, with the sizes put in."""
-    return {
-        f"{prefix}{name}": (dtype, tuple(int(size) if size.isdigit() else sizes[size] for size in shape))
-        for name, (dtype, shape) in annotated(holder).items()
-        if name in names
-    }
-
-
-@cache
-def annotated(holder: type) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Type and axes of a class's arrays, by name."""
-    hints = get_type_hints(holder)
-    return {
-        name: (hint.dtypes[0], tuple(hint.dim_str.split())) for name, hint in hints.items() if hasattr(hint, "dim_str")
-    }

@@ -178,5 +178,4 @@ def final_extremes(layer: LayerState, side: str, k: int) -> tuple[np.ndarray, np
 def final_parts(layer: LayerState, side: str, k: int) -> Float32[np.ndarray, "2 d_mlp k"]:
     """Gate and linear part at each of :func:`final_extremes`, of gated neurons."""
     ranking = layer.ranking(side)
-    assert ranking.parts is not None
     return np.take_along_axis(ranking.parts, final_order(ranking, k)[None], axis=2)

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.checked_files import reading
-from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
-from ..core.errors import FileError, InputError, check_choice, check_count, check_index, quoted
+from ..core.checked_files import digest_of
+from ..core.choices import CASES, EXAMPLE_KINDS, SEARCHED
+from ..core.errors import FileError, InputError, check_choice, check_count, check_index, counted, quoted
 from ..core.files import user_folder
-from ..core.neuron_names import NeuronName, place_of
+from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
 from ..core.sheets import (
-    Block,
     Column,
     Content,
     Facts,
-    Fitting,
     Origin,
     Sheet,
-    Span,
     Table,
-    Words,
-    decimals,
-    line,
-    of_chance,
-    of_number,
     of_share,
     rows,
-    token,
 )
 from ..core.token_text import printable
 from ..corpus.batches import Sequences
@@ -46,9 +34,10 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.result import Result
 from ..vocabulary.projections import search_projection
-from ..vocabulary.vectors import SIGNS
-from .contexts import Bin, Contexts, Example, Window, clipped, example_list, log_share, merged
+from .contexts import Contexts, Window
 from .manifest import check_agreement, check_file, read_manifest
+from .neuron import Neuron, Scanned
+from .searching import search_examples
 from .settings import ScanSettings
 from .state import COLUMNS, PARTS
 from .state_file import StateFile
@@ -69,450 +58,6 @@ from .tables import (
     example_frame,
 )
 
-# Neurons by text: what their values write, or what fires them.
-
-
-def search_store(store: Store, text: str, where: str, limit: int) -> pd.DataFrame:
-    """Rows of projections (values) or of examples whose token contains ``text``; see :meth:`Store.search`."""
-    check_choice("where", where, SEARCHED)
-    if not text.strip():
-        raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
-    if where == "values":
-        return search_projection(store.checked(VALUES), text, side="value", limit=limit)
-    wanted = matching_ids(store, text)
-    table = store.opened(EXAMPLES)
-    found = []
-    for group in range(table.file.num_row_groups):
-        with reading(table.path):
-            rows = table.file.read_row_group(group).to_pandas()
-        found.append(rows[np.isin(rows["token_id"], wanted)].rename(columns={"activation": "coefficient"}))
-    # One row a neuron and kind: how many of its examples are at such a token, and the best of them.
-    hits = pd.concat(found, ignore_index=True)
-    grouped = hits.groupby(["layer", "neuron", "kind"], observed=True, sort=False)
-    best = grouped.first().reset_index()
-    best.insert(3, "hits", grouped.size().to_numpy())
-    best["token"] = store.contexts.strings(best["token_id"])
-    order = best.assign(strength=best["coefficient"].abs()).sort_values(
-        ["hits", "rank", "strength"], ascending=[False, True, False], kind="stable", ignore_index=True
-    )
-    return order.drop(columns="strength").head(limit)
-
-
-def matching_ids(store: Store, text: str) -> np.ndarray:
-    """Ids of tokens that contain the text, whatever its case."""
-    strings = store.contexts.strings(range(store.corpus.vocab))
-    return np.array([i for i, token in enumerate(strings) if text.casefold() in token.casefold()], np.int64)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Found(Result):
-    """What :meth:`Store.search` found, with what was asked."""
-
-    store: Store
-    text: str
-    where: str
-    rows: pd.DataFrame
-
-    def summary(self) -> str:
-        return f"{len(self.rows)} rows for {self.text!r} in {self.where}"
-
-    def sheet(self) -> Sheet:
-        """Neurons and the token that matched; or that there is none, and where else to look."""
-        found: Block = none_found(self.text, self.where)
-        if len(self.rows):
-            found = value_table(self.rows) if self.where == "values" else example_table(self.rows)
-        return Sheet.of(found, Origin(self.store.provenance))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"neurons": self.rows.to_dict("records"), "provenance": self.store.provenance}
-
-    def to_frame(self) -> pd.DataFrame:
-        """``rows``."""
-        return self.rows
-
-
-def value_table(found: pd.DataFrame) -> Table:
-    """Neurons whose values write a token."""
-    shown = rows(
-        Column("neuron", "neuron"), "sign", Column("rank", "count"), Column("token", "token"),
-        Column("score", "number", sign=True),
-    )  # fmt: skip
-    for row in found.itertuples():
-        shown.add((row.layer, row.neuron), row.sign, row.rank, row.token, row.score)
-    return shown.table()
-
-
-def example_table(found: pd.DataFrame) -> Table:
-    """Neurons that fire at a token."""
-    shown = rows(
-        Column("neuron", "neuron"), "kind", Column("examples", "count"), Column("best rank", "count"),
-        Column("token", "token"), Column("coefficient", "number", sign=True),
-    )  # fmt: skip
-    for row in found.itertuples():
-        place = (row.layer, row.neuron)
-        shown.add(place, str(row.kind), row.hits, row.rank, row.token, row.coefficient)
-    return shown.table()
-
-
-def none_found(text: str, where: str) -> Words:
-    """That a search found nothing, and where else to look."""
-    looked, other = ("values", "examples") if where == "values" else ("examples", "values")
-    said = "is promoted or suppressed by" if where == "values" else "fires"
-    return Words.of(f"no token with {text!r} {said} any neuron of the store (looked in {looked}; try --where {other})")
-
-
-# `Neuron`: all that a store knows of one neuron, ready to be shown.
-
-CONTEXTS = 3  # examples of each meaning
-MEANINGS = 5  # with their examples; of the others, the share
-BINS = 16  # rows of the histogram
-FREQUENT = 8  # tokens
-RARE = 0.0005  # the least share that is told in percent
-
-KINDS = ("top", "quantile")  # shown unless others are asked for
-GATED_KINDS_SHOWN = (
-    *CASES,
-    "quantile",
-)  # of gated neurons: the largest coefficients mix cases that mean different things
-
-TITLES = {
-    "top": "Largest coefficients",
-    "bottom": "Smallest coefficients",
-    "max": "Random sequences by their largest coefficient",
-    "min": "Random sequences by their smallest coefficient",
-    "random": "Random positions",
-    **{case: case for case in CASES},
-}
-NOTES = {
-    "top": "the sequences in which it fires most strongly",
-    "bottom": "the sequences with its lowest coefficient",
-    "max": "what is typical of the whole corpus, strongest first: the largest alone mislead",
-    "min": "what is typical of the whole corpus, lowest first",
-    "random": "in the order of the text",
-    "gate+ linear+": "gate above 0, linear part above 0; strongest first",
-    "gate+ linear-": "gate above 0, linear part not; strongest first",
-    "gate- linear+": "gate not above 0, linear part above 0; strongest first",
-    "gate- linear-": "neither above 0; strongest first",
-}
-KEYS = {
-    ("gate", "promoted"): "gate +",
-    ("gate", "suppressed"): "gate −",
-    ("key", "promoted"): "key +",
-    ("key", "suppressed"): "key −",
-}
-"""What the two keys of a gated neuron read, in the words of its cases."""
-
-
-@dataclass(frozen=True)
-class Band:
-    """Examples of one quantile band, or all of another kind (then without a label)."""
-
-    label: str
-    examples: tuple[Example, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Examples of one kind, quantiles of one extreme. ``folded``: worth showing only on request."""
-
-    name: str
-    bands: tuple[Band, ...]
-    folded: bool = False
-
-    @property
-    def title(self) -> str:
-        return TITLES[self.name]
-
-    @property
-    def note(self) -> str:
-        return NOTES[self.name]
-
-    @property
-    def gated(self) -> bool:
-        """Whether its examples have gates and linear parts."""
-        return any(example.parts for band in self.bands for example in band.examples)
-
-    def table(self) -> Table:
-        """Examples one a row, the firing tokens below each other."""
-        labels = any(band.label for band in self.bands)
-        shown = rows(
-            *([Column("sequences", soft=True)] if labels else []),
-            Column("coefficient", "number"),
-            *(Column(name, "number", places=2, sign=True, soft=True) for name in PARTS if self.gated),
-            Column("context", "context"),
-        )
-        if self.gated:
-            shown.add(*([None] if labels else []), None, *(line(name) for name in PARTS))
-        for band in self.bands:
-            for index, example in enumerate(band.examples):
-                label = [band.label if index == 0 else None] if labels else []
-                shown.add(*label, example.coefficient, *example.parts, example)
-        return shown.table(self.title, self.note, ruled=False, folded=self.folded)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Neuron(Result):
-    """One neuron of a store.
-
-    Attributes:
-        store: where it comes from.
-        layer, neuron: which.
-        stats: its row of :meth:`Store.stats`.
-        examples: as :meth:`Store.examples` gives them, of the kinds asked for.
-        windows: the tokens around each row of ``examples``.
-        histogram, by_token, by_position, values: as the store's methods of these names.
-        context: tokens on each side in ``windows``.
-    """
-
-    store: Store
-    layer: int
-    neuron: int
-    stats: dict[str, Any]
-    examples: pd.DataFrame
-    windows: tuple[Window, ...]
-    histogram: pd.DataFrame
-    by_token: pd.DataFrame
-    by_position: pd.DataFrame
-    values: pd.DataFrame
-    context: int = 12
-
-    @property
-    def name(self) -> str:
-        return f"{self.layer}.{self.neuron}"
-
-    @property
-    def gated(self) -> bool:
-        """Whether it has a gate beside its key."""
-        return self.store.gated
-
-    @property
-    def cases(self) -> tuple[dict[str, Any], ...]:
-        """Of a gated neuron, for each sign case: case, share (of positions), mean (coefficient; NaN for none)."""
-        if not self.gated:
-            return ()
-        return tuple(
-            {"case": case, "share": self.stats[f"share_{column}"], "mean": self.stats[f"mean_{column}"]}
-            for case, column in zip(CASES, COLUMNS, strict=True)
-        )
-
-    @cached_property
-    def meanings(self) -> tuple[Any, ...]:
-        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, its :class:`ffnmem.neurons.Meanings` for
-        each
-        sign; empty if nothing is."""
-        # The one thing of a card that is from a room above, which reads stores: looked up when it is asked for.
-        read = import_module("ffnmem.neurons.concepts").saved_meanings
-        return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
-
-    def tokens(self, sign: str, side: str = "value") -> list[str]:
-        """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
-        or lower, its ``side`` "gate" or "key" most."""
-        return [text for text, _ in self.scores(sign, side)]
-
-    def scores(self, sign: str, side: str = "value") -> list[tuple[str, float]]:
-        """:meth:`tokens` with their scores."""
-        found = self.values[(self.values["side"] == side) & (self.values["sign"] == sign)].sort_values("rank")
-        return list(zip(found["token"].astype(str), found["score"], strict=True))
-
-    def bins(self, most: int = BINS) -> tuple[Bin, ...]:
-        """The histogram in at most ``most`` bins; its ends are the least and the largest coefficient."""
-        return merged(clipped(self.histogram, self.stats["min"], self.stats["max"]), most)
-
-    def groups(self, listed: int | None = None) -> tuple[Group, ...]:
-        """The examples by kind, in the order in which it holds them: of a kind at most ``listed`` (default 10, of a
-        case 5), of a band all."""
-        found: dict[str, dict[str, list[Example]]] = {}
-        largest = max(abs(float(self.stats["max"])), abs(float(self.stats["min"])))
-        columns = (self.examples[name].tolist() for name in ("kind", "extreme", "band_low", "band_high"))
-        shown = example_list(self.examples, self.windows, largest)
-        for kind, extreme, low, high, example in zip(*columns, shown, strict=True):
-            name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
-            band = found.setdefault(name, {}).setdefault(label, [])
-            if kind == "quantile" or len(band) < shown_of(kind, listed):
-                band.append(example)
-        return tuple(
-            Group(
-                name,
-                tuple(Band(label, tuple(band)) for label, band in bands.items()),
-                folded=name == "min" and not self.two_sided,
-            )
-            for name, bands in found.items()
-        )
-
-    @property
-    def two_sided(self) -> bool:
-        """Whether negative coefficients matter beside the positive ones. Where the activation is GELU they hardly
-        do."""
-        return -float(self.stats["min"]) >= 0.25 * float(self.stats["max"])
-
-    @property
-    def frequent(self) -> pd.DataFrame:
-        """Of ``by_token``, the tokens that occurred at which its mean coefficient is highest."""
-        return self.by_token[self.by_token["count"] > 0].head(FREQUENT)
-
-    def to_dict(self, listed: int | None = None, *, full: bool = True) -> dict[str, Any]:
-        """Plain values, ready for JSON; without ``full`` of the examples, bins and tokens only what ``sheet(listed)``
-        shows."""
-        examples, bins, by_token = self.examples, self.histogram, self.by_token
-        if not full:
-            most = examples["kind"].map(lambda kind: shown_of(kind, listed))
-            folded = (examples["extreme"] == "min") & (not self.two_sided)
-            examples = examples[((examples["kind"] == "quantile") | (examples["rank"] <= most)) & ~folded]
-            bins, by_token = pd.DataFrame([asdict(b) for b in self.bins()]), self.frequent
-        tables = {"examples": examples, "histogram": bins, "by_token": by_token, "by_position": self.by_position}
-        return {
-            "layer": self.layer,
-            "neuron": self.neuron,
-            "stats": self.stats,
-            "promoted": self.tokens("promoted"),
-            "suppressed": self.tokens("suppressed"),
-            **self.keys_and_cases(),
-            **{name: table.to_dict("records") for name, table in tables.items()},
-            "meanings": [found.to_dict() for found in self.meanings],
-            "provenance": self.store.provenance,
-        }
-
-    def keys_and_cases(self) -> dict[str, Any]:
-        """What :meth:`to_dict` has of a gated neuron besides."""
-        if not self.gated:
-            return {}
-        sides = {side: {sign: self.tokens(sign, side) for sign in SIGNS} for side in ("gate", "key")}
-        return {**sides, "cases": list(self.cases)}
-
-    def to_frame(self) -> pd.DataFrame:
-        """``examples``."""
-        return self.examples
-
-    def summary(self) -> str:
-        rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
-        promoted = ", ".join(self.tokens("promoted")[:5])
-        return printable(f"{self.name} of {self.store.model}: {rate}, promotes {promoted}")
-
-    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
-        """Its card: numbers, tokens, histogram, meanings and examples, as many of a kind as ``groups`` has.
-
-        ``origin``: with where the numbers come from."""
-        groups = self.groups(listed)
-        folded = any(group.folded for group in groups)
-        least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
-        command = f"ffnmem polysemanticity {shlex.quote(str(self.store.folder))}"
-        return Sheet.of(
-            Facts(self.heading()),
-            self.case_table() if self.cases else None,
-            self.histogram_table(),
-            *(found.listing(MEANINGS) for found in self.meanings),
-            *(group.table() for group in groups),
-            Words.of(least, "soft") if folded else None,
-            None if self.meanings else Words.of(f"one meaning or several: not measured yet; {command}", "soft"),
-            Origin(self.store.provenance) if origin else None,
-            title=f"Neuron {self.name} of {self.store.model}",
-        )
-
-    def heading(self) -> dict[str, Content]:
-        """The numbers, the tokens of the value, and the means by token and by position."""
-        stats = self.stats
-        places = decimals([stats["max"], stats["min"], stats["mean"]])
-        found: dict[str, Content] = {
-            "fires": self.fires(),
-            "coefficient": ", ".join(f"{x} {of_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
-            "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
-            "promotes": self.scored("promoted"),
-            "suppresses": self.scored("suppressed"),
-        }
-        if self.gated:
-            found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
-        frequent = [
-            (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))
-            for text, _, count, mean in self.frequent.itertuples(index=False)
-        ]
-        if frequent:
-            found["excited by"] = Fitting(tuple(frequent))
-        where = [
-            (Span(str(name), note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))
-            for name, count, mean in self.by_position.itertuples(index=False)
-        ]
-        if where:
-            found["at position"] = Fitting(tuple(where), whole=True)
-        return found
-
-    def fires(self) -> str:
-        """How often the pre-activation was above zero."""
-        stats = self.stats
-        if stats["dead"]:
-            return f"never in {stats['count']:,} tokens: dead"
-        rate = of_share(stats["firing_rate"]) if stats["firing_rate"] >= RARE else f"{stats['firing_rate']:.1e}"
-        zeros = f", exactly 0 at {of_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
-        return f"at {rate} of {stats['count']:,} tokens{zeros}"
-
-    def scored(self, sign: str, side: str = "value") -> Fitting:
-        """:meth:`tokens`, each with its score for a pointer."""
-        return Fitting(tuple((token(text, note=f"score {score:+.3f}"),) for text, score in self.scores(sign, side)))
-
-    def case_table(self) -> Table:
-        """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
-        shown = rows("case", Column("positions", "percent"), Column("mean coefficient", "number", sign=True, bars=True))
-        for case in self.cases:
-            shown.add(case["case"], case["share"], case["mean"] if case["share"] > 0 else float("nan"))
-        return shown.table()
-
-    def histogram_table(self) -> Table:
-        """The histogram in rows, its bars logarithmic in the count."""
-        found = self.bins()
-        places = decimals([edge for b in found for edge in (b.low, b.high)], 3)
-        total, largest = sum(b.count for b in found), max((b.count for b in found), default=0)
-        shown = rows(
-            Column("coefficient", left=False),
-            Column("tokens", "count"),
-            Column("share", left=False),
-            Column("tokens, log scale", "bar", spare=46),
-        )
-        for b in found:
-            span = f"{b.low:.{places}f} to {b.high:.{places}f}"
-            share = of_chance(b.count / total) if b.count else None
-            shown.add(span, b.count, share, log_share(b.count, largest))
-        return shown.table()
-
-
-def shown_of(kind: str, listed: int | None) -> int:
-    """How many examples of a kind a card shows."""
-    return (CASE_SHOWN if kind in CASES else EXAMPLES_SHOWN) if listed is None else listed
-
-
-def band_label(low: float, high: float) -> str:
-    """A band of quantiles in words; the highest are the strongest."""
-    if high == 1:
-        return f"top {100 * (1 - low):.3g}%"
-    return f"lowest {100 * high:.3g}%" if low == 0 else f"{100 * low:.3g}–{100 * high:.3g}%"
-
-
-def kinds_shown(store: Store) -> tuple[str, ...]:
-    """The kinds of examples that a card shows unless others are asked for."""
-    return GATED_KINDS_SHOWN if store.gated else KINDS
-
-
-def read_neuron(
-    store: Store, layer: int, neuron: int, *, kind: str | Sequence[str] | None, k: int | None, context: int
-) -> Neuron:
-    """Everything about one neuron; layer and neuron are indices, the rest as :meth:`Store.examples` takes it."""
-    rows = store.example_rows(layer, neuron, kind=kind, k=k)
-    windows = store.windows(rows, context)
-    stats = store.opened(STATS).one(layer, neuron)
-    return Neuron(
-        store=store,
-        layer=layer,
-        neuron=neuron,
-        stats=stats,
-        examples=store.with_contexts(rows, windows),
-        windows=tuple(windows),
-        histogram=store.histogram(layer, neuron),
-        by_token=store.by_token(layer, neuron),
-        by_position=store.by_position(layer, neuron),
-        values=store.values(layer, neuron),
-        context=context,
-    )
-
-
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
@@ -520,7 +65,7 @@ RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Store(Result):
+class Store(Scanned, Result):
     """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
 
     Attributes:
@@ -534,7 +79,13 @@ class Store(Result):
     _tables: dict[tuple[Any, ...], NeuronTable] = field(default_factory=dict, repr=False)
     _checked: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
 
+    no_file = "it is its folder; fm.open_store opens that"
+
     # -- what it is ----------------------------------------------------------------------------------------------
+
+    def identified(self) -> tuple[str, str]:
+        """Its folder and a hash of its manifest, by which results that hold it are saved and loaded."""
+        return str(self.folder), digest_of(self.manifest)[:12]
 
     @property
     def model(self) -> str:
@@ -580,11 +131,14 @@ class Store(Result):
     def d_mlp(self, layer: int) -> int:
         return int(self.manifest["d_mlp"][self.layer(layer)])
 
-    def layer(self, layer: SupportsIndex) -> int:
-        """``layer`` as an index, negatives from the end; raises OutOfRangeError."""
-        return check_index("layer", layer, self.n_layers, f"the store of {self.model}")
+    def layer(self, layer: LayerName) -> int:
+        """``layer`` as an index, negatives from the end, or named by a place in it (``"blocks.3.mlp.hook_post"``).
 
-    def index(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> tuple[int, int]:
+        Raises: OutOfRangeError: no such layer. InputError: a text that names none.
+        """
+        return check_index("layer", layer_of(layer, self.n_layers), self.n_layers, f"the store of {self.model}")
+
+    def index(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> tuple[int, int]:
         """Layer and neuron as indices, as all methods take them: two numbers, or one name such as ``"3.17"``.
 
         Raises: InputError: what names no neuron. OutOfRangeError: one that is not there.
@@ -631,8 +185,8 @@ class Store(Result):
         stats, units = self.stats(), self.manifest["units"]
         found: dict[str, Content] = {
             "store": str(self.folder),
-            "neurons": f"{len(stats):,} in {self.n_layers} layers, {stats['dead'].sum():,} of them dead",
-            "corpus": f"{self.n_tokens:,} tokens in {self.manifest['sequences']:,} sequences",
+            "neurons": f"{len(stats):,} in {counted(self.n_layers, 'layer')}, {stats['dead'].sum():,} of them dead",
+            "corpus": f"{self.n_tokens:,} tokens in {counted(self.manifest['sequences'], 'sequence')}",
         }
         if not self.complete:
             found["part"] = f"{units['done']} of {units['total']} units; ffnmem merge joins the shards"
@@ -650,9 +204,10 @@ class Store(Result):
         part = "" if self.complete else f", a part: {units['done']:,} of {units['total']:,} units"
         rescored = f", examples in {manifest['rescored_in']}" if manifest["rescored_in"] else ""
         return {
-            "model": f"{self.model} {self.fingerprint}, {self.n_layers} layers, {sum(manifest['d_mlp']):,} neurons",
-            "corpus": f"{corpus['source']}, {corpus['documents']:,} documents, hash {corpus['hash']}",
-            "scanned": f"{self.n_tokens:,} tokens in {manifest['sequences']:,} sequences"
+            "model": f"{self.model} {self.fingerprint}, {counted(self.n_layers, 'layer')}, "
+            f"{sum(manifest['d_mlp']):,} neurons",
+            "corpus": f"{corpus['source']}, {counted(corpus['documents'], 'document')}, hash {corpus['hash']}",
+            "scanned": f"{self.n_tokens:,} tokens in {counted(manifest['sequences'], 'sequence')}"
             f" of at most {settings.context}{part}",
             "settings": f"{settings.dtype}{rescored}, {'with BOS' if settings.prepend_bos else 'no BOS'},"
             f" seed {settings.seed}",
@@ -686,7 +241,7 @@ class Store(Result):
             "sequences": self.manifest["sequences"],
             "corpus": self.manifest["corpus"],
             "problems": [problem.to_dict() for problem in self.corpus.problems],
-            "settings": self.settings.as_dict(),
+            "settings": self.settings.to_dict(),
             "layers": self.to_frame().to_dict("records"),
             **({"cases": self.case_shares()} if self.gated else {}),
             "provenance": self.provenance,
@@ -770,9 +325,7 @@ class Store(Result):
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def stats(
-        self, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
-    ) -> pd.DataFrame:
+    def stats(self, layer: LayerName | NeuronName | None = None, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """One row a neuron: layer, neuron, count, mean, std, skewness, kurtosis (excess), min, max of the coefficient,
         firing_rate (share of pre-activations above 0), zero_share, dead (never above 0), and ``pre_`` the same
         moments of the pre-activation. Of all neurons, a layer, or one neuron. Raises OutOfRangeError.
@@ -787,13 +340,13 @@ class Store(Result):
             if neuron is not None:
                 raise InputError("a neuron needs its layer: stats(layer, neuron)")
             return self.table(STATS)
-        if neuron is None and not isinstance(layer, str | Sequence):
+        if neuron is None and (not isinstance(layer, str | Sequence) or is_place(layer)):
             return self.table(STATS, self.layer(layer))
         return self.table(STATS, *self.index(layer, neuron))
 
     def examples(
         self,
-        layer: SupportsIndex | NeuronName,
+        layer: LayerName | NeuronName,
         neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
@@ -866,13 +419,13 @@ class Store(Result):
         places = zip(examples["sequence"].tolist(), examples["position"].tolist(), strict=True)
         return self.contexts.windows(places, width)
 
-    def histogram(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def histogram(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
         magnitude, the same for all neurons."""
         row, column = self.index(layer, neuron)
         return histogram_frame(self.view(row).histogram[column])
 
-    def by_token(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def by_token(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient at each of the corpus's most frequent tokens: token, token_id, count, mean; largest
         first."""
         row, column = self.index(layer, neuron)
@@ -887,19 +440,19 @@ class Store(Result):
         )
         return frame.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
-    def by_position(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def by_position(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient by position in the sequence: positions, count, mean."""
         row, column = self.index(layer, neuron)
         return self.view(row).by_position(column, self.settings.context)
 
-    def values(self, layer: SupportsIndex | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def values(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed.
         Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate"."""
         return self.table(VALUES, *self.index(layer, neuron))
 
     def neuron(
         self,
-        layer: SupportsIndex | NeuronName,
+        layer: LayerName | NeuronName,
         neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
@@ -910,17 +463,34 @@ class Store(Result):
 
         Raises: OutOfRangeError, InputError, FileError.
         """
-
-        width = check_count("context", context, least=0)
-        return read_neuron(self, *self.index(layer, neuron), kind=kind, k=k, context=width)
+        width, index = check_count("context", context, least=0), self.index(layer, neuron)
+        found = self.example_rows(*index, kind=kind, k=k)
+        windows = self.windows(found, width)
+        return Neuron(
+            store=self,
+            layer=index[0],
+            neuron=index[1],
+            stats=self.opened(STATS).one(*index),
+            examples=self.with_contexts(found, windows),
+            windows=tuple(windows),
+            histogram=self.histogram(*index),
+            by_token=self.by_token(*index),
+            by_position=self.by_position(*index),
+            values=self.values(*index),
+            context=width,
+        )
 
     def search(self, text: str, *, where: str = "values", limit: int = 50) -> pd.DataFrame:
-        """Neurons by text: ``where="values"`` looks in the tokens that they promote or suppress,
-        ``where="examples"`` in
-        the tokens at which they fire most (top) or least (bottom), and in gated neurons most strongly of each sign
+        """Neurons by text: ``where="values"`` looks in the tokens that they promote or suppress, ``where="examples"``
+        in the tokens at which they fire most (top) or least (bottom), and in gated neurons most strongly of each sign
         case. Upper and lower case are alike; best ranks first."""
-
-        return search_store(self, text, where, check_count("limit", limit))
+        most = check_count("limit", limit)
+        check_choice("where", where, SEARCHED)
+        if not text.strip():
+            raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
+        if where == "values":
+            return search_projection(self.checked(VALUES), text, side="value", limit=most)
+        return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(most)
 
     def verify(self) -> None:
         """Read every file whole and check it; raises FileError naming what is damaged."""

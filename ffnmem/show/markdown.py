@@ -4,11 +4,11 @@ anything."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..core import sheets
 from ..core.token_text import flowing, printable, visible
-from .notebook import MISSING, Cell, cells, provenance_line, strength
+from .notebook import MINUS, MISSING, ShownCell, provenance_line, shown_rows, strength
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=])")
 ENTITIES = {"&": "&amp;", "<": "&lt;"}
@@ -20,66 +20,69 @@ def markdown(sheet: sheets.Sheet) -> str:
     for block in sheet.blocks:
         if isinstance(block, sheets.Facts):
             parts += [f"**{escaped(block.title)}**"] if block.title else []
-            parts.append("\n".join(f"- **{escaped(name)}** {content(value)}" for name, value in block.rows.items()))
+            rows = (f"- **{escaped(name)}** {content_text(value)}" for name, value in block.rows.items())
+            parts.append("\n".join(rows))
         elif isinstance(block, sheets.Table):
             parts += [] if block.folded else table_parts(block)
         elif isinstance(block, sheets.Words):
-            parts.append(line(block.line))
+            parts.append(line_text(block.line))
         elif isinstance(block, sheets.Shaded):
-            parts.append(shaded(block))
+            parts.append(shaded_text(block))
         else:
             parts.append(f"*{escaped(provenance_line(block.fields))}*")
     return "\n\n".join([*parts, ""])
 
 
 def table_parts(block: sheets.Table) -> list[str]:
+    """Title, table and what stands below it."""
     parts = [f"**{escaped(block.title)}** {escaped(block.note)}".rstrip()] if block.title else []
-    body = [[shown(one) for one in row] for row in cells(block)]
-    if body:
-        parts.append("\n".join(table([escaped(column.name) for column in block.columns], body)))
+    if block.rows:
+        head = [escaped(column.name) for column in block.columns]
+        body = [[cell_text(one) for one in row] for row in shown_rows(block)]
+        parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *body)))
     legends = [f"1.00 is {column.scale}" for column in block.columns if column.scale]
     return [*parts, *map(escaped, [*legends, *([block.caption] if block.caption else [])])]
 
 
-def shown(one: Cell) -> str:
-    """A cell's text."""
+def cell_text(one: ShownCell) -> str:
+    """A cell as it reads. Numbers have the minus sign of a keyboard, as those in running text have."""
     if one.value is None:
         return ""
     if sheets.is_line(one.value):
-        return line(one.value)
+        return line_text(one.value)
     match one.column.kind:
         case "text":
-            return content(one.value)
+            return content_text(one.value)
         case "token":
             return quoted([one.value])
         case "context":
-            return in_context(one.value) if isinstance(one.value, sheets.Context) else content(one.value)
+            return context_text(one.value) if isinstance(one.value, sheets.Context) else content_text(one.value)
         case "heat":
             return " ".join(strength(value, one.column.limit or 1.0) for value in one.value)
         case "bar":
             return escaped("█" * round(20 * sheets.share_of(one.value)))
         case _:
-            return escaped(one.text)
+            return escaped(one.text.replace(MINUS, "-"))
 
 
-def content(value: sheets.Content) -> str:
+def content_text(value: sheets.Content) -> str:
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, sheets.Span):
-        return line((value,))
+        return line_text((value,))
     if isinstance(value, sheets.Fitting):
-        return ", ".join(line(piece) for piece in value.pieces) or MISSING
+        return ", ".join(line_text(piece) for piece in value.pieces) or MISSING
     if isinstance(value, sheets.Prompt):
         tokens = ["BOS" if value.bos and i == 0 else token for i, token in enumerate(value.tokens)]
         return " ".join(
             f"**{quoted([token])}**" if i == value.position else quoted([token]) for i, token in enumerate(tokens)
         )
     if value and isinstance(value[0], tuple):
-        return "<br>".join(line(one) for one in value if isinstance(one, tuple))
-    return line(tuple(part for part in value if isinstance(part, sheets.Span)))
+        return "<br>".join(line_text(one) for one in value if isinstance(one, tuple))
+    return line_text(tuple(part for part in value if isinstance(part, sheets.Span)))
 
 
-def line(parts: sheets.Line) -> str:
+def line_text(parts: sheets.Line) -> str:
     return "".join(
         quoted([part.text])
         if part.token
@@ -90,7 +93,7 @@ def line(parts: sheets.Line) -> str:
     )
 
 
-def shaded(block: sheets.Shaded) -> str:
+def shaded_text(block: sheets.Shaded) -> str:
     """Running tokens; those beyond half of the limit are bold."""
     return "".join(
         f"<b>{running(token)}</b>" if abs(value) >= 0.5 * block.limit else running(token)
@@ -98,15 +101,11 @@ def shaded(block: sheets.Shaded) -> str:
     )
 
 
-def in_context(found: sheets.Context) -> str:
+def context_text(found: sheets.Context) -> str:
     before, after = running(found.before + found.lead), running(found.after)
     word = escaped(visible(found.word)) if found.blank else running(found.word)
     text = f"{'…' if found.cut_before else ''}{before}<b>{word}</b>{after}{'…' if found.cut_after else ''}"
     return text.strip()
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 def quoted(found: Iterable[str]) -> str:

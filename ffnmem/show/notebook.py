@@ -10,11 +10,11 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import Any
 
-import pandas as pd
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..core.sheets import Column, Context, Sheet, Span, Table, decimals, is_line, share_of
+from ..core.errors import counted
+from ..core.sheets import Column, Context, Sheet, Span, Table, is_line, places_of, share_of
 from ..core.token_text import flowing, page_text, pieces
 
 # The geometry of bars on one scale.
@@ -66,17 +66,16 @@ MISSING = "–"
 
 
 HERE = "ffnmem.show"
-NONE: Mapping[str, Any] = {}
 
 
-def render(template: str, *, room: str = HERE, filters: Mapping[str, Any] = NONE, **values: Any) -> str:
+def render(template: str, *, room: str = HERE, **values: Any) -> str:
     """A template of ``templates/`` of a room, or of this one, filled in; every value is escaped unless a filter made
     it."""
-    return environment(room, tuple(filters.items())).get_template(template).render(**values)
+    return environment(room).get_template(template).render(**values)
 
 
 @cache
-def environment(room: str, filters: tuple[tuple[str, Any], ...]) -> Environment:
+def environment(room: str) -> Environment:
     """The templates of a room, each compiled when first used: that takes longer than to fill it in."""
     found = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((room, HERE))]),
@@ -96,7 +95,13 @@ def environment(room: str, filters: tuple[tuple[str, Any], ...]) -> Environment:
         probability=probability,
         tiny=tiny,
         setting=setting,
-        **dict(filters),
+        share=share_of,
+        is_line=is_line,
+        cells=shown_rows,
+        kind=kind_of,
+        strength=strength,
+        provenance=provenance_line,
+        counted=counted,
     )
     return found
 
@@ -108,15 +113,15 @@ def finished(value: Any) -> Any:
 
 def token_html(token: str) -> Markup:
     """A token's text, escaped, with whitespace and unprintable characters as marks that styles can dim."""
-    return marked(pieces(token))
+    return marked_html(pieces(token))
 
 
 def running_html(text: str) -> Markup:
     """Running text in the same way, but with its spaces as they are."""
-    return marked(flowing(text))
+    return marked_html(flowing(text))
 
 
-def marked(parts: Iterable[tuple[str, bool]]) -> Markup:
+def marked_html(parts: Iterable[tuple[str, bool]]) -> Markup:
     mark = Markup('<span class="fm-mark">{}</span>')
     return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in parts)
 
@@ -178,7 +183,6 @@ def provenance_line(fields: Mapping[str, Any]) -> str:
 # frame first takes back whatever styles its elements have from elsewhere, by a selector more specific than a page's
 # own, and then sets its own, which all begin with that selector.
 
-ROWS = 20
 NAME = "ffnmem"
 ROOT = f".{NAME}:not(#_):not(#_)"
 """:not(#_) holds for every element without that id, and counts as much as an id: a page that styles what is in an
@@ -204,70 +208,16 @@ def framed(html: str) -> str:
     return f'<div class="{NAME}">\n<style>\n{styles()}</style>\n{html}\n</div>'
 
 
-def line(html: str) -> str:
-    """A paragraph of HTML."""
-    return f'<p class="fm-line">{html}</p>'
-
-
-def soft(text: str) -> str:
-    """A text in small print."""
-    return f'<p class="fm-soft">{running_html(text)}</p>' if text else ""
-
-
-def provenance(fields: Any) -> str:
-    """Provenance, or settings, in small print."""
-    return soft(provenance_line(fields))
-
-
-def table(frame: pd.DataFrame, rows: int | None = ROWS) -> str:
-    """The first rows of a table (None: all) as HTML, every text of it escaped; nothing for an empty one."""
-    if frame.empty:
-        return ""
-    texts = [any(isinstance(value, str) for value in frame.iloc[:, i]) for i in range(frame.shape[1])]
-    kinds = [' class="fm-left"' if text else "" for text in texts]
-    head = "".join(
-        f'<th scope="col"{kind}>{running_html(str(name))}</th>' for name, kind in zip(frame.columns, kinds, strict=True)
-    )
-    shown = frame if rows is None else frame.head(rows)
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{cell(value)}</td>' for value, kind in zip(row, kinds, strict=True))}</tr>"
-        for row in shown.itertuples(index=False, name=None)
-    )
-    more = f"… and {len(frame) - len(shown):,} more" if len(frame) > len(shown) else ""
-    return whole(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>") + soft(more)
-
-
-def whole(rows: str) -> str:
-    """A table of rows, as wide as they are; a wider one than its place scrolls in itself."""
-    return f'<div class="fm-wide-box"><table class="fm-table fm-plain">{rows}</table></div>'
-
-
-def cell(value: Any) -> str:
-    """A number with four digits that count, missing ones as a dash, text with its whitespace marked."""
-    if isinstance(value, str):
-        return str(token_html(value) if value != value.strip() else running_html(value))
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:.4g}".replace("-", MINUS)
-    return str(running_html(str(value)))
-
-
 # A sheet as HTML: for notebooks in a frame of its own, for pages without it.
 
 
 def html(sheet: Sheet) -> str:
     """A sheet in the frame that no style of the page around it reaches."""
-    return framed(blocks(sheet))
-
-
-def blocks(sheet: Sheet) -> str:
-    """A sheet's title and blocks, for a page that has the styles."""
-    return render("sheet.html", filters=FILTERS, sheet=sheet)
+    return framed(render("sheet.html", sheet=sheet))
 
 
 @dataclass(frozen=True)
-class Cell:
+class ShownCell:
     """A value in its column, as it reads, with its bar if the column has bars."""
 
     column: Column
@@ -276,37 +226,27 @@ class Cell:
     bar: Bar | None
 
 
-def cells(block: Table) -> list[list[Cell]]:
+def shown_rows(block: Table) -> list[list[ShownCell]]:
     """The rows of a table."""
-    columns = [list(column_cells(column, [row[i] for row in block.rows])) for i, column in enumerate(block.columns)]
+    columns = [column_cells(column, [row[i] for row in block.rows]) for i, column in enumerate(block.columns)]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def column_cells(column: Column, values: list[Any]) -> Iterator[Cell]:
-    known = [value for value in values if isinstance(value, int | float)]
-    places = column.places
-    if places is None:
-        places = decimals(known, column.digits) if column.kind == "number" else 1
-    axis, total = None, 0.0
-    if column.bars:
-        ends = known
-        if column.bars == "steps":
-            ends = list(accumulate(known))
-        axis = Axis.over(ends)
+def column_cells(column: Column, values: list[Any]) -> Iterator[ShownCell]:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    places = places_of(column, numbers)
+    axis = Axis.over(list(accumulate(numbers)) if column.bars == "steps" else numbers) if column.bars else None
+    total = 0.0
     for value in values:
         drawing = None
         if axis is not None and isinstance(value, int | float):
             drawing = bar(axis, value, total)
             total += value if column.bars == "steps" else 0.0
-        yield Cell(
-            column,
-            value,
-            "" if value is None or is_line(value) else text(column, value, places),
-            drawing,
-        )
+        text = "" if value is None or is_line(value) else number_text(column, value, places)
+        yield ShownCell(column, value, text, drawing)
 
 
-def text(column: Column, value: Any, places: int) -> str:
+def number_text(column: Column, value: Any, places: int) -> str:
     """A number as its column reads it; nothing of what is no number."""
     if column.kind in ("change", "count") and not math.isfinite(value):
         return MISSING
@@ -329,7 +269,7 @@ def text(column: Column, value: Any, places: int) -> str:
             return ""
 
 
-def kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Which block or content a value is: its class, or "line" or "lines" of a tuple."""
     if isinstance(value, tuple):
         return "lines" if value and not isinstance(value[0], Span) else "line"
@@ -339,17 +279,3 @@ def kind(value: Any) -> str:
 def strength(value: float, limit: float) -> str:
     """A magnitude as a share of the limit; nothing for one that is no number."""
     return f"{min(abs(value) / (limit or 1.0), 1.0):.2f}" if value == value else "0"
-
-
-def provenance_text(fields: Any) -> Markup | str:
-    return provenance_line(fields)
-
-
-FILTERS = {
-    "share": share_of,
-    "is_line": is_line,
-    "cells": cells,
-    "kind": kind,
-    "strength": strength,
-    "provenance": provenance_text,
-}

@@ -6,7 +6,8 @@ Token text is untrusted. It only ever enters a table as :class:`rich.text.Text`,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,10 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import sheets
-from ..core.sheets import decimals, of_chance, of_number, of_share
+from ..core.sheets import of_chance, of_number, of_share, places_of
 from ..core.token_text import flowing, pieces, printable
 
-number, percent, probability = of_number, of_share, of_chance
 WIDEST = 120
 """Lines longer than this are hard to read; a narrower terminal has its own width."""
 NARROWEST = 60
@@ -47,14 +47,21 @@ class Printable(RenderHook):
 
 
 class PrintableOnly:
-    """A renderable without anything in its text that would not show."""
+    """A renderable without anything in its text that would not show: in a file or a pipe, no spaces at the ends of a
+    table's lines either."""
 
     def __init__(self, inner: RenderableType) -> None:
         self.inner = inner
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for text, style, control in console.render(self.inner, options):
-            yield Segment(text if control else printable(text, keep="\n"), style, control)
+        segments = [
+            Segment(text if control else printable(text, keep="\n"), style, control)
+            for text, style, control in console.render(self.inner, options)
+        ]
+        if console.is_terminal or isinstance(self.inner, Text):  # a text has no other spaces than its own
+            yield from segments
+        else:
+            yield Segment(re.sub(" +\n", "\n", "".join(segment.text for segment in segments if not segment.control)))
 
 
 def token(text: str, style: str = "", limit: int = 40) -> Text:
@@ -90,42 +97,9 @@ class OneLine:
         return Measurement(1, min(self.fitting(options.max_width).cell_len, options.max_width))
 
 
-def token_line(tokens: Iterable[str], bold: Sequence[str] = ()) -> OneLine:
-    """Tokens on one line; ``bold`` ones stand out."""
-    return OneLine([token(text, "bold" if text in bold else "") for text in tokens])
-
-
-def plain_table(*columns: str, left: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
-    """An empty table with a rule under its header; columns are right-aligned unless named in ``left`` or ``wraps``.
-
-    Where the terminal is too narrow, only the columns in ``wraps`` give way.
-    """
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for name in columns:
-        to_left = name in left or name in wraps
-        table.add_column(user_text(name), justify="left" if to_left else "right", no_wrap=name not in wraps)
-    return table
-
-
-def captioned(table: Table, caption: str) -> Table:
-    """The table with words below it, from the left."""
-    table.caption, table.caption_justify = Text(caption), "left"
-    return table
-
-
-def labelled(rows: Mapping[str, RenderableType]) -> Table:
-    """Short paragraphs, each with its name before it."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text in rows.items():
-        grid.add_row(Text(name), text)
-    return grid
-
-
-def provenance_line(provenance: Mapping[str, Any], width: int, **more: Any) -> Text:
+def origin_text(fields: Mapping[str, Any], width: int) -> Text:
     """Where the numbers come from, dim; where one line would be wider than ``width``, broken between its parts."""
-    values = {**provenance, **more}
+    values = dict(fields)
     bos, version = values.pop("prepend_bos", None), values.pop("ffnmem", None)
     model, run = (
         gap.join(str(values.pop(name)) for name in names if name in values)
@@ -191,7 +165,7 @@ def show(sheet: sheets.Sheet, out: Console | None = None) -> None:
     """A sheet on standard output, an empty line after each block but a line to copy, which has its words below it."""
     out = out or console()
     apart = False
-    for part in drawn(sheet, out):
+    for part in rendered(sheet, out):
         if apart:
             out.print()
         unbroken = isinstance(part, Text) and part.overflow == UNBROKEN
@@ -199,28 +173,32 @@ def show(sheet: sheets.Sheet, out: Console | None = None) -> None:
         apart = not unbroken
 
 
-def drawn(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
+def rendered(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
     """What a sheet's title and blocks are in rich's words."""
     if sheet.title:
         yield user_text(sheet.title, "bold")
     for block in sheet.blocks:
         if isinstance(block, sheets.Facts):
-            paragraphs = labelled({name: content(value) for name, value in block.rows.items()})
+            paragraphs = Table.grid(padding=(0, 2, 0, 0))
+            paragraphs.add_column(style="bold", no_wrap=True)
+            paragraphs.add_column(overflow="fold")
+            for name, value in block.rows.items():
+                paragraphs.add_row(Text(name), rich_content(value))
             yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
         elif isinstance(block, sheets.Table):
             if not block.folded:
-                yield from (titled(part, table(part, out)) for part in parts(block, out.width))
+                yield from (under_title(part, rich_table(part, out)) for part in as_wide_as(block, out.width))
         elif isinstance(block, sheets.Words):
-            words = line(block.line)
+            words = rich_line(block.line)
             words.overflow = UNBROKEN if block.to_copy else None
             yield words
         elif isinstance(block, sheets.Shaded):
             yield shaded(block)
         else:
-            yield provenance_line(block.fields, out.width)
+            yield origin_text(block.fields, out.width)
 
 
-def line(parts: sheets.Line) -> Text:
+def rich_line(parts: sheets.Line) -> Text:
     """A line of spans; what would not show is written as an escape."""
     text = Text()
     for part in parts:
@@ -229,20 +207,20 @@ def line(parts: sheets.Line) -> Text:
     return text
 
 
-def content(value: sheets.Content) -> RenderableType:
+def rich_content(value: sheets.Content) -> RenderableType:
     """What stands beside a name, or in a cell of text."""
     if isinstance(value, str):
         return user_text(value)
     if isinstance(value, sheets.Span):
-        return line((value,))
+        return rich_line((value,))
     if isinstance(value, sheets.Fitting):
-        found = [line(piece) for piece in value.pieces]
+        found = [rich_line(piece) for piece in value.pieces]
         return WholeLines(found) if value.whole else OneLine(found)
     if isinstance(value, sheets.Prompt):
         return prompt_line(value.tokens, value.position, value.bos)
     if value and isinstance(value[0], tuple):
-        return Text("\n").join(line(one) for one in value if isinstance(one, tuple))
-    return line(tuple(part for part in value if isinstance(part, sheets.Span)))
+        return Text("\n").join(rich_line(one) for one in value if isinstance(one, tuple))
+    return rich_line(tuple(part for part in value if isinstance(part, sheets.Span)))
 
 
 class WholeLines(OneLine):
@@ -258,15 +236,15 @@ class WholeLines(OneLine):
             rest = rest[count:]
 
 
-def parts(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
+def as_wide_as(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
     """A table that is wider than ``width`` as several, where it says which columns stand in each."""
     columns = block.columns
     if not any(column.stays for column in columns):
         yield block
         return
     wide = [
-        max(cell_len(columns[index].name), *map(cells, column_texts(block, index, width)), 0) + GAP
-        for index in range(len(columns))
+        max(cell_len(column.name), *map(width_of, column_texts(block, index)), 0) + GAP
+        for index, column in enumerate(columns)
     ]
     room = width + GAP - sum(size for size, column in zip(wide, columns, strict=True) if column.stays)
     rest = [index for index, column in enumerate(columns) if not column.stays]
@@ -287,7 +265,7 @@ def parts(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
         title = ""
 
 
-def titled(block: sheets.Table, shown: Table) -> RenderableType:
+def under_title(block: sheets.Table, shown: Table) -> RenderableType:
     """A table below its title, which is as wide as the terminal: rich breaks its own at the table's width."""
     if not block.title:
         return shown
@@ -295,22 +273,25 @@ def titled(block: sheets.Table, shown: Table) -> RenderableType:
     return Group(user_text(block.title, "bold"), *note, shown)
 
 
-def table(block: sheets.Table, out: Console) -> Table:
-    """A table of typed columns."""
-    texts = [column_texts(block, index, out.width) for index in range(len(block.columns))]
+def rich_table(block: sheets.Table, out: Console) -> Table:
+    """A table of typed columns. Where the terminal is too narrow, only those that wrap give way."""
+    texts = [column_texts(block, index) for index in range(len(block.columns))]
     for index, column in enumerate(block.columns):
         if column.kind in ("bar", "context"):
-            room = out.width - taken(block, texts, index, column)
+            room = out.width - room_taken(block, texts, index)
             texts[index] = [None if row[index] is None else stretched(row[index], room, out) for row in block.rows]
     if block.ruled:
-        shown = plain_table(*(column.name for column in block.columns))
+        shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     else:
         shown = Table.grid(padding=(0, 2, 0, 0))
-        for _ in block.columns:
-            shown.add_column(no_wrap=True)
-    for column, drawn in zip(block.columns, shown.columns, strict=True):
-        drawn.style, drawn.min_width = "dim" if column.soft else "", column.least or None
-        drawn.justify, drawn.no_wrap = "left" if column.to_left or column.wraps else "right", not column.wraps
+    for column in block.columns:
+        shown.add_column(
+            user_text(column.name),
+            justify="left" if column.to_left or column.wraps else "right",
+            no_wrap=not column.wraps,
+            style="dim" if column.soft else "",
+            min_width=column.least or None,
+        )
     for index in range(len(block.rows)):
         if index in block.sections:
             shown.add_section()
@@ -318,65 +299,55 @@ def table(block: sheets.Table, out: Console) -> Table:
         shown.add_row(*("" if column[index] is None else column[index] for column in texts), style=style)
     legends = [f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero" for one in block.columns if one.scale]
     caption = "\n".join([*legends, *([block.caption] if block.caption else [])])
-    return captioned(shown, caption) if caption else shown
+    if caption:
+        shown.caption, shown.caption_justify = Text(caption), "left"
+    return shown
 
 
-def taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int, column: sheets.Column) -> int:
-    """The terminal's columns that all others of a table take."""
-    if column.spare is not None:
-        return column.spare
-    others = [place for place in range(len(texts)) if place != index]
+def room_taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int) -> int:
+    """The terminal's columns that all columns of a table but one take."""
+    spare = block.columns[index].spare
+    if spare is not None:
+        return spare
     widths = [
-        max(
-            block.columns[place].least,
-            len(block.columns[place].name) if block.ruled else 0,
-            *(cells(one) for one in texts[place]),
-        )
-        for place in others
+        max(column.least, len(column.name) if block.ruled else 0, *map(width_of, texts[place]))
+        for place, column in enumerate(block.columns)
+        if place != index
     ]
-    return sum(widths) + (len(texts) if block.ruled else 2 * len(others))
+    return sum(widths) + (len(texts) if block.ruled else 2 * len(widths))
 
 
-def cells(value: RenderableType | None) -> int:
+def width_of(value: RenderableType | None) -> int:
     return cell_len(value) if isinstance(value, str) else value.cell_len if isinstance(value, Text) else 0
 
 
-def column_texts(block: sheets.Table, index: int, width: int) -> list[RenderableType | None]:
+def column_texts(block: sheets.Table, index: int) -> list[RenderableType | None]:
     """A column's values as text; those whose size depends on the others' come later."""
     column = block.columns[index]
     values = [row[index] for row in block.rows]
     if column.kind in ("bar", "context"):
         return [None] * len(values)
-    places = column_places(column, values)
-    return [
-        None if value is None else content(value) if sheets.is_line(value) else cell(column, value, places)
-        for value in values
-    ]
+    places = places_of(column, values)
+    return [None if value is None else cell_text(column, value, places) for value in values]
 
 
-def column_places(column: sheets.Column, values: Iterable[Any]) -> int:
-    if column.kind != "number" or column.places is not None:
-        return column.places or 0
-    return decimals([value for value in values if isinstance(value, int | float)], column.digits)
-
-
-def cell(column: sheets.Column, value: Any, places: int) -> RenderableType:
+def cell_text(column: sheets.Column, value: Any, places: int) -> RenderableType:
     """One value as its column reads it."""
-    if column.kind == "text":
-        return content(value)
+    if column.kind == "text" or sheets.is_line(value):
+        return rich_content(value)
     if column.kind == "token":
         return token(value, limit=int(column.limit or 40))
     if column.kind == "neuron":
         return f"{value[0]}.{value[1]}"
     if column.kind == "heat":
-        return strip(value, column.limit or 1.0)
+        return heat_strip(value, column.limit or 1.0)
     if not math.isfinite(value):
         return "–"
     if column.kind == "count":
         return f"{value:,}"
     text = {
-        "number": lambda: number(value, places, column.sign),
-        "percent": lambda: percent(value),
+        "number": lambda: of_number(value, places, column.sign),
+        "percent": lambda: of_share(value),
         "change": lambda: f"{100 * value:+.1f}%",
         "probability": lambda: of_chance(value),
         "small": lambda: f"{value:.1e}",
@@ -389,12 +360,12 @@ def stretched(value: Any, room: int, out: Console) -> RenderableType:
     if isinstance(value, sheets.Context):
         return in_context(value, room, marked=out.color_system is None or out.no_color)
     if isinstance(value, str | tuple | sheets.Span | sheets.Fitting | sheets.Prompt):
-        return content(value)
+        return rich_content(value)
     eighths = round(sheets.share_of(value) * max(room, BARE) * 8)
     return BAR * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
-def strip(values: Sequence[float], limit: float) -> Text:
+def heat_strip(values: Sequence[float], limit: float) -> Text:
     """One character a value; of more than STRIP values the largest of those that share one."""
     size = -(-len(values) // STRIP)
     result = Text()

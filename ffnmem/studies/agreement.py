@@ -16,7 +16,7 @@ from ..models.norms import at_least_float32
 from ..scanning.contexts import Window
 from ..scanning.store import Store
 from ..vocabulary.scoring import BLOCK
-from ..vocabulary.vectors import side_tokens, value_vectors
+from ..vocabulary.vectors import side_tokens, side_vectors
 from .prefixes import UNIGRAM, followers, share_interval, triggers
 from .study import told
 
@@ -54,7 +54,7 @@ def predictions(
     step = min(BLOCK, max(1, SCORES // len(tokens)))
     for start in range(0, width, step):
         block = list(range(start, min(start + step, width)))
-        scores = value_vectors(model, layer, block, basis) @ tokens.T
+        scores = side_vectors(model, layer, block, "value", basis) @ tokens.T
         best, ids = scores.max(dim=-1)
         part = slice(start, start + len(block))
         top[part] = ids.cpu().numpy()
@@ -140,7 +140,6 @@ def agreement_table(found: list[Agreement], store: Store, d_vocab: int) -> pd.Da
         chance = frequencies[np.minimum(top, len(frequencies) - 1)] * (top < len(frequencies))
         size = max(d_vocab, len(frequencies))
         pairs = np.bincount(wanted, minlength=size) @ np.bincount(top, minlength=size)
-        ranks = quantiles(agreement.values.ranks[0][kept], RANKS)
         rows.append(
             {
                 "layer": layer,
@@ -152,16 +151,17 @@ def agreement_table(found: list[Agreement], store: Store, d_vocab: int) -> pd.Da
                 "unigram": float(chance.mean()) if len(top) else float("nan"),
                 "shuffled": float(pairs - same) / (len(top) * (len(top) - 1)) if len(top) > 1 else float("nan"),
                 "uniform": 1 / d_vocab,
-                **{f"rank_{100 * q:.0f}": rank for q, rank in zip(RANKS, ranks, strict=True)},
-                "random_rank_50": quantiles(agreement.values.ranks[1][kept], (0.5,))[0],
+                **quantiles(agreement.values.ranks[0][kept], RANKS, "rank"),
+                **quantiles(agreement.values.ranks[1][kept], (0.5,), "random_rank"),
             }
         )
     return pd.DataFrame(rows)
 
 
-def quantiles(values: np.ndarray, of: tuple[float, ...]) -> list[float]:
-    """Quantiles as plain numbers; NaN of nothing."""
-    return [float(v) for v in np.quantile(values, of)] if len(values) else [float("nan")] * len(of)
+def quantiles(values: np.ndarray, of: tuple[float, ...], name: str) -> dict[str, float]:
+    """Quantiles as plain numbers, by column (``rank_50``); NaN of nothing."""
+    found = np.quantile(values, of) if len(values) else np.full(len(of), np.nan)
+    return {f"{name}_{100 * q:.0f}": float(value) for q, value in zip(of, found, strict=True)}
 
 
 def confident_table(found: list[Agreement], model: Model, store: Store, count: int = CONFIDENT) -> pd.DataFrame:

@@ -271,9 +271,7 @@ def composition_table(
         mean, low, high = mean_interval(active.astype(np.float64), seed)
         agrees = readings.by_all[:, layer]
         row: dict[str, float] = {"layer": layer, "positions": len(active), "active": mean, "active_low": low}
-        row |= {"active_high": high, "active_share": mean / width}
-        for q, value in zip(SPREAD, quantiles(active / width, SPREAD), strict=True):
-            row[f"active_share_{100 * q:.0f}"] = value
+        row |= {"active_high": high, "active_share": mean / width, **quantiles(active / width, SPREAD, "active_share")}
         for name, mask in (("zero_agreement", agrees), ("zero_agreement_active", readings.by_active[:, layer])):
             share, low, high = share_interval(int((~mask).sum()), len(mask))
             row |= {name: share, f"{name}_low": low, f"{name}_high": high}
@@ -321,8 +319,7 @@ def refinement_table(readings: Readings, seed: int) -> pd.DataFrame:
         probability = readings.probability[:, layer]
         mean, low, high = mean_interval(probability, seed)
         row |= {"probability": mean, "probability_low": low, "probability_high": high}
-        for q, value in zip(SPREAD, quantiles(probability, SPREAD), strict=True):
-            row[f"probability_{100 * q:.0f}"] = value
+        row |= quantiles(probability, SPREAD, "probability")
         rows.append(row | {name: mean_of(shares[name][:, layer]) for name in CASES})
     return pd.DataFrame(rows)
 
@@ -341,8 +338,8 @@ def update_table(readings: Readings, model: Model) -> pd.DataFrame:
             counts: Int64[np.ndarray, "some layers shares"] = getattr(readings, name)
             for index, share in enumerate(SHARES):
                 mine = counts[:, layer, index]
-                spread = quantiles(mine, SPREAD)
-                row: dict[str, object] = {"layer": layer, "measure": measure, "share": share, "positions": len(mine)}
-                row |= {f"needed_{100 * q:.0f}": value for q, value in zip(SPREAD, spread, strict=True)}
-                rows.append(row | {"part": spread[2] / model.ffn[layer].d_mlp})
+                needed = quantiles(mine, SPREAD, "needed")
+                part = needed["needed_50"] / model.ffn[layer].d_mlp
+                about = {"layer": layer, "measure": measure, "share": share, "positions": len(mine)}
+                rows.append({**about, **needed, "part": part})
     return pd.DataFrame(rows)

@@ -10,16 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from ..neurons.counting import FiringCounts
-from ..plots.attribution import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, axes_for, ink, titled
+from ..plots.attribution import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, ink, titled
 from .composition import CASES, SHARES
 
 # The figures of Geva et al. 2021, drawn from the tables of :mod:`ffnmem.studies.geva2021`.
-#
-# As in :mod:`ffnmem.plots.attribution`: each takes `ax=None`, draws on it or on a new figure, and returns the Axes.
 
 GREEN = "#009E73"
 OF_REMOVED = {"first": (ADDS, "s"), "random": (GREEN, "^"), "last": (TAKES, "o")}
 OF_CASE = {"residual": ADDS, "agreement": "#56B4E9", "composition": GREEN, "ffn": TAKES}
+WHISKERED: dict[str, Any] = {"markersize": 5, "linewidth": 1.6, "elinewidth": 1, "capsize": 2}
 OF_SHARE = (ADDS, GREEN, TAKES)
 
 
@@ -49,14 +48,22 @@ def log_axis(ax: Axes, label: str) -> None:
     ax.set_ylabel(label)
 
 
+def spread(ax: Axes, frame: pd.DataFrame, name: str) -> None:
+    """Bars of the quantiles of a column over positions, by layer."""
+    layers = frame["layer"].to_numpy()
+    low, first, median, third, high = (frame[f"{name}_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
+    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
+    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
+    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
+
+
 def below(ax: Axes, columns: int, **given: Any) -> None:
     """A legend under the Axes, where it hides nothing."""
     ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, fontsize="small", **given)
 
 
-def plot_changes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_changes(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The relative change of coefficients when a token is removed, by layer (figure 3)."""
-    ax = axes_for(ax, (7, 3.8))
     ax.axhline(0, color=ink(), linewidth=0.8)
     for name, (colour, marker) in OF_REMOVED.items():
         rows = frame[frame["removed"] == name]
@@ -66,10 +73,7 @@ def plot_changes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
             whiskers(rows, "change", "low", "high"),
             color=colour,
             marker=marker,
-            markersize=5,
-            linewidth=1.6,
-            elinewidth=1,
-            capsize=2,
+            **WHISKERED,
             label=f"the {name} token" if name != "random" else "a random token",
         )
     layer_axis(ax, frame["layer"])
@@ -78,19 +82,15 @@ def plot_changes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "What a key looks at: its coefficient without one token")
 
 
-def plot_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_agreement(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How often a value's top token follows its key's top trigger, by layer, and by chance (figure 4)."""
-    ax = axes_for(ax, (7, 3.8))
     ax.errorbar(
         frame["layer"],
         frame["agreement"],
         whiskers(frame, "agreement", "low", "high"),
         color=ADDS,
         marker="o",
-        markersize=5,
-        linewidth=1.6,
-        elinewidth=1,
-        capsize=2,
+        **WHISKERED,
         label="agreement, with its 95% interval",
     )
     ax.plot(
@@ -104,9 +104,8 @@ def plot_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Values that predict what follows their key's top trigger")
 
 
-def plot_ranks(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_ranks(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The rank of the trigger's next token among what the value predicts: quantiles over keys (figure 5)."""
-    ax = axes_for(ax, (7, 3.8))
     for row in frame.itertuples():
         ax.bar(row.layer, row.rank_95 - row.rank_5, 0.7, bottom=row.rank_5, color=ATTENTION)
         ax.bar(row.layer, row.rank_75 - row.rank_25, 0.7, bottom=row.rank_25, color=ADDS)
@@ -121,14 +120,9 @@ def plot_ranks(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "How high values rank what follows their key's top trigger")
 
 
-def plot_active(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_active(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The share of a layer's memories that are active at a position, by layer (figure 7)."""
-    ax = axes_for(ax, (7, 3.8))
-    layers = frame["layer"].to_numpy()
-    low, first, median, third, high = (frame[f"active_share_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
-    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
-    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
-    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
+    spread(ax, frame, "active_share")
     ax.set_ylim(bottom=0)
     layer_axis(ax, frame["layer"])
     in_percent(ax, "memories with a coefficient above 0", 0)
@@ -136,9 +130,8 @@ def plot_active(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Active memories at a position")
 
 
-def plot_zero_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_zero_agreement(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How often a layer predicts what none of its memories predicts, by layer (figure 8)."""
-    ax = axes_for(ax, (7, 3.8))
     layers = frame["layer"].to_numpy()
     for shift, name, colour, label in (
         (-0.2, "zero_agreement", ADDS, "no memory of the layer"),
@@ -156,9 +149,8 @@ def plot_zero_agreement(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Layers that predict what none of their memories predicts")
 
 
-def plot_match(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_match(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How often the residual stream before an FFN already predicts what the model will, by layer (figure 9)."""
-    ax = axes_for(ax, (7, 3.8))
     ax.bar(frame["layer"], frame["match"], 0.7, color=ADDS)
     ends = whiskers(frame, "match", "match_low", "match_high")
     ax.errorbar(frame["layer"], frame["match"], ends, fmt="none", ecolor=ink(), elinewidth=1, capsize=2)
@@ -168,15 +160,10 @@ def plot_match(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Where the residual already predicts the model's answer")
 
 
-def plot_probability(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_probability(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The probability of the model's answer, read off the residual stream before each FFN (figure 10)."""
-    ax = axes_for(ax, (7, 3.8))
-    layers = frame["layer"].to_numpy()
-    low, first, median, third, high = (frame[f"probability_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
-    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
-    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
-    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
-    ax.plot(layers, frame["probability"], color=TAKES, marker="o", markersize=4, linewidth=1.4, label="mean")
+    spread(ax, frame, "probability")
+    ax.plot(frame["layer"], frame["probability"], color=TAKES, marker="o", markersize=4, linewidth=1.4, label="mean")
     ax.set_ylim(0, 1)
     layer_axis(ax, frame["layer"])
     ax.set_ylabel("probability of the model's answer")
@@ -184,9 +171,8 @@ def plot_probability(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "How sure of its answer the residual is")
 
 
-def plot_cases(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_cases(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Where the prediction after each layer comes from: stacked shares of positions (figure 11)."""
-    ax = axes_for(ax, (7, 3.8))
     bottom = np.zeros(len(frame))
     for name in CASES:
         ax.bar(frame["layer"], frame[name], 0.74, bottom=bottom, color=OF_CASE[name], label=name)
@@ -198,9 +184,8 @@ def plot_cases(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "Whose prediction stands after the layer")
 
 
-def plot_updates(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def plot_updates(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How few sub-updates make up a layer's output: medians, and bands of half the positions."""
-    ax = axes_for(ax, (7, 3.8))
     for measure, style in (("output", "-"), ("weight", ":")):
         for colour, (share, rows) in zip(OF_SHARE, frame[frame["measure"] == measure].groupby("share"), strict=False):
             label = f"{share:.0%} of the {'output' if measure == 'output' else 'weights'}"
@@ -220,7 +205,7 @@ def plot_updates(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return titled(ax, "How few sub-updates make up a layer's output")
 
 
-# The figures of :mod:`ffnmem.studies.voita2023`. Each draws on the Axes given and returns them.
+# The figures of :mod:`ffnmem.studies.voita2023`.
 
 SHADES = ("#08306B", "#2171B5", "#6BAED6", "#BDD7E7", "#E3E8EE", "#F5F5F5")
 PATTERNS = {"oscillatory": "#7B5EA7", "both extremes": "#C8382D", "one extreme": "#4C9F50", "other": "#F0C000"}
@@ -232,11 +217,10 @@ def draw_dead(summary: pd.DataFrame, ax: Axes) -> Axes:
     """The share of dead neurons by layer."""
     ax.bar(summary["layer"], summary["dead_share"], 0.75, color=FFN)
     ax.set_ylim(0, max(1.08 * float(summary["dead_share"].max()), 0.01))
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_ylabel("dead neurons")
+    in_percent(ax, "dead neurons")
     dead, neurons = int(summary["dead"].sum()), int(summary["neurons"].sum())
     if not dead:
-        ax.text(0.5, 0.5, "every neuron fired", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "every neuron fired")
     return layered(ax, summary, f"{dead:,} of {neurons:,} neurons never fired")
 
 
@@ -244,8 +228,7 @@ def draw_rate(summary: pd.DataFrame, ax: Axes) -> Axes:
     """The mean firing rate of the neurons that fire, by layer."""
     ax.plot(summary["layer"], summary["firing_rate"], color=FFN, marker="o", markersize=4)
     ax.set_ylim(bottom=0)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_ylabel("mean firing rate")
+    in_percent(ax, "mean firing rate")
     return layered(ax, summary, "How often a neuron that is not dead fires")
 
 
@@ -258,8 +241,7 @@ def draw_covering(covering: pd.DataFrame, ax: Axes) -> Axes:
         ax.bar(wide.index, wide[name], 0.75, bottom=below, color=shade, edgecolor="#8A8F98", linewidth=0.4, label=name)
         below += wide[name].to_numpy()
     ax.set_ylim(0, 1)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_ylabel("share of the neurons that fired")
+    in_percent(ax, "share of the neurons that fired")
     beside(ax, "tokens")
     return layered(ax, covering, "How many tokens make up 95% of a neuron's firings")
 
@@ -270,14 +252,12 @@ def draw_detectors(summary: pd.DataFrame, ax: Axes) -> Axes:
     against = counts * np.nan_to_num(summary["suppressing"].to_numpy())
     ax.bar(summary["layer"], counts, 0.75, color="#BDD7E7", label="token detectors")
     ax.bar(summary["layer"], against, 0.75, color=TAKES, label="that suppress their triggers")
-    ax.set_ylim(0, max(1.08 * float(counts.max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("neurons")
+    count_axis(ax, counts, "neurons")
     total = int(counts.sum())
     if total:
         ax.legend(frameon=False)
         return layered(ax, summary, f"{total:,} token detectors, {against.sum() / total:.0%} suppress their triggers")
-    ax.text(0.5, 0.5, "no token detectors", transform=ax.transAxes, ha="center", va="center")
+    in_place(ax, "no token detectors")
     return layered(ax, summary, "No neuron fires for a few tokens only")
 
 
@@ -287,14 +267,12 @@ def draw_tokens(summary: pd.DataFrame, ax: Axes) -> Axes:
     ax.plot(layers, summary["tokens_so_far"], color="#1A1A1A", linestyle="--", marker="o", markersize=3, label="so far")
     ax.plot(layers, summary["tokens"], color=FFN, marker="o", markersize=4, label="in the layer")
     ax.plot(layers, summary["new_tokens"], color=TAKES, marker="s", markersize=4, label="new in the layer")
-    ax.set_ylim(0, max(1.08 * float(summary["tokens_so_far"].max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("tokens with a detector")
+    count_axis(ax, summary["tokens_so_far"], "tokens with a detector")
     total = int(summary["tokens_so_far"].max())
     if total:
         ax.legend(frameon=False)
     else:
-        ax.text(0.5, 0.5, "no token detectors", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "no token detectors")
     return layered(ax, summary, f"{total:,} tokens have a detector")
 
 
@@ -308,13 +286,11 @@ def draw_positional(positional: pd.DataFrame, summary: pd.DataFrame, ax: Axes) -
         if counts.any():
             ax.bar(layers, counts, 0.75, bottom=below, color=colour, label=name)
             below += counts
-    ax.set_ylim(0, max(1.08 * float(below.max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel("positional neurons")
+    count_axis(ax, below, "positional neurons")
     if len(positional):
         beside(ax, "pattern")
     else:
-        ax.text(0.5, 0.5, "no positional neurons", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "no positional neurons")
     return layered(ax, summary, f"{len(positional):,} neurons tell positions apart")
 
 
@@ -331,8 +307,20 @@ def draw_patterns(firing: FiringCounts, positional: pd.DataFrame, enough: int, a
     if len(positional):
         beside(ax, "neuron", stacked=False)
     else:
-        ax.text(0.5, 0.5, "no positional neurons", transform=ax.transAxes, ha="center", va="center")
+        in_place(ax, "no positional neurons")
     return titled(ax, "When positional neurons fire")
+
+
+def in_place(ax: Axes, words: str) -> None:
+    """What is said in the middle of a picture where there is nothing to draw."""
+    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center")
+
+
+def count_axis(ax: Axes, counts: Any, label: str) -> None:
+    """A y axis of whole numbers from 0 to a little above the largest."""
+    ax.set_ylim(0, max(1.08 * float(counts.max()), 1.0))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylabel(label)
 
 
 def layered(ax: Axes, rows: pd.DataFrame, title: str) -> Axes:

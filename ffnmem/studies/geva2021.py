@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.progress import Progress
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
 from ..vocabulary.vectors import BASES
-from .agreement import CONFIDENT, Agreement, agreement_table, agreements, confident_table
+from .agreement import CONFIDENT, agreement_table, agreements, confident_table
 from .composition import FREQUENT, SHORT, composition_table, read_positions, refinement_table, update_table
 from .figures import (
     plot_active,
@@ -27,7 +27,7 @@ from .figures import (
     plot_zero_agreement,
 )
 from .prefixes import CONFIDENCE, RESAMPLES, Places, random_places
-from .study import Figure, Study, Table
+from .study import Figure, Study, tables_of
 from .triggers import LEAST, change_table, prefix_table, removal_trials
 
 PAPER = (
@@ -113,10 +113,11 @@ def study(
         "refinement": refinement_table(readings, seed),
         "updates": update_table(readings, model),
     }
+    frames["summary"] = summary(frames)
     return Study(
         name="geva2021",
         paper=PAPER,
-        tables=tables(frames, found),
+        tables=tables_of(frames, table_words(frames["confident"], len(found))),
         figures=figures(frames),
         settings={
             "keys": keys,
@@ -157,7 +158,7 @@ def fixed(store: Store) -> dict[str, Any]:
         "frequent tokens": FREQUENT,
         "short prefix": SHORT,
         "intervals": f"{CONFIDENCE:.0%}: bootstrap of {RESAMPLES} for means, Wilson for shares",
-        "corpus": f"{corpus['source']}: {store.n_tokens:,} tokens in {corpus['documents']:,} documents",
+        "corpus": f"{corpus['source']}: {store.n_tokens:,} tokens in {counted(corpus['documents'], 'document')}",
         "context": store.settings.context,
         "prepend_bos": store.settings.prepend_bos,
     }
@@ -184,43 +185,34 @@ def summary(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return joined[order].reset_index()
 
 
-def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Table, ...]:
-    """The tables with what a reader needs to know of them."""
-    confident, layers = frames["confident"], len(found)
+def table_words(confident: pd.DataFrame, layers: int) -> dict[str, tuple[str, str]]:
+    """By table, its title and what a reader needs to know of it."""
     first = -(-layers * 10 // 16)  # the paper's layers 11 to 16 of 16
     upper = int((confident["layer"] >= first).sum())
     agreeing = int((confident["agreeing"] > 0).sum())
-    return (
-        Table("summary", summary(frames), "The main numbers by layer", "Every column is explained at its own table."),
-        Table(
-            "changes",
-            frames["changes"],
+    return {
+        "summary": ("The main numbers by layer", "Every column is explained at its own table."),
+        "changes": (
             "What removing a token does to a key's coefficient",
             "Relative change (m' − m)/m, averaged over a key's prefixes and then over keys; the interval is over keys. "
             "Below −100% the coefficient turns negative, which the paper's ReLU cannot. Prefixes begin where a "
             "sequence of the store does, the paper's where a sentence does; keys without one of at least three tokens "
             "are left out.",
         ),
-        Table("prefixes", frames["prefixes"], "Trigger prefixes of the keys drawn", f"The {SHOWN} best of each key."),
-        Table(
-            "agreement",
-            frames["agreement"],
+        "prefixes": ("Trigger prefixes of the keys drawn", f"The {SHOWN} best of each key."),
+        "agreement": (
             "Values against what follows their keys' triggers",
             "All keys. The trigger is a key's best kept prefix that a token follows. By chance, if what follows were "
             "drawn: unigram, from the corpus's tokens; shuffled, from what follows the layer's other keys; uniform, "
             "from the vocabulary. A trigger has a positive coefficient, of gated neurons too: what they do where it is "
             "negative, and the opposite of their value is written, is not looked at.",
         ),
-        Table(
-            "confident",
-            confident,
+        "confident": (
             f"The {len(confident)} values of the highest probability",
             f"{upper} of {len(confident)} are in layers {first} to {layers - 1} (the paper: 97 of {CONFIDENT}); "
             f"{agreeing} agree with what follows one of their key's kept triggers (the paper: 46).",
         ),
-        Table(
-            "composition",
-            frames["composition"],
+        "composition": (
             "How layers compose their memories",
             "A layer's prediction is the token that its FFN's output, bias included, promotes most; a memory is active "
             "where its coefficient is above 0; of gated memories, whose coefficients have both signs, that is where "
@@ -229,32 +221,26 @@ def tables(frames: dict[str, pd.DataFrame], found: list[Agreement]) -> tuple[Tab
             "another position. frequent_share and short_share are of the positions where some memory of "
             "the layer agrees.",
         ),
-        Table(
-            "refinement",
-            frames["refinement"],
+        "refinement": (
             "How layers refine the model's prediction",
             "The residual stream before and after each FFN is read through the final norm, whose bias can make a third "
             "token win where residual and FFN agree, unlike in the paper: such a case counts as composition.",
         ),
-        Table(
-            "updates",
-            frames["updates"],
+        "updates": (
             "How few sub-updates make up a layer's output",
             "Output: sub-updates by falling |mᵢ|·‖vᵢ‖ until 1 − ‖y − y_k‖²/‖y‖² reaches the share, y = Σmᵢvᵢ without "
             "its bias, with the gain of a norm behind the FFN if there is one; random: the same in random order, as "
             "expected; weight: until Σ|mᵢ|·‖vᵢ‖ does. Numbers are quantiles over positions; part is the median's share "
             "of the layer's neurons.",
         ),
-    )
+    }
 
 
 def figures(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
-    """The paper's figures, each with what the paper found."""
-    return *figures_of_keys(frames["changes"], frames["agreement"]), *figures_of_layers(frames)
-
-
-def figures_of_keys(changes: pd.DataFrame, agreement: pd.DataFrame) -> tuple[Figure, ...]:
-    """What keys look at, and whether values predict what follows: figures 3 to 5."""
+    """The paper's figures 3 to 5 (keys and values) and 7 to 11 (layers), and sub-updates, with what the paper found."""
+    changes, agreement, composition, refinement, updates = (
+        frames[name] for name in ("changes", "agreement", "composition", "refinement", "updates")
+    )
     return (
         Figure(
             "changes",
@@ -274,13 +260,6 @@ def figures_of_keys(changes: pd.DataFrame, agreement: pd.DataFrame) -> tuple[Fig
             partial(plot_ranks, agreement),
             "The paper's figure 5: ranks become better from layer to layer.",
         ),
-    )
-
-
-def figures_of_layers(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
-    """How layers compose memories and refine predictions, figures 7 to 11, and sub-updates."""
-    composition, refinement = frames["composition"], frames["refinement"]
-    return (
         Figure(
             "active",
             "Active memories",
@@ -315,7 +294,7 @@ def figures_of_layers(frames: dict[str, pd.DataFrame]) -> tuple[Figure, ...]:
         Figure(
             "updates",
             "Sub-updates that make up a layer's output",
-            partial(plot_updates, frames["updates"]),
+            partial(plot_updates, updates),
             "By |mᵢ|·‖vᵢ‖ as in Geva et al. 2022. Lines: medians over positions, solid for the squared error "
             "explained, dotted for the sum of weights, grey in random order; bands: half of the positions.",
             (7.0, 4.4),

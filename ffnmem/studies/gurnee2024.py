@@ -23,7 +23,7 @@ from ..plots.neuron_kinds import roles as plot_roles
 from ..scanning.store import Store
 from ..vocabulary.projections import project
 from .prefixes import share_interval
-from .study import Figure, Study, Table
+from .study import Figure, Study, tables_of
 
 PAPER = "Gurnee et al. 2024, Universal Neurons in GPT2 Language Models (arXiv 2401.12181)"
 PUBLISHED: Mapping[str, Any] = {
@@ -40,6 +40,32 @@ GATE_STATISTICS = ("gate_io_cosine", "gate_key_cosine")  # of gated models
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 EXAMPLES = 10  # neurons of each role
 PROMOTED = 8
+TABLES = {
+    "summary": (
+        APPLIES.capitalize(),
+        "A neuron may count for several roles. Entropy neurons are looked for in the last layer only.",
+    ),
+    "signs": (
+        "Prediction against suppression by layer",
+        "Of the neurons whose kurtosis is above the threshold, the share with negative skew, with its 95% Wilson "
+        "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
+        "sign of cos(g, k).",
+    ),
+    "statistics": (
+        "Statistics of cos(W_U, v) and of the weights by layer",
+        "Quantiles over the neurons of a layer; the kurtosis is the excess over a normal distribution. The sign of "
+        "a gated neuron's skew and of its gate's cosines is a convention.",
+    ),
+    "strongest": (
+        "The clearest neurons of each role",
+        "By the statistic that decides; promoted and suppressed are the ends of the value's projection, which a "
+        "negative coefficient exchanges.",
+    ),
+    "neurons": (
+        "Every neuron with its roles and statistics",
+        "The columns of fm.roles.",
+    ),
+}
 
 
 @in_turn
@@ -91,10 +117,19 @@ def study(
     )
     thresholds = frame.attrs["thresholds"]
     signs = sign_table(frame, kurtosis)
+    summary = role_counts(frame, flags=True)
+    summary.insert(1, "neurons", frame.groupby("layer").size().to_numpy())
+    frames = {
+        "summary": summary,
+        "signs": signs,
+        "statistics": statistic_table(frame),
+        "strongest": strongest_table(model, frame),
+        "neurons": frame.assign(triggers=frame["triggers"].map(spelled)),
+    }
     return Study(
         name="gurnee2024",
         paper=PAPER,
-        tables=tables(model, frame, signs),
+        tables=tables_of(frames, TABLES),
         figures=figures(model, frame, signs, thresholds),
         settings={
             **frame.attrs["settings"],
@@ -105,47 +140,6 @@ def study(
         },
         provenance=frame.attrs["provenance"],
         published=PUBLISHED,
-    )
-
-
-def tables(model: Model, frame: pd.DataFrame, signs: pd.DataFrame) -> tuple[Table, ...]:
-    summary = role_counts(frame, flags=True)
-    summary.insert(1, "neurons", frame.groupby("layer").size().to_numpy())
-    return (
-        Table(
-            "summary",
-            summary,
-            APPLIES.capitalize(),
-            "A neuron may count for several roles. Entropy neurons are looked for in the last layer only.",
-        ),
-        Table(
-            "signs",
-            signs,
-            "Prediction against suppression by layer",
-            "Of the neurons whose kurtosis is above the threshold, the share with negative skew, with its 95% Wilson "
-            "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
-            "sign of cos(g, k).",
-        ),
-        Table(
-            "statistics",
-            statistic_table(frame),
-            "Statistics of cos(W_U, v) and of the weights by layer",
-            "Quantiles over the neurons of a layer; the kurtosis is the excess over a normal distribution. The sign of "
-            "a gated neuron's skew and of its gate's cosines is a convention.",
-        ),
-        Table(
-            "strongest",
-            strongest_table(model, frame),
-            "The clearest neurons of each role",
-            "By the statistic that decides; promoted and suppressed are the ends of the value's projection, which a "
-            "negative coefficient exchanges.",
-        ),
-        Table(
-            "neurons",
-            frame.assign(triggers=frame["triggers"].map(spelled)),
-            "Every neuron with its roles and statistics",
-            "The columns of fm.roles.",
-        ),
     )
 
 

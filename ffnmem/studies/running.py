@@ -29,7 +29,8 @@ from ..pages.rendering import render
 from ..scanning.scanning import scan
 from ..scanning.store import Store
 from ..show.notebook import MINUS
-from .study import ABOUT, PAGE, Figure, Study, Table, check_settings, study_module
+from ..show.records import plain
+from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study_module
 
 # A study as files and as a page: CSV, PNG, JSON and HTML, each whole or not at all.
 
@@ -41,7 +42,7 @@ TEXTS = ("prefix", "context")  # columns of running text, in which spaces are sp
 
 
 @dataclass(frozen=True)
-class Cell:
+class PageCell:
     """One cell of a table on a page: a number as text, a token, or running text."""
 
     kind: str
@@ -50,12 +51,12 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageTable:
     """A table as a page shows it."""
 
-    table: Table
+    table: StudyTable
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[PageCell, ...], ...]
 
     @property
     def hidden(self) -> int:
@@ -90,9 +91,9 @@ def described(study: Study) -> dict[str, Any]:
         "schema": FOLDER.schema,
         "study": study.name,
         "paper": study.paper,
-        "settings": strict(study.settings),
-        "published": strict(study.published),
-        "provenance": strict(study.provenance),
+        "settings": plain(study.settings),
+        "published": plain(study.published),
+        "provenance": plain(study.provenance),
         "ffnmem": __version__,
         "tables": {
             table.name: {"title": table.title, "note": table.note, "rows": len(table.frame)} for table in study.tables
@@ -100,21 +101,6 @@ def described(study: Study) -> dict[str, Any]:
         "figures": {figure.name: {"title": figure.title, "note": figure.note} for figure in study.figures},
     }
     return with_checksum(about)
-
-
-def strict(value: Any) -> Any:
-    """``value`` with what JSON lacks replaced: numbers that are not finite become None, NumPy's become Python's."""
-    if isinstance(value, Mapping):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if hasattr(value, "item"):
-        return strict(value.item())
-    return str(value)
 
 
 def png(figure: Figure) -> bytes:
@@ -137,7 +123,7 @@ def page(study: Study, drawings: list[bytes]) -> str:
         study=study,
         version=__version__,
         pictures=pictures,
-        tables=[shown(table, ROWS) for table in study.tables],
+        tables=[page_table(table, ROWS) for table in study.tables],
         settings={name: flat(value) for name, value in study.settings.items()},
         published={name: flat(value) for name, value in study.published.items()},
         provenance={name: flat(value) for name, value in study.provenance.items()},
@@ -149,7 +135,7 @@ def flat(value: Any) -> Any:
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else value
 
 
-def shown(table: Table, limit: int) -> Shown:
+def page_table(table: StudyTable, limit: int) -> PageTable:
     """The first rows of a table as cells."""
     columns = tuple(str(name) for name in table.frame.columns)
     head = table.frame.head(limit)
@@ -157,22 +143,22 @@ def shown(table: Table, limit: int) -> Shown:
         tuple(cell(name, value) for name, value in zip(columns, row, strict=True))
         for row in head.itertuples(index=False, name=None)
     )
-    return Shown(table, columns, rows)
+    return PageTable(table, columns, rows)
 
 
-def cell(column: str, value: Any) -> Cell:
+def cell(column: str, value: Any) -> PageCell:
     """A value of a column as a cell: whole numbers with commas, others with four significant digits."""
     if isinstance(value, str):
         kind = "running" if column in TEXTS else "token" if column.endswith("token") else "word"
-        return Cell(kind, value)
+        return PageCell(kind, value)
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return Cell("number", "–")
+        return PageCell("number", "–")
     if isinstance(value, bool | np.bool_):
-        return Cell("word", "yes" if value else "no")
+        return PageCell("word", "yes" if value else "no")
     if isinstance(value, int) or hasattr(value, "__index__"):
         text = f"{int(value):,}" if column not in ("layer", "neuron") else str(int(value))
-        return Cell("number", text.replace("-", MINUS), float(value))
-    return Cell("number", f"{float(value):.4g}".replace("-", MINUS), float(value))
+        return PageCell("number", text.replace("-", MINUS), float(value))
+    return PageCell("number", f"{float(value):.4g}".replace("-", MINUS), float(value))
 
 
 # `study`: scan a corpus if need be, run a paper's protocol on it, and write everything into one folder.

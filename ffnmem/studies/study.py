@@ -34,7 +34,7 @@ SHOWN = ("model", "store", "progress", "seed")  # of a study's function, what is
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class StudyTable:
     """One table of a study, written as ``<name>.csv``.
 
     Attributes:
@@ -48,6 +48,11 @@ class Table:
     frame: pd.DataFrame
     title: str
     note: str = ""
+
+
+def tables_of(frames: Mapping[str, pd.DataFrame], words: Mapping[str, tuple[str, str]]) -> tuple[StudyTable, ...]:
+    """Tables in the order of their ``words``: by name, title and note."""
+    return tuple(StudyTable(name, frames[name], title, note) for name, (title, note) in words.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +90,13 @@ class Study(Result):
 
     name: str
     paper: str
-    tables: tuple[Table, ...]
+    tables: tuple[StudyTable, ...]
     figures: tuple[Figure, ...]
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
     published: Mapping[str, Any] = field(default_factory=dict)
+
+    no_file = "fm.studies.run writes its folder"
 
     def table(self, name: str) -> pd.DataFrame:
         """The rows of a table by its name; raises InputError."""

@@ -23,12 +23,12 @@ from ..neurons.counting import (
     token_detection,
 )
 from ..neurons.role_assignment import Thresholds, reading_settings
-from ..neurons.unembedding import Unembedding, read_unembedding, written
+from ..neurons.unembedding import Unembedding, cosine_moments, read_unembedding, written
 from ..scanning.store import Store
 from . import figures as plots
 from .gurnee2024 import ends, spelled
 from .prefixes import share_interval
-from .study import Figure, Study, Table
+from .study import Figure, Study, tables_of
 
 PAPER = (
     "Voita, Ferrando and Nalmpantis 2023, Neurons in Large Language Models: Dead, N-gram, Positional (arXiv 2309.04827)"
@@ -48,6 +48,29 @@ ENOUGH = 50  # tokens at a position, for its firing rate to count in a pattern
 EXTREME = 0.05  # how near to 0 or 1 a rate counts as there
 SMOOTH = 5  # positions averaged before crossings are counted
 PROMOTED = 8
+TABLES = {
+    "summary": (
+        "Dead, token-detecting and positional neurons by layer",
+        "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
+        "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
+        "before does not; suppressing is the share of detectors that write away from their tokens.",
+    ),
+    "covering": (
+        "How many tokens make up a neuron's firings",
+        "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings.",
+    ),
+    "detectors": (
+        "Token detectors",
+        "trigger_cosine is the mean cos(W_U, v) over the tokens that a detector covers, less the mean over the "
+        "vocabulary: negative where it suppresses them. Of gated neurons it is times the sign of the mean "
+        "coefficient, and promoted and suppressed are what they are with a coefficient of that sign.",
+    ),
+    "positional": (
+        "Positional neurons",
+        "The pattern is sorted by rule here, by eye in the paper: both extremes, if the firing rate comes within "
+        "5% of 0 and of 1; oscillatory, if it then crosses one half three times or more; one extreme; other.",
+    ),
+}
 
 
 @in_turn
@@ -100,10 +123,11 @@ def study(
     positional = positional_table(firing, information, position)
     summary = summary_table(store, found, detectors, positional)
     covering = covering_table(store, found)
+    frames = {"summary": summary, "covering": covering, "detectors": detectors, "positional": positional}
     return Study(
         name="voita2023",
         paper=PAPER,
-        tables=tables(summary, covering, detectors, positional),
+        tables=tables_of(frames, TABLES),
         figures=figures(firing, summary, covering, positional),
         settings={
             "n_sequences": n_sequences,
@@ -116,44 +140,8 @@ def study(
             "tokens_scanned": store.n_tokens,
             **reading_settings(store, firing),
         },
-        provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).as_dict(),
+        provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).to_dict(),
         published=PUBLISHED,
-    )
-
-
-def tables(
-    summary: pd.DataFrame, covering: pd.DataFrame, detectors: pd.DataFrame, positional: pd.DataFrame
-) -> tuple[Table, ...]:
-    return (
-        Table(
-            "summary",
-            summary,
-            "Dead, token-detecting and positional neurons by layer",
-            "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
-            "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
-            "before does not; suppressing is the share of detectors that write away from their tokens.",
-        ),
-        Table(
-            "covering",
-            covering,
-            "How many tokens make up a neuron's firings",
-            "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings.",
-        ),
-        Table(
-            "detectors",
-            detectors,
-            "Token detectors",
-            "trigger_cosine is the mean cos(W_U, v) over the tokens that a detector covers, less the mean over the "
-            "vocabulary: negative where it suppresses them. Of gated neurons it is times the sign of the mean "
-            "coefficient, and promoted and suppressed are what they are with a coefficient of that sign.",
-        ),
-        Table(
-            "positional",
-            positional,
-            "Positional neurons",
-            "The pattern is sorted by rule here, by eye in the paper: both extremes, if the firing rate comes within "
-            "5% of 0 and of 1; oscillatory, if it then crosses one half three times or more; one extreme; other.",
-        ),
     )
 
 
@@ -290,7 +278,7 @@ def trigger_cosines(model: Model, unembedding: Unembedding, layer: int, detectio
     """Mean cos(W_U, v) over each detector's tokens, less the mean over the vocabulary."""
     neurons = list(detection.triggers)
     values = written(model, layer, unembedding.basis)[neurons]
-    mean = unembedding.moments(values).mean
+    mean = cosine_moments(values, unembedding.units)["mean"]
     found = {}
     for row, (neuron, ids) in enumerate(detection.triggers.items()):
         tokens = unembedding.tokens[ids].double()

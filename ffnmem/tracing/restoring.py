@@ -195,7 +195,7 @@ class Restoring:
         running: list[RestoredCell] = []
         x = replay.stream[0][:0, self.first :]
         for layer in range(min(leads) + 1, n_layers + 1):
-            x = self.joined(x, running, cells, leads, layer)
+            x = self.entering(x, running, cells, leads, layer)
             if layer < n_layers:
                 rows = self.rows.to(x.device).repeat(len(running))
                 last = 1 if layer == n_layers - 1 else None
@@ -203,7 +203,7 @@ class Restoring:
         final = rearrange(x[:, -1], "(cell sample) d -> cell sample d", sample=self.samples)
         return final[[running.index(cell) for cell in cells]]
 
-    def joined(
+    def entering(
         self,
         x: Tensor,
         running: list[RestoredCell],
@@ -227,7 +227,7 @@ class Restoring:
         return x
 
 
-def chunks(cells: Sequence[RestoredCell], tokens: int, batch_tokens: int) -> Iterator[Sequence[RestoredCell]]:
+def cell_batches(cells: Sequence[RestoredCell], tokens: int, batch_tokens: int) -> Iterator[Sequence[RestoredCell]]:
     """Cells of ``tokens`` tokens each, as many at once as fit; one where not even that does."""
     size = max(1, batch_tokens // tokens)
     for start in range(0, len(cells), size):

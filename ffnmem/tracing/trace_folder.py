@@ -80,7 +80,7 @@ TRACED = together(
 
 def kept_noise(out: str | Path) -> float | None:
     """The noise of the traces in a folder; None where there are none."""
-    there = read_made(user_path(out))
+    there = TraceFolder.made_before(user_path(out))
     return None if there is None else float(there["settings"]["noise"])
 
 
@@ -99,10 +99,8 @@ class TraceFolder(RunFolder):
     """A folder of traces, with a file for each fact in ``facts``."""
 
     kind: ClassVar[Kind] = FOLDER
+    form: ClassVar[Form] = FORM
     holds: ClassVar[str] = "traces"
-
-    def before(self) -> Mapping[str, Any]:
-        return self.deciding(read_made(self.folder) or {})
 
     @staticmethod
     def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -153,12 +151,3 @@ class TraceFolder(RunFolder):
         record = {"fact": fact.id, "skipped": found} if isinstance(found, str) else found.to_dict()
         make_folder(self.folder / FACTS)
         write_whole(self.path(fact), json.dumps(with_checksum(record)) + "\n")
-
-
-def read_made(folder: Path) -> dict[str, Any] | None:
-    """How the traces in a folder were made; None where it has no manifest of ours. Raises FileError."""
-    path = folder / MANIFEST
-    if not path.exists():
-        return None
-    found = read_json(path)
-    return FORM.fit(path, found, is_whole) if found.get("kind") == KIND else None

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.errors import check_choice
+from ..core.errors import check_choice, counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, Span, Table, line, of_chance, rows, token
@@ -124,7 +124,7 @@ class Trace(Result):
             "noise": self.noise,
             "seed": self.seed,
             "scores": {kind: scores.tolist() for kind, scores in self.scores.items()},
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     @classmethod
@@ -160,7 +160,7 @@ class Trace(Result):
     def summary(self) -> str:
         return (
             f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, corrupted {self.corrupted:.3f}, "
-            f"{len(self.samples)} samples, {', '.join(self.kinds)}"
+            f"{counted(len(self.samples), 'sample')}, {', '.join(self.kinds)}"
         )
 
     def sheet(self) -> Sheet:
@@ -171,10 +171,11 @@ class Trace(Result):
         heading: dict[str, Content] = {
             "prompt": self.text,
             "answer": line(token(self.answer, "strong"), said),
-            "noise": f"standard deviation {self.noise:.3g}{taken}, {len(self.samples)} samples, seed {self.seed}",
+            "noise": f"standard deviation {self.noise:.3g}{taken}, "
+            f"{counted(len(self.samples), 'sample')}, seed {self.seed}",
         }
         maps = [self.map(kind).table(kind_in_words(kind, self.window)) for kind in self.kinds]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
 
     def map(self, kind: str) -> Rows:
         """Each token with its indirect effects by layer, the layer that brings back most, and how much that is."""
@@ -277,7 +278,7 @@ class Traces(Result):
             "groups": plain_records(self.groups),
             "facts": plain_records(self.facts),
             "skipped": plain_records(self.skipped),
-            "provenance": self.provenance.as_dict(),
+            "provenance": self.provenance.to_dict(),
         }
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
@@ -307,18 +308,18 @@ class Traces(Result):
             if self.traces
             else ""
         )
-        return f"{len(self.traces)} facts, {len(self.skipped)} skipped{means}"
+        return f"{counted(len(self.traces), 'fact')}, {len(self.skipped)} skipped{means}"
 
     def sheet(self) -> Sheet:
         """How many facts were traced, why some were not, and the mean effects of each kind and group."""
-        heading: dict[str, Content] = {"traced": f"{len(self):,} facts, {len(self.skipped):,} skipped"}
+        heading: dict[str, Content] = {"traced": f"{counted(len(self), 'fact')}, {len(self.skipped):,} skipped"}
         if len(self):
             clean, corrupted = (f"{float(self.facts[name].mean()):.1%}" for name in ("clean", "corrupted"))
             heading["answer"] = f"{clean} clean, {corrupted} with noise on the subject, on the mean"
         if len(self.skipped):
             heading["skipped"] = tuple(line(str(reason)) for reason in self.skipped["reason"].head(REASONS))
         maps = [self.map(str(kind), rows) for kind, rows in self.groups.groupby("kind", sort=False)]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.as_dict()))
+        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
 
     def map(self, kind: str, groups: pd.DataFrame) -> Table:
         """Each group of positions with its mean effects by layer, the best layer and the interval there."""

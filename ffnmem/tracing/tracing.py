@@ -18,7 +18,7 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
 from ..prompts.captures import warn_of_trailing_space, word_ids
-from .restoring import Restoring, cells_of, chunks, corrupted, noise_scale, probability, scale_of
+from .restoring import Restoring, cell_batches, cells_of, corrupted, noise_scale, probability, scale_of
 from .settings import GIVEN, KINDS, OWN, SAMPLES, TraceSettings, check_kinds, check_noise, check_window, noise_of_all
 from .trace_folder import TraceFolder, kept_noise, run_of
 from .traces import Trace, Traces
@@ -263,7 +263,7 @@ def maps(
             cells = cells_of(kind, len(layers), settings.window)
             if position < length - 1:  # what the last layer writes there, no later position reads
                 cells = [cell for cell in cells if cell.start < len(layers) - 1]
-            for chunk in chunks(cells, settings.samples * (length - position), batch_tokens):
+            for chunk in cell_batches(cells, settings.samples * (length - position), batch_tokens):
                 probabilities = probability(layers, restoring.run(chunk), answer)
                 scores[[cell.layer for cell in chunk], position] = probabilities.mean(-1).cpu().numpy()
             done += 1

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import check_choice, check_count, check_seed
-from ..core.neuron_names import NeuronName
+from ..core.neuron_names import LayerName, NeuronName
 from ..models.model import Model
 from ..models.turns import in_turn
 from .projections import choose_neurons
@@ -28,7 +28,7 @@ TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by roun
 @in_turn
 def projection_null(
     model: Model,
-    layer: SupportsIndex | NeuronName,
+    layer: LayerName | NeuronName,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     kind: str = "random",
@@ -99,7 +99,7 @@ def projection_null(
     result["_order"] = result["neuron"].map({n: i for i, n in enumerate(neurons)})
     result = result.sort_values("_order", kind="stable", ignore_index=True).drop(columns="_order")
     provenance = model.provenance(basis=basis, kind=kind, draws=draws, seed=seed, k=k)
-    result.attrs = {"provenance": provenance.as_dict()}
+    result.attrs = {"provenance": provenance.to_dict()}
     return result
 
 

@@ -1,9 +1,9 @@
-"""``project``: what memories write, and what excites them, in tokens."""
+"""``project``: what memories write, and what excites them, in tokens; ``promoters``: the neurons behind a token."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -21,14 +21,15 @@ from ..core.arguments import public
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
-from ..core.neuron_names import NeuronName, NeuronNames, is_pair, pair_of, place_of
+from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
 from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
-from ..core.sheets import Column, Origin, Sheet, Table, Words, decimals, rows
+from ..core.sheets import Column, Origin, Rows, Sheet, Words, decimals, rows
 from ..models.model import Model
+from ..models.norms import at_least_float32
 from ..models.turns import in_turn
-from .scoring import BLOCK, Scorer
+from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import BASES, SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
 # Projections as tables: the columns, the Parquet file, and reading it back.
@@ -116,13 +117,6 @@ def plain_frame(table: pa.Table, provenance: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def frugal_frame(tables: list[pa.Table], provenance: dict[str, Any]) -> pd.DataFrame:
-    """Tables as one frame that takes some 30 bytes a row: text is categorical, whole numbers have 32 bits."""
-    frame = pa.concat_tables(tables).unify_dictionaries().to_pandas()
-    frame.attrs = {"provenance": provenance}
-    return frame
-
-
 def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: dict[str, Any], **settings: Any) -> Path:
     """Stream tables into a Parquet file, one row group each; the file appears when it is complete.
 
@@ -152,25 +146,22 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     missing = f"there is no file {path}: write one with project(model, out=…) or ffnmem project --all --out"
     place = user_path(path)
     with open_parquet(place, missing) as file:
-        yield file, description(place, file)
+        schema, metadata = file.schema_arrow, file.schema_arrow.metadata or {}
+        if METADATA not in metadata or schema.names != list(COLUMNS):
+            raise FileError(f"{place} is no projection: project(model, out=…) or ffnmem project --all --out writes one")
+        wrong = [field.name for field in schema if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
+        if wrong or schema.field("score").type not in SCORES:
+            named = ", ".join(wrong) or "score"
+            raise FileError(f"{place} is no projection: the types of its columns are others ({named})")
+        about = parsed(place, metadata[METADATA])
+        FORM.check_version(place, about)
+        FORM.check_fields(place, about)
+        yield file, dict(about)
 
 
-def description(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
-    """The file's own account: schema, k, sides, provenance."""
-    metadata = file.schema_arrow.metadata or {}
-    if METADATA not in metadata or file.schema_arrow.names != list(COLUMNS):
-        raise FileError(f"{path} is no projection: project(model, out=…) or ffnmem project --all --out writes one")
-    wrong = [field.name for field in file.schema_arrow if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
-    if wrong or file.schema_arrow.field("score").type not in SCORES:
-        raise FileError(f"{path} is no projection: the types of its columns are others ({', '.join(wrong) or 'score'})")
-    about = parsed(path, metadata[METADATA])
-    FORM.check_version(path, about)
-    FORM.check_fields(path, about)
-    return dict(about)
-
-
+@public
 def read_projection(
-    path: str | Path, layer: SupportsIndex | NeuronName | None = None, neuron: SupportsIndex | None = None
+    path: str | Path, layer: LayerName | NeuronName | None = None, neuron: SupportsIndex | None = None
 ) -> pd.DataFrame:
     """Rows of a projection that ``project(model, out=…)`` wrote: all, a layer's, or one neuron's (in milliseconds).
 
@@ -184,7 +175,9 @@ def read_projection(
     Raises:
         FileError: no such file, or none that is a whole projection.
     """
-    if isinstance(layer, str | Sequence):
+    if is_place(layer) and neuron is None:
+        layer = layer_of(layer)
+    elif isinstance(layer, str | Sequence):
         layer, neuron = place_of(layer, neuron)
     wanted = {
         name: check_whole(name, value) for name, value in (("layer", layer), ("neuron", neuron)) if value is not None
@@ -213,43 +206,31 @@ GROUP = 256  # neurons in a row group of a file: the smaller, the less is read f
 
 
 PROMOTED = 12  # tokens: more than a line of 120 columns holds
+Layers = SupportsIndex | NeuronName | NeuronNames | None
+Neurons = SupportsIndex | Iterable[SupportsIndex] | None
 
 
 @overload
 def project(
-    model: Model,
-    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
-    neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    *,
-    k: int = 10,
-    basis: str = "folded",
-    side: str | Sequence[str] | None = None,
-    out: None = None,
-    candidates: str = "auto",
+    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: int = 10, basis: str = "folded",
+    side: str | Sequence[str] | None = None, out: None = None, candidates: str = "auto",
     progress: Progress | None = None,
-) -> pd.DataFrame: ...
+) -> pd.DataFrame: ...  # fmt: skip
 
 
 @overload
 def project(
-    model: Model,
-    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
-    neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    *,
-    k: int = 10,
-    basis: str = "folded",
-    side: str | Sequence[str] | None = None,
-    out: str | Path,
-    candidates: str = "auto",
+    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: int = 10, basis: str = "folded",
+    side: str | Sequence[str] | None = None, out: str | Path, candidates: str = "auto",
     progress: Progress | None = None,
-) -> Path: ...
+) -> Path: ...  # fmt: skip
 
 
 @public
 @in_turn
 def project(
     model: Model,
-    layer: SupportsIndex | NeuronName | NeuronNames | None = None,
+    layer: LayerName | NeuronName | NeuronNames | None = None,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     k: int = 10,
@@ -296,12 +277,15 @@ def project(
     if out is not None:
         check_destination(out)
     tables = project_blocks(model, wanted, sides, basis, k, candidates, progress)
-    provenance = model.provenance(basis=basis).as_dict()
+    provenance = model.provenance(basis=basis).to_dict()
     if out is not None:
         return write_projection(out, tables, provenance, k=k, sides=sides)
-    if layer is None:
-        return frugal_frame(list(tables), provenance)
-    return plain_frame(pa.concat_tables(list(tables)).unify_dictionaries(), provenance)
+    whole = pa.concat_tables(list(tables)).unify_dictionaries()
+    if layer is not None:
+        return plain_frame(whole, provenance)
+    frame = whole.to_pandas()  # some 30 bytes a row: text is categorical, whole numbers have 32 bits
+    frame.attrs = {"provenance": provenance}
+    return frame
 
 
 def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
@@ -315,11 +299,7 @@ def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> d
     return found
 
 
-def choose_neurons(
-    model: Model,
-    layer: SupportsIndex | NeuronName | NeuronNames | None,
-    neuron: SupportsIndex | Iterable[SupportsIndex] | None,
-) -> list[tuple[int, list[int]]]:
+def choose_neurons(model: Model, layer: Layers, neuron: Neurons) -> list[tuple[int, list[int]]]:
     """Layers and neurons of each, in the order asked; a layer comes twice where names of others stand between its own.
 
     Raises: InputError: what names no neuron, or nothing does. OutOfRangeError: no such layer or neuron.
@@ -330,18 +310,18 @@ def choose_neurons(
                 f"neuron {quoted(neuron)} without a layer: name its layer, or leave both out for all neurons"
             )
         return [(index, everything(model, index)) for index in range(model.n_layers)]
-    if isinstance(layer, Iterable) and not isinstance(layer, SupportsIndex):  # as arrays of one number are, too
-        if neuron is not None:
-            raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
-        named: list[Any] = [layer] if isinstance(layer, str) or is_pair(layer) else list(layer)
-        places = dict.fromkeys((model.layer(pair_of(name)[0]), model.neuron(name)) for name in named)
-        found = [(at, [n for _, n in group]) for at, group in groupby(places, key=itemgetter(0))]
-    else:
+    if is_place(layer) or isinstance(layer, SupportsIndex):  # arrays of one number are that and iterable
         index = model.layer(layer)
         if neuron is None:
             return [(index, everything(model, index))]
         neurons = [model.neuron(index, n) for n in (neuron if isinstance(neuron, Iterable) else [neuron])]
         found = [(index, neurons)] if neurons else []
+    else:
+        if neuron is not None:
+            raise InputError(f"{quoted(layer)} names layer and neuron: leave out neuron {quoted(neuron)}")
+        named: list[Any] = [layer] if isinstance(layer, str) or is_pair(layer) else list(layer)
+        places = dict.fromkeys((model.layer(pair_of(name)[0]), model.neuron(name)) for name in named)
+        found = [(at, [n for _, n in group]) for at, group in groupby(places, key=itemgetter(0))]
     if not found:
         raise InputError("no neuron given")
     return found
@@ -419,32 +399,33 @@ def search_projection(
     if limit is not None:
         check_count("limit", limit)
     if isinstance(source, pd.DataFrame):
-        table, provenance = frame_table(source), source.attrs.get("provenance", {})
-        return best_first([hits(table, text, exact, only)], provenance, limit)
-    with stored(source) as (file, about):
-        found = [hits(rows, text, exact, only) for rows in row_groups(Path(source), file)]
-    return best_first(found, about["provenance"], limit)
-
-
-def row_groups(path: Path, file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """The rows of a projection, some at a time; raises FileError where they are damaged."""
-    for group in range(file.num_row_groups):
-        with reading(path):
-            rows = file.read_row_group(group)
-        yield rows
-
-
-def frame_table(frame: pd.DataFrame) -> pa.Table:
-    """A table of :func:`project` as Arrow has it."""
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        raise InputError(f"this table is no projection: it has no column {listed(missing)}")
-    return pa.Table.from_pandas(frame[list(COLUMNS)], preserve_index=False).replace_schema_metadata()
+        missing = [name for name in COLUMNS if name not in source.columns]
+        if missing:
+            raise InputError(f"this table is no projection: it has no column {listed(missing)}")
+        whole = pa.Table.from_pandas(source[list(COLUMNS)], preserve_index=False).replace_schema_metadata()
+        found, provenance = [hits(whole, text, exact, only)], source.attrs.get("provenance", {})
+    else:
+        found = []
+        with stored(source) as (file, about):
+            provenance = about["provenance"]
+            for group in range(file.num_row_groups):
+                with reading(Path(source)):
+                    part = file.read_row_group(group)
+                found.append(hits(part, text, exact, only))
+    frame = plain_frame(pa.concat_tables(found), provenance)
+    ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)
+    result = ordered.drop(columns="_strength").head(limit if limit is not None else len(ordered))
+    result.attrs = frame.attrs
+    return result
 
 
 def hits(table: pa.Table, text: str, exact: bool, only: dict[str, str]) -> pa.Table:
     """The rows that match; text columns become plain strings, so that hits of several blocks fit together."""
-    mask = chosen(table["token"], lambda tokens: matching(tokens, text, exact))
+
+    def matching(tokens: pa.Array) -> pa.Array:
+        return pc.equal(tokens, text) if exact else pc.match_substring(tokens, text, ignore_case=True)
+
+    mask = chosen(table["token"], matching)
     for name, value in only.items():
         mask = pc.and_(mask, chosen(table[name], lambda words, value=value: pc.equal(words, value)))
     found = table.filter(mask)
@@ -461,16 +442,76 @@ def chosen(column: pa.ChunkedArray, test: Any) -> pa.ChunkedArray:
     return pa.chunked_array(parts, pa.bool_())
 
 
-def matching(tokens: pa.Array, text: str, exact: bool) -> pa.Array:
-    return pc.equal(tokens, text) if exact else pc.match_substring(tokens, text, ignore_case=True)
+# `promoters`: the neurons that most promote and most suppress a token.
+
+Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
-def best_first(tables: list[pa.Table], provenance: dict[str, Any], limit: int | None) -> pd.DataFrame:
-    frame = plain_frame(pa.concat_tables(tables), provenance)
-    ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)
-    result = ordered.drop(columns="_strength").head(limit if limit is not None else len(ordered))
-    result.attrs = frame.attrs
+@public
+@in_turn
+def promoters(
+    model: Model,
+    tokens: Tokens,
+    *,
+    k: int = 10,
+    layer: LayerName | None = None,
+    basis: str = "folded",
+    side: str | Sequence[str] | None = "value",
+    first_token: bool = False,
+) -> pd.DataFrame:
+    """Which neurons most promote and most suppress a token, or a set of tokens on average.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        tokens: one token, as text with its leading space or as an id; or several, whose mean score counts.
+        k: neurons a side and sign.
+        layer: only this layer; default all.
+        basis: ``"folded"`` or ``"raw"``, as in :func:`project`, whose scores these are.
+        side: ``"value"`` (default): the neurons that write the token; ``"key"``: those that it excites; ``"gate"`` of
+            gated models: those whose gates it opens; several, or None for all.
+        first_token: take the first token of a text of several tokens instead of refusing it.
+
+    Returns:
+        Columns layer, neuron, side, sign, rank, score, basis, then token and token_id of a single token, or tokens (a
+        list of texts). Ties by layer, then neuron.
+
+    Raises:
+        InputError: a text that is not one token, no token, or an unknown basis or side. OutOfRangeError: no such layer.
+
+    Source: Geva et al. 2022 (2203.14680), §4, read in the other direction.
+    """
+    check_choice("basis", basis, BASES)
+    sides = check_sides(side, model)
+    count = check_count("k", k)
+    given = [tokens] if isinstance(tokens, str) or not isinstance(tokens, Iterable) else list(tokens)
+    if not given:
+        raise InputError("no token given: name at least one, such as ' Paris'")
+    ids = list(dict.fromkeys(model.token_id(token, first_token) for token in given))
+    texts = model.token_strings(ids)
+    layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
+    owners = np.array([(index, neuron) for index in layers for neuron in everything(model, index)])
+    frames = []
+    for name in sides:
+        scores = np.concatenate([mean_scores(model, index, ids, name, basis) for index in layers])
+        for sign, keys in zip(SIGNS, (-scores, scores), strict=True):
+            best = np.argsort(keys, kind="stable")[:count]
+            columns = {"layer": owners[best, 0], "neuron": owners[best, 1], "side": name, "sign": sign}
+            columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64), "basis": basis}
+            asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
+            frames.append(pd.DataFrame({**columns, **asked}))
+    result = pd.concat(frames, ignore_index=True)
+    result.attrs = {"provenance": model.provenance(basis=basis).to_dict()}
     return result
+
+
+def mean_scores(model: Model, layer: int, ids: list[int], side: str, basis: str) -> Float[np.ndarray, " neurons"]:
+    """Of every neuron of a layer, the mean over the tokens of the canonical score: of one token, the score itself."""
+    vectors = side_vectors(model, layer, everything(model, layer), side, basis).cpu().numpy()
+    rows = at_least_float32(side_tokens(model, side)[ids]).cpu().contiguous().numpy()
+    scores = np.empty((len(vectors), len(ids)), vectors.dtype)
+    score_rows = loops_for(vectors.size * len(ids)).score_rows
+    in_threads(lambda first, last: score_rows(vectors, rows, first, last, scores), len(vectors))
+    return scores.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
 
 
 # What projections, the neurons behind a token and found tokens look like.
@@ -490,21 +531,12 @@ LIMIT = 24  # columns of a token
 
 def projection_sheet(frame: pd.DataFrame) -> Sheet:
     """Of :func:`ffnmem.project`: each side of each neuron, the two ends of its ranking beside each other."""
-    sides = (token_table(found) for _, found in frame.groupby(["layer", "neuron", "side"], sort=False))
-    return Sheet.of(*sides, Origin(frame.attrs["provenance"]))
-
-
-def token_table(found: pd.DataFrame) -> Table:
-    """One side of one neuron."""
-    first, places = found.iloc[0], decimals(found["score"])
-    token = Column("promoted", "token", limit=LIMIT, least=20)
-    score = Column("score", "number", places=places, sign=True)
-    shown = rows(Column("rank", "count"), token, score, Column("suppressed", "token", limit=LIMIT, least=20), score)
-    ends = [found[found["sign"] == sign] for sign in ("promoted", "suppressed")]
-    for high, low in zip(*(end.itertuples() for end in ends), strict=True):
-        shown.add(int(high.rank), high.token, high.score, low.token, low.score)
-    side = str(first["side"])
-    return shown.table(f"{first['layer']}.{first['neuron']} {side}: {SIDE_MEANINGS[side]}")
+    tables = []
+    for (layer, neuron, side), found in frame.groupby(["layer", "neuron", "side"], sort=False):
+        ends = [Column(sign, "token", limit=LIMIT, least=20) for sign in SIGNS]
+        shown = beside(found, ends, lambda row: row.token, decimals(found["score"]))
+        tables.append(shown.table(f"{layer}.{neuron} {side}: {SIDE_MEANINGS[side]}"))
+    return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
 
 
 def promoters_sheet(frame: pd.DataFrame) -> Sheet:
@@ -512,16 +544,21 @@ def promoters_sheet(frame: pd.DataFrame) -> Sheet:
     first, places = frame.iloc[0], decimals(frame["score"])
     texts = [first["token"]] if "token" in frame.columns else first["tokens"]
     named = ", ".join(repr(text) for text in texts)
-    score = Column("score", "number", places=places, sign=True)
     tables = []
     for side, found in frame.groupby("side", sort=False):
-        promoted, suppressed = (Column(name, "neuron", left=False) for name in ("promoted", "suppressed"))
-        shown = rows(Column("rank", "count"), promoted, score, suppressed, score)
-        ends = [found[found["sign"] == sign] for sign in ("promoted", "suppressed")]
-        for high, low in zip(*(end.itertuples() for end in ends), strict=True):
-            shown.add(int(high.rank), (high.layer, high.neuron), high.score, (low.layer, low.neuron), low.score)
+        ends = [Column(sign, "neuron", left=False) for sign in SIGNS]
+        shown = beside(found, ends, lambda row: (row.layer, row.neuron), places)
         tables.append(shown.table(f"{side}: {NEURONS[str(side)]} {named}"))
     return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
+
+
+def beside(found: pd.DataFrame, ends: Sequence[Column], cell: Callable[[Any], Any], places: int) -> Rows:
+    """The promoted end of a ranking beside the suppressed one, ``cell`` what stands in front of each score."""
+    score = Column("score", "number", places=places, sign=True)
+    shown = rows(Column("rank", "count"), ends[0], score, ends[1], score)
+    for high, low in zip(*(found[found["sign"] == sign].itertuples() for sign in SIGNS), strict=True):
+        shown.add(int(high.rank), cell(high), high.score, cell(low), low.score)
+    return shown
 
 
 def hits_sheet(frame: pd.DataFrame) -> Sheet:

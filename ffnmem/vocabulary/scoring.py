@@ -17,8 +17,21 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_choice
 from ..models.norms import at_least_float32
-from .loops import loops_for
+from . import uncompiled
 from .uncompiled import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64
+
+LITTLE = 1 << 22
+"""Numbers: NumPy goes through so many in a fraction of the time that importing numba takes."""
+
+
+def loops_for(numbers: int) -> ModuleType:
+    """The inner loops that are sooner done with so many numbers, NumPy's or the compiled ones."""
+    if numbers <= LITTLE:
+        return uncompiled
+    from . import kernels
+
+    return kernels
+
 
 # How far a matrix product's scores may be off: bounds that hold whatever the order of its sums.
 #
@@ -127,7 +140,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Keys:
+class SortableBits:
     """Floats as integers that sort as they do; see :func:`ffnmem.vocabulary.kernels.chunk_ends`."""
 
     integer: torch.dtype
@@ -151,9 +164,9 @@ class Keys:
 
 
 KEYS = {
-    torch.bfloat16: Keys(torch.int16, SIGN16, REST16),
-    torch.float32: Keys(torch.int32, SIGN32, REST32),
-    torch.float64: Keys(torch.int64, SIGN64, REST64),
+    torch.bfloat16: SortableBits(torch.int16, SIGN16, REST16),
+    torch.float32: SortableBits(torch.int32, SIGN32, REST32),
+    torch.float64: SortableBits(torch.int64, SIGN64, REST64),
 }
 
 
@@ -189,7 +202,7 @@ def from_rows(
 ) -> Candidates:
     """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter.
 
-    ``loops``: from :func:`ffnmem.vocabulary.loops.loops_for`.
+    ``loops``: from :func:`loops_for`.
     """
     keys = KEYS[scores.dtype]
     bits = scores.view(keys.integer).numpy()
@@ -517,18 +530,3 @@ def in_threads(work: Callable[[int, int], None], rows: int, least: int = 16) -> 
     with ThreadPoolExecutor(parts) as pool:
         for _ in pool.map(work, edges[:-1], edges[1:]):
             pass  # map raises here what a part raised
-
-
-def extremes(
-    vectors: Float[Tensor, "rows d_model"],
-    tokens: Float[Tensor, "vocab d_model"],
-    k: int,
-    candidates: str = "auto",
-) -> Extremes:
-    """The k highest and k lowest of ``vectors @ tokensᵀ``, exact in the vectors' dtype; k at most the vocabulary.
-
-    Args:
-        vectors, tokens: on one device. k: tokens at each end.
-        candidates: ``"auto"``, ``"bfloat16"`` or ``"float32"``: how candidates are found; never changes the result.
-    """
-    return Scorer(tokens.to(at_least_float32(vectors).dtype), k, candidates, len(vectors)).extremes(vectors)

@@ -38,7 +38,6 @@ def dots(
 
 @no_type_check
 def chunk_ends(bits, sign, rest, chunk, first, last, high, low):
-    """:func:`ffnmem.vocabulary.kernels.chunk_ends`."""
     keys = keys_of(bits[first:last], sign, rest)
     starts = np.arange(0, bits.shape[1], chunk)
     high[first:last] = np.maximum.reduceat(keys, starts, axis=1)
@@ -47,7 +46,7 @@ def chunk_ends(bits, sign, rest, chunk, first, last, high, low):
 
 @no_type_check
 def collect(bits, sign, rest, chunk, first, last, high, low, least, most, ids, counts):
-    """:func:`ffnmem.vocabulary.kernels.collect`, without the chunks, which save nothing here."""
+    """Without the chunks, which save nothing here."""
     room = ids.shape[2]
     keys = keys_of(bits[first:last], sign, rest)
     for row, own in enumerate(keys, first):
@@ -65,7 +64,6 @@ def keys_of(bits: Int[np.ndarray, "rows columns"], sign: Any, rest: Any) -> Int[
 @np.errstate(over="ignore", invalid="ignore")
 @no_type_check
 def rank(vectors, tokens, first, last, candidates, counts, ids, scores):
-    """:func:`ffnmem.vocabulary.kernels.rank`."""
     k = ids.shape[2]
     for row in range(first, last):
         if counts[row].min() < k:
@@ -80,7 +78,6 @@ def rank(vectors, tokens, first, last, candidates, counts, ids, scores):
 @np.errstate(over="ignore", invalid="ignore")
 @no_type_check
 def score_rows(vectors, tokens, first, last, scores):
-    """:func:`ffnmem.vocabulary.kernels.score_rows`."""
     if len(tokens) < last - first:
         for place, token in enumerate(tokens):
             scores[first:last, place] = dots(token, vectors[first:last])
@@ -91,5 +88,4 @@ def score_rows(vectors, tokens, first, last, scores):
 
 @no_type_check
 def norms(rows, first, last, found):
-    """:func:`ffnmem.vocabulary.kernels.norms`."""
     found[first:last] = np.sqrt(dots(rows[first:last], rows[first:last]))

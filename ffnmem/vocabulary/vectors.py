@@ -33,26 +33,6 @@ def check_sides(side: str | Sequence[str] | None, model: Model) -> list[str]:
     return sides
 
 
-def folded(model: Model, layer: int, values: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
-    """(v − mean v) ⊙ γ_f: writes as the final LayerNorm passes them on; as they are times γ_f by an RMSNorm.
-
-    A norm behind the FFN (Gemma 2) has passed them on before: v ⊙ γ_post ⊙ γ_f.
-    """
-    return FinalNorm(model).norm.passed(passed_on(model, layer, values))
-
-
-def value_vectors(model: Model, layer: int, neurons: Sequence[int], basis: str) -> Float[Tensor, "rows d_model"]:
-    """Values ready for W_U: :func:`folded`, or ``v`` if raw."""
-    return ready(model, layer, "value", rows_of(model.ffn[layer].values, neurons), basis)
-
-
-def key_vectors(
-    model: Model, layer: int, neurons: Sequence[int], basis: str, side: str = "key"
-) -> Float[Tensor, "rows d_model"]:
-    """Keys (or gates) ready for W_E. Folded: k·Norm(x) grows with x along ``k ⊙ γ``, less its mean for a LayerNorm."""
-    return ready(model, layer, side, rows_of(matrix_of(model, layer, side), neurons), basis)
-
-
 def matrix_of(model: Model, layer: int, side: str) -> Float[Tensor, "d_mlp d_model"]:
     """Values, keys or gates of a layer. Raises InputError for the gates of a model that has none."""
     ffn = model.ffn[layer]
@@ -83,11 +63,16 @@ def rows_of(matrix: Float[Tensor, "neurons d_model"], neurons: Sequence[int]) ->
 def ready(
     model: Model, layer: int, side: str, vectors: Float[Tensor, "rows d_model"], basis: str
 ) -> Float[Tensor, "rows d_model"]:
-    """Vectors that stand where values, keys or gates stand, in a basis; for neurons' own and for random ones alike."""
+    """Vectors that stand where values, keys or gates stand, in a basis; for neurons' own and for random ones alike.
+
+    Folded values are (v − mean v) ⊙ γ_f, as the final LayerNorm passes writes on, or v ⊙ γ_f by an RMSNorm; a norm
+    behind the FFN (Gemma 2) has passed them on before: v ⊙ γ_post ⊙ γ_f. Folded keys and gates are k ⊙ γ, along which
+    k·Norm(x) grows with x, less its mean for a LayerNorm.
+    """
     if basis == "raw":
         return vectors
     if side == "value":
-        return folded(model, layer, vectors)
+        return FinalNorm(model).norm.passed(passed_on(model, layer, vectors))
     norm = model.norm_before(layer)
     return vectors if norm is None else norm.pull(vectors)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.editors import make_edit, options_of
+from ffnmem.cli.editors import arguments_of, make_edit
 from ffnmem.core.choices import EDITORS as NAMES
 from ffnmem.core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.core.errors import InputError, unwarned
@@ -21,10 +21,10 @@ from ..helpers import refuses
 def test_names_are_the_librarys() -> None:
     """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
-    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.edits and not e.finds_values}
+    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is not None and not e.finds_values}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
     assert all(hasattr(fm.editing, name) for name in NAMES if name != "rome_original")
-    assert all("force" in e.options for e in EDITORS.values() if e.edits)
+    assert all("force" in e.options for e in EDITORS.values() if e.one is not None)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_names_are_the_librarys() -> None:
 )
 def test_own_options_and_settings(editors: list[str], chosen: list[tuple[str, Any]], expected: dict[str, Any]) -> None:
     """ft_l has steps of its own; those of others are of v*."""
-    assert options_of(editors, chosen, None, None, False) == expected
-    assert options_of(["rome"], [], 0, "m", True) == {"layer": 0, "moment": "m", "force": True}
+    assert arguments_of(editors, chosen, None, None, False) == expected
+    assert arguments_of(["rome"], [], 0, "m", True) == {"layer": 0, "moment": "m", "force": True}
 
 
 def test_what_does_nothing_is_refused() -> None:
@@ -48,11 +48,11 @@ def test_what_does_nothing_is_refused() -> None:
         (["none"], (None, None, True), "--force"),
     ):
         with refuses(InputError, ValueError, named):
-            options_of(editors, [], *more)
+            arguments_of(editors, [], *more)
     with refuses(InputError, ValueError, "--set clamp", "embedding_swap"):
-        options_of(["embedding_swap"], [("clamp", 1)], None, None, False)
+        arguments_of(["embedding_swap"], [("clamp", 1)], None, None, False)
     with refuses(InputError, ValueError, "--layer"):
-        options_of(["rome"], [("layer", 1)], None, None, False)
+        arguments_of(["rome"], [("layer", 1)], None, None, False)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -72,6 +72,11 @@ def test_the_unedited_model_is_shown(files: tuple[Any, ...], tmp_path: Path) -> 
     """Scores mean little without what they were before."""
     out = table("evaluate", *files, "--set", "steps=2", "--plot", tmp_path / "s.png")
     assert "(unedited)" in out
+    assert "alias: no fact that was edited has probes of their kind" in " ".join(out.split())
+    rows = data("evaluate", *files, "--set", "steps=2")["summary"]
+    kept = pd.read_csv(io.StringIO(run("evaluate", *files, "--set", "steps=2", "--csv").stdout))
+    assert [row["metric"] for row in rows] == kept["metric"].tolist()
+    assert {row["editor"] for row in rows} == set(kept["editor"]) == {"(unedited)", "rome"}
     assert (tmp_path / "s.png").is_file()
 
 
@@ -91,7 +96,7 @@ def test_sequential(tiny: fm.Model, files: tuple[Any, ...]) -> None:
     assert {row["edits"] for row in found["edits"]} == {1, 3}
     out = table("evaluate", *files, "--editor", "memit", "--set", "steps=2", "--sequential", "1,4")
     assert "one edit after another" in " ".join(out.split())
-    assert "1 edits were not made" in " ".join(out.split())
+    assert "1 edit was not made" in " ".join(out.split())
 
 
 def test_known_facts_only(files: tuple[Any, ...]) -> None:

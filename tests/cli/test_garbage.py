@@ -6,11 +6,11 @@ import gc
 import subprocess
 import sys
 
-from ffnmem.cli.garbage import SELDOM, USUAL, set_up
+from ffnmem.cli.guard import SELDOM, USUAL, set_up
 
 CODE = """
 import gc, json, sys
-from ffnmem.cli import garbage, main, options
+from ffnmem.cli import main, options
 found = []
 def loaded(*args, **options):
     found.append(gc.get_threshold())

@@ -12,16 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from ffnmem.cli import cli
-from ffnmem.cli.guard import Group, warnings_as_notes
+from ffnmem.cli.guard import CommandGroup, warnings_as_notes
 from ffnmem.core.errors import FileError, InputError, warn
 from ffnmem.facts import Fact, write_facts
 
 from .running import mistake, process, run
 
 
-def failing(error: BaseException) -> Group:
+def failing(error: BaseException) -> CommandGroup:
     """A group with one command, ``fail``, that raises."""
-    group = Group()
+    group = CommandGroup()
 
     @group.command()
     def fail() -> None:
@@ -69,7 +69,7 @@ def test_usage_errors_are_one_line(args: list[str], named: list[str]) -> None:
 
 def test_warnings_of_ours_are_notes_said_once() -> None:
     """Python would show them with a line of our code, or twice where a command asks twice, or not at all."""
-    group = Group()
+    group = CommandGroup()
 
     @group.command()
     def doubt() -> None:

@@ -185,7 +185,7 @@ def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten steps in place of two thousand."""
     whole = neurons.dying_relu
-    monkeypatch.setattr("ffnmem.neurons.dying.dying_relu", lambda **options: whole(**{**options, "steps": 10}))
+    monkeypatch.setattr("ffnmem.neurons.dying_relu", lambda **options: whole(**{**options, "steps": 10}))
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

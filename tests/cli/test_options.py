@@ -9,7 +9,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli import cli
-from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, given, seed_option, text, token
+from ffnmem.cli.options import BASES, DTYPES, SIDES, ModelChoice, given, seed, token_or_id, unicode_text
 from ffnmem.models import loading
 from ffnmem.vocabulary.vectors import BASES as LIBRARY_BASES
 from ffnmem.vocabulary.vectors import SIDES as LIBRARY_SIDES
@@ -63,9 +63,9 @@ def test_loads_what_was_asked(tiny_folder: Path, tiny: fm.Model, capfd: pytest.C
 
 
 def test_text() -> None:
-    assert text("naïve ↵") == "naïve ↵"
+    assert unicode_text("naïve ↵") == "naïve ↵"
     with pytest.raises(click.BadParameter, match="UTF-8"):
-        text("a\udcff")
+        unicode_text("a\udcff")
 
 
 def parsed(*args: str) -> click.Context:
@@ -83,8 +83,8 @@ def parsed(*args: str) -> click.Context:
 
 def test_tokens_by_their_number() -> None:
     """The token without a space could not be asked for where the model finds the other likelier."""
-    assert token("id:417") == 417
-    assert [token(text) for text in (" Paris", "id:", "id:-1", "id:²", "417")] == [
+    assert token_or_id("id:417") == 417
+    assert [token_or_id(text) for text in (" Paris", "id:", "id:-1", "id:²", "417")] == [
         " Paris",
         "id:",
         "id:-1",
@@ -97,13 +97,12 @@ def test_given_are_those_on_the_command_line() -> None:
     """A default would be refused as an option that does nothing, or one given with its default's value be let pass."""
     assert given(parsed()) == {}
     found = given(parsed("words", "--json", "--top", "3"))
-    assert list(found) == ["top", "as_json", "prompt"]
-    assert [found[name].opts[0] for name in ("top", "as_json")] == ["--top", "--json"]
+    assert found == {"top": "--top", "as_json": "--json", "prompt": "prompt"}
 
 
 def test_seeds_are_not_negative() -> None:
     for metavar, shown in (("SEED", "--seed SEED"), (None, "--seed INTEGER RANGE")):
-        command = click.command("small")(seed_option("Of the dice.", metavar)(lambda seed: seed))
+        command = click.command("small")(seed("Of the dice.", metavar)(lambda seed: seed))
         assert command.main([], standalone_mode=False) == 0
         assert command.main(["--seed", "7"], standalone_mode=False) == 7
         with pytest.raises(click.BadParameter, match="-1 is not in the range"):

@@ -11,7 +11,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.choices import MEANING_BUDGET
-from ffnmem.neurons.saved_meanings import file_of
+from ffnmem.neurons.measuring import file_of
 from ffnmem.scanning import Store, open_store
 
 from .running import data, mistake, run, table

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.project import read_neurons
-from ffnmem.core.sheets import decimals
-from ffnmem.show.terminal import number
+from ffnmem.cli.options import read_neurons
+from ffnmem.core.sheets import decimals, of_number
 
 from .running import data, run, table
 
@@ -60,7 +59,7 @@ def test_table(tiny: fm.Model, tiny_folder: Path) -> None:
     ]
     for _, rows in fm.project(tiny, 0, 7, k=2).groupby("side"):
         for score in rows["score"]:
-            assert number(score, decimals(rows["score"]), sign=True) in out
+            assert of_number(score, decimals(rows["score"]), sign=True) in out
     assert "basis folded" in out
 
 

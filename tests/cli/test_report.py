@@ -81,7 +81,7 @@ def test_a_whole_layer(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> No
         asked.append((neurons["neuron"].tolist(), out))
         return Path(out)
 
-    monkeypatch.setattr("ffnmem.pages.neuron_pages.neurons", record)
+    monkeypatch.setattr("ffnmem.pages.neurons", record)
     assert run("report", "--store", tiny_store.folder, "--layer", 0).stdout == "neurons.html\n"
     assert asked == [(list(range(64)), "neurons.html")]
 

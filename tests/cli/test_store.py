@@ -40,7 +40,7 @@ def test_csv_is_the_summary(tiny_store: Store) -> None:
 def test_json_has_all(tiny_store: Store) -> None:
     found = data("store", tiny_store.folder, "--check")
     assert found["layers"] == tiny_store.to_frame().to_dict("records")
-    assert found["settings"] == tiny_store.settings.as_dict()
+    assert found["settings"] == tiny_store.settings.to_dict()
     assert found["provenance"] == tiny_store.provenance
     assert (found["tokens"], found["complete"], found["checked"]) == (tiny_store.n_tokens, True, True)
     assert found["problems"] == []

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.options import setting
+from ffnmem.cli.options import name_and_value
 from ffnmem.scanning import Store
 
 from ..scanning.texts import tiny_texts
@@ -101,7 +101,7 @@ def test_other_mistakes(tiny_folder: Path, tiny_store: Store, tmp_path: Path) ->
     [("a=3", 3), ("a=0.5", 0.5), ("a=true", True), ("a=null", None), ("a=raw", "raw"), ("a=b=c", "b=c")],
 )
 def test_settings(text: str, value: object) -> None:
-    assert setting(text) == ("a", value)
+    assert name_and_value(text) == ("a", value)
     for wrong in ("a", "=3", "a="):
         with pytest.raises(click.BadParameter):
-            setting(wrong)
+            name_and_value(wrong)

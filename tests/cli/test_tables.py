@@ -12,22 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import ffnmem as fm
-from ffnmem.core.sheets import decimals
-from ffnmem.show.terminal import (
-    REST,
-    OneLine,
-    captioned,
-    console,
-    number,
-    percent,
-    plain_table,
-    probability,
-    prompt_line,
-    provenance_line,
-    token,
-    token_line,
-    user_text,
-)
+from ffnmem.core.sheets import Column, Facts, Sheet, Words, decimals, of_chance, of_number, of_share, rows, tokens
+from ffnmem.show.terminal import REST, OneLine, console, origin_text, prompt_line, show, token, user_text
 
 from .running import mistake, run
 
@@ -52,7 +38,7 @@ def test_marks_are_dim_and_letters_are_not() -> None:
 @given(st.lists(st.text(max_size=30), max_size=12), st.integers(1, 90))
 def test_a_line_of_tokens_fits(tokens: list[str], width: int) -> None:
     """Whatever the tokens are, the first is there, no later one is cut in two, and what is missing is said."""
-    line = token_line(tokens).fitting(width)
+    line = OneLine([token(text) for text in tokens]).fitting(width)
     whole = [token(text).plain for text in tokens]
     ends = ["" if n == len(whole) else REST for n in range(len(whole) + 1)]
     count = next(n for n, rest in enumerate(ends) if "  ".join(whole[:n]) + rest * bool(n) == line.plain)
@@ -64,7 +50,7 @@ def test_a_line_of_tokens_fits(tokens: list[str], width: int) -> None:
 def test_one_line_measures_what_it_prints() -> None:
     """A table gives the column what it asks for, and no more than there is."""
     out = console()
-    line = token_line(["one", "two", "three"])
+    line = OneLine([token(text) for text in ("one", "two", "three")])
     assert line.__rich_measure__(out, out.options.update(width=80)).maximum == len("one  two  three")
     assert line.__rich_measure__(out, out.options.update(width=9)).maximum == len("one  …")
     assert OneLine([]).__rich_measure__(out, out.options).maximum == 0
@@ -80,14 +66,14 @@ def test_decimals_follow_the_largest(values: list[float], places: int) -> None:
 
 
 def test_numbers() -> None:
-    assert number(1.23456, 2, sign=True) == "+1.23"
-    assert number(-1.23456, 2) == "-1.23"
-    assert number(math.nan, 2) == percent(math.inf) == "–"
-    assert percent(-0.0123) == "-1.2%"
-    assert percent(-0.0001) == percent(-0.0) == "0.0%"
-    assert probability(0.0004) == "<0.1%"
-    assert probability(0.0) == "0.0%"
-    assert probability(0.9964) == "99.6%"
+    assert of_number(1.23456, 2, sign=True) == "+1.23"
+    assert of_number(-1.23456, 2) == "-1.23"
+    assert of_number(math.nan, 2) == of_share(math.inf) == "–"
+    assert of_share(-0.0123) == "-1.2%"
+    assert of_share(-0.0001) == of_share(-0.0) == "0.0%"
+    assert of_chance(0.0004) == "<0.1%"
+    assert of_chance(0.0) == "0.0%"
+    assert of_chance(0.9964) == "99.6%"
 
 
 def test_prompt_line_shows_the_neighbourhood() -> None:
@@ -109,7 +95,7 @@ def test_the_position_is_underlined() -> None:
     assert [line.plain[span.start : span.end] for span in line.spans if "underline" in str(span.style)] == ["b"]
 
 
-def test_provenance_line() -> None:
+def test_origin() -> None:
     """Model and fingerprint first, broken only between parts; paths are shown without control characters."""
     given = {
         "model": "a\x1b b",
@@ -120,10 +106,10 @@ def test_provenance_line() -> None:
         "ffnmem": "1",
     }
     whole = "a\\x1b b f0 · f32 on cpu · with BOS · basis raw · ffnmem 1"
-    assert provenance_line(given, 80, basis="raw").plain == whole
-    assert provenance_line(given, len(whole), basis="raw").plain == whole
-    assert provenance_line(given, len(whole) - 1, basis="raw").plain == whole.replace(" · ffnmem", "\nffnmem")
-    assert provenance_line(given, 1, basis="raw").plain == whole.replace(" · ", "\n")
+    assert origin_text({**given, "basis": "raw"}, 80).plain == whole
+    assert origin_text({**given, "basis": "raw"}, len(whole)).plain == whole
+    assert origin_text({**given, "basis": "raw"}, len(whole) - 1).plain == whole.replace(" · ffnmem", "\nffnmem")
+    assert origin_text({**given, "basis": "raw"}, 1).plain == whole.replace(" · ", "\n")
 
 
 def test_text_of_others_keeps_its_spaces() -> None:
@@ -140,19 +126,31 @@ def test_console_width(columns: str, width: int, monkeypatch: pytest.MonkeyPatch
 def test_only_wrapping_columns_give_way(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A number cut by an ellipsis is a wrong number."""
     monkeypatch.setenv("COLUMNS", "60")
-    table = plain_table("neuron", "logit", "tokens", left=["neuron"], wraps=["tokens"])
-    table.add_row("11.12345", "+123456789.123456789", token_line(["word"] * 30))
-    console().print(table)
+    table = rows(Column("neuron"), Column("logit", left=False), Column("tokens", wraps=True))
+    table.add("11.12345", "+123456789.123456789", tokens(["word"] * 30))
+    show(Sheet.of(table.table()))
     out = capsys.readouterr().out
     assert "+123456789.123456789" in out
     assert "11.12345" in out
     assert max(map(cell_len, out.splitlines())) <= 60
 
 
-def test_captions_start_at_the_left() -> None:
+def test_captions_start_at_the_left(capsys: pytest.CaptureFixture[str]) -> None:
     """rich centres a caption, which reads as if it belonged to a column."""
-    table = captioned(plain_table("a"), "[red]what it means")
-    assert (str(table.caption), table.caption_justify) == ("[red]what it means", "left")
+    table = rows("a long name of a column")
+    table.add("x")
+    show(Sheet.of(table.table(caption="[red]it")))
+    assert capsys.readouterr().out.splitlines()[-1] == "[red]it"
+
+
+def test_lines_of_a_pipe_end_where_they_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table that is written into a file would have spaces at the ends of its lines, which a diff shows."""
+    table = rows("name", Column("what", wraps=True))
+    table.add("one", "long " * 10)
+    table.add("two", "short")
+    show(Sheet.of(Facts({"a": "long " * 4, "b": "short"}), table.table(caption="a\nlonger"), Words.of("kept ")))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(" ")] == ["kept "]
 
 
 HOSTILE = "evil\x1b[31m\u202e\u200b $x^2$ <b>"

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.arguments import guarded, joined, plural, public, rules_of
+from ffnmem.core.arguments import guarded, joined, of_several, public, rules_of
 from ffnmem.core.errors import InputError, InputTypeError
 
 from ..helpers import public_things, refuses
@@ -184,8 +184,8 @@ def test_methods_of_a_class() -> None:
 def test_words() -> None:
     """A message would have to be read twice."""
     assert joined(("None", "a text", "a number")) == "a text, a number or None"
-    assert plural("a Fact (from fm.load_facts)") == "Facts (from fm.load_facts)"
-    assert plural("a list of texts") == "lists of texts"
+    assert of_several("a Fact (from fm.load_facts)") == "Facts (from fm.load_facts)"
+    assert of_several("a list of texts") == "lists of texts"
 
 
 @pytest.mark.parametrize("wrong", [None, 5, ["model"], b"abc"])

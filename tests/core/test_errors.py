@@ -105,6 +105,11 @@ def test_a_number_is_a_number(value: Any) -> None:
         errors.check_number("share", value)
 
 
+def test_counted() -> None:
+    """A reader stumbles over 1 neurons."""
+    assert [errors.counted(n, "neuron") for n in (0, 1, 1024)] == ["0 neurons", "1 neuron", "1,024 neurons"]
+
+
 def test_listed() -> None:
     """A message over a thousand items would fill the screen, or hide that there are more."""
     assert errors.listed([1, 2]) == "1, 2"

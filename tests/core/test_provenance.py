@@ -15,7 +15,7 @@ PLAIN = Provenance("tiny", "0123456789ab", "float32", "cpu", prepend_bos=True)
 
 def test_as_dict_is_json() -> None:
     """A result's file could not be written, or would lack what reproduces it."""
-    record = json.loads(json.dumps(PLAIN.with_settings(basis="raw", seed=3).as_dict()))
+    record = json.loads(json.dumps(PLAIN.with_settings(basis="raw", seed=3).to_dict()))
     assert record == {
         "model": "tiny",
         "fingerprint": "0123456789ab",
@@ -30,8 +30,8 @@ def test_as_dict_is_json() -> None:
 
 def test_prepend_bos_is_said_only_where_it_was_decided() -> None:
     """Given token ids, nobody put a token in front: saying False would be an invention."""
-    assert "prepend_bos" not in dataclasses.replace(PLAIN, prepend_bos=None).as_dict()
-    assert dataclasses.replace(PLAIN, prepend_bos=False).as_dict()["prepend_bos"] is False
+    assert "prepend_bos" not in dataclasses.replace(PLAIN, prepend_bos=None).to_dict()
+    assert dataclasses.replace(PLAIN, prepend_bos=False).to_dict()["prepend_bos"] is False
 
 
 def test_with_settings_adds_and_replaces() -> None:

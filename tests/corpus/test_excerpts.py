@@ -13,7 +13,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.corpus import batches as sequences_module
 from ffnmem.corpus import pack
 from ffnmem.corpus.batches import Batch, Sequences
-from ffnmem.corpus.excerpts import Drawn, Page, Stretch, TextSettings, check_shard, draw_tokens
+from ffnmem.corpus.excerpts import Page, Selection, Stretch, TextSettings, check_shard, draw_tokens
 
 from ..helpers import refuses
 from ..scanning.texts import tiny_texts
@@ -83,7 +83,7 @@ def test_content(lead: int) -> None:
 # -- in order ---------------------------------------------------------------------------------------------------------
 
 
-def rows(excerpt: Stretch | Drawn) -> dict[int, list[int]]:
+def rows(excerpt: Stretch | Selection) -> dict[int, list[int]]:
     """The tokens of every sequence that is read."""
     found: dict[int, list[int]] = {}
     for page in excerpt.pages():
@@ -158,7 +158,7 @@ def test_the_seed_decides(sequences: Sequences) -> None:
 def test_drawn_pages_hold_what_was_drawn_once(sequences: Sequences, settings: TextSettings) -> None:
     """Sequences would be left out, read twice, or their BOS and special tokens counted."""
     numbers = draw_tokens(sequences, 100, 0)
-    found = Drawn(sequences, settings, numbers)
+    found = Selection(sequences, settings, numbers)
     assert rows(found) == {int(n): sequences.sequence_tokens(int(n)).tolist() for n in numbers}
     assert len(list(found.pages())) > 1
     assert sum(len(page.places) for page in found.pages()) == found.n_tokens == held(sequences, numbers)
@@ -169,7 +169,7 @@ def test_drawn_beginnings(sequences: Sequences, settings: TextSettings) -> None:
     """What follows a place that is wanted would be run too, or be missing where it is wanted."""
     numbers = np.array([7, 2, 5])
     lengths = np.array([2, 1, 3])
-    found = Drawn(sequences, settings, numbers, lengths)
+    found = Selection(sequences, settings, numbers, lengths)
     whole = {int(n): sequences.sequence_tokens(int(n))[:k].tolist() for n, k in zip(numbers, lengths, strict=True)}
     assert rows(found) == whole
     assert found.n_tokens == lengths.sum() - 3 * sequences.lead

@@ -54,7 +54,7 @@ def test_counts_and_first_places() -> None:
     problems.add("empty", "b", 3)
     table = problems.table()
     assert table == (Problem("nul", 3, "a:1"), Problem("empty", 2, "b:2"), Problem("skipped_file", 1, "x.pdf"))
-    assert problems_from([p.as_dict() for p in table]) == table
+    assert problems_from([p.record() for p in table]) == table
     assert all(p.meaning == MEANINGS[p.kind] for p in table)
 
 

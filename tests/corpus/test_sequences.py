@@ -45,7 +45,7 @@ def test_laws(
     check_units(found, corpus, least)
     seen: list[int] = []
     for unit in found.units:
-        batches = found.batches(unit, limit)
+        batches = list(found.batches(unit, limit))
         numbers = [int(n) for batch in batches for n in batch.sequences]
         assert sorted(numbers) == list(range(unit.first_sequence, unit.first_sequence + unit.n_sequences))
         seen += numbers
@@ -109,7 +109,7 @@ def test_documents_without_tokens_at_the_end(tmp_path: Path) -> None:
 
 def padding(found: Sequences, limit: int) -> float:
     """The share of pads in all that batches of the whole corpus hold."""
-    batches = [batch for unit in found.units for batch in found.iter_batches(unit, limit)]
+    batches = [batch for unit in found.units for batch in found.batches(unit, limit)]
     return 1 - sum(int(batch.lengths.sum()) for batch in batches) / sum(batch.tokens.size for batch in batches)
 
 
@@ -155,7 +155,7 @@ def test_damaged_tokens_are_refused(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = Sequences(open_packed(corpus.folder), 16, 0)
     with refuses(FileError, OSError, str(path), "damaged"):
-        found.batches(found.units[0], 500)
+        list(found.batches(found.units[0], 500))
     with refuses(FileError, OSError, str(path), "damaged"):
         found.sequence_tokens(0)
 
@@ -166,4 +166,4 @@ def test_settings_that_cannot_be(tmp_path: Path, context: int, bos: int | None, 
         Sequences(packed([3], tmp_path / "pack"), context, bos)
     with refuses(InputError, ValueError, "batch_tokens"):
         found = Sequences(packed([3], tmp_path / "pack"), 8, 0)
-        found.batches(found.units[0], 0)
+        list(found.batches(found.units[0], 0))

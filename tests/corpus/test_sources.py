@@ -49,7 +49,7 @@ def test_folders_are_read_in_the_order_of_names(tree: Path) -> None:
         ("in z", "a/z.jsonl", 1),
         ("in b", "b.txt", 1),
     ]
-    assert [p.as_dict() for p in corpus.problems] == [{"kind": "skipped_file", "count": 2, "first": "a/data.json"}]
+    assert [p.record() for p in corpus.problems] == [{"kind": "skipped_file", "count": 2, "first": "a/data.json"}]
     assert corpus.files == tuple(tree / name for name in ("a.txt", "a/k.txt.gz", "a/z.jsonl", "b.txt"))
     assert "4 files" in repr(corpus)
     assert corpus.name == "tree"

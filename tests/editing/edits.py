@@ -11,17 +11,17 @@ from torch import Tensor
 
 import ffnmem as fm
 from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.facts import Fact
 
 EIFFEL = Fact("Eiffel Tower", "landmark.city", "The {} is in the city of", "Paris", "Rome", id="eiffel")
 COLOSSEUM = Fact("Colosseum", "landmark.city", "The {} is in the city of", "Rome", "London", id="colosseum")
 
 
-def change(model: fm.Model, layer: int, rank: int = 1, seed: int = 0, size: float = 0.3) -> LayerChange:
+def change(model: fm.Model, layer: int, rank: int = 1, seed: int = 0, size: float = 0.3) -> EditedLayer:
     generator = torch.Generator().manual_seed(seed * 97 + layer)
     left = size * torch.randn(rank, model.d_mlp, generator=generator, dtype=torch.float64)
-    return LayerChange(layer, left, torch.randn(rank, model.d_model, generator=generator, dtype=torch.float64))
+    return EditedLayer(layer, left, torch.randn(rank, model.d_model, generator=generator, dtype=torch.float64))
 
 
 def made(

@@ -15,7 +15,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError
 from ffnmem.editing import Edit
 from ffnmem.editing.applying import EditLedger, with_edit
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 
 from ..helpers import ARCHITECTURES, allclose, refuses
 from .edits import change, logits, made, same_bits, weights
@@ -274,7 +274,7 @@ def test_refuses_to_build_on_weights_that_somebody_changed(make_tiny: Make) -> N
 def test_refuses_what_the_dtype_cannot_hold(make_tiny: Make) -> None:
     model = make_tiny(dtype="float16")
     edit = Edit.of(
-        model, [change(model, 0), LayerChange(1, torch.full((1, 64), 1e6), torch.ones(1, 16))], method="ft_l"
+        model, [change(model, 0), EditedLayer(1, torch.full((1, 64), 1e6), torch.ones(1, 16))], method="ft_l"
     )
     with refuses(InputError, ValueError, "layer 1", "float16"), unchanged(model):
         edit.apply(model)

@@ -9,8 +9,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.editing import Edit
-from ffnmem.editing.closed_forms import RequestReplay, alphaedit_left, emmet_left, memit_left, spread
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.closed_forms import RequestReplay, alphaedit_left, emmet_left, memit_left, spread_changes
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import find_values
 
 from ..helpers import allclose
@@ -66,7 +66,7 @@ def test_alphaedit_is_its_formula_and_stays_in_the_null_space(plan: Any) -> None
 
 def test_one_layer_of_emmet_writes_all_of_delta(plan: Any) -> None:
     found = find_values(plan)
-    changes = spread(plan, plan.requests, found, [1], emmet_left(plan, 0.0, RIDGE))
+    changes = spread_changes(plan, plan.requests, found, [1], emmet_left(plan, 0.0, RIDGE))
     keys, _ = RequestReplay(plan, plan.requests, [1]).read([], 1)
     for i, one in enumerate(found):
         assert allclose((keys[i] @ changes[0].left.T) @ changes[0].right, one.delta.double(), 1e-5)
@@ -75,7 +75,7 @@ def test_one_layer_of_emmet_writes_all_of_delta(plan: Any) -> None:
 def test_later_layers_see_what_earlier_ones_did(plan: Any, tiny: fm.Model) -> None:
     """Keys and what is missing, read with the changes so far, are those of a model that has them applied."""
     found = find_values(plan)
-    changes = spread(plan, plan.requests, found, [0, 1], emmet_left(plan, 0.0, RIDGE))
+    changes = spread_changes(plan, plan.requests, found, [0, 1], emmet_left(plan, 0.0, RIDGE))
     text = RequestReplay(plan, plan.requests, [0, 1])
     keys, _ = text.read(changes[:1], 1)
     assert allclose(changes[1].left, emmet_left(plan, 0.0, RIDGE)(1, keys), 1e-6)
@@ -97,7 +97,7 @@ def test_later_layers_see_what_earlier_ones_did(plan: Any, tiny: fm.Model) -> No
 def test_text_reads_the_clean_model_without_changes(plan: Any, tiny: fm.Model) -> None:
     text = RequestReplay(plan, plan.requests, [0, 1])
     keys, above = text.read([], 0)
-    zero = LayerChange(0, torch.zeros(1, tiny.d_mlp), torch.zeros(1, tiny.d_model))
+    zero = EditedLayer(0, torch.zeros(1, tiny.d_mlp), torch.zeros(1, tiny.d_model))
     same, still = text.read([zero], 0)
     assert allclose(keys, same, 1e-9)
     assert allclose(above, still, 1e-9)

@@ -11,7 +11,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import requests, sample_contexts
-from ffnmem.editing.requests import TOP, allowed, check_contexts, cleaned, drawn, sample
+from ffnmem.editing.requests import TOP, allowed, check_contexts, cleaned, draw_likely, sample
 
 from ..helpers import refuses
 
@@ -46,7 +46,7 @@ def test_the_seed_decides_and_the_global_one_does_not(tiny: fm.Model) -> None:
 def test_tokens_come_from_the_likeliest_by_their_probabilities() -> None:
     """Text would be uniform over the best five, or take unlikely tokens."""
     logits = torch.arange(12.0).log().expand(20_000, 12)  # probabilities as 0 to 11
-    found = drawn(logits, torch.Generator().manual_seed(0)).flatten()
+    found = draw_likely(logits, torch.Generator().manual_seed(0)).flatten()
     shares = torch.bincount(found, minlength=12) / len(found)
     expected = torch.zeros(12)
     expected[-TOP:] = torch.arange(12.0)[-TOP:] / torch.arange(12.0)[-TOP:].sum()

@@ -12,7 +12,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError
-from ffnmem.editing import Edit
+from ffnmem.editing import Edit, preparing
 from ffnmem.editing.preparing import (
     CHANCE,
     CHANGE,
@@ -27,6 +27,7 @@ from ffnmem.models.answers import Answered
 from ffnmem.models.replaying import PlainLayers
 
 from ..helpers import refuses
+from .plans import FACTS, moment_of
 
 EIFFEL = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", "Rome")
 
@@ -90,6 +91,33 @@ def test_doubts_are_kept_and_said_once(tiny: fm.Model, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         announce([edit])
+
+
+@pytest.mark.parametrize("editor", ["memit", "ft_l"])
+def test_a_doubtful_target_is_said_before_the_work(
+    editor: str, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After minutes of steps it is too late to stop them; asked twice, it would cost twice and be said twice."""
+    asked: list[int] = []
+
+    def counted(layers: PlainLayers, requests: Any) -> tuple[str, ...]:
+        asked.append(len(requests))
+        return ("that is odd", "") * (len(requests) // 2)
+
+    monkeypatch.setattr(preparing, "target_doubts", counted)
+    monkeypatch.setattr(preparing, "CHANGE", float("inf"))
+    said: list[int] = []
+    options = {"moment": moment_of(tiny), "contexts": ("{}",), "settings": {"steps": 2}} if editor == "memit" else {}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        made = getattr(fm.editing, editor)(
+            tiny, FACTS[:2], force=True, progress=lambda *_: said.append(len(found)), layer=0, **options
+        )
+    assert [str(one.message) for one in found] == ["that is odd"]
+    assert said
+    assert set(said) == {1}
+    assert asked == [2]
+    assert (made[0] if isinstance(made, tuple) else made).warnings == ("that is odd",)
 
 
 def test_editors_read_targets_by_the_rule(tiny: fm.Model) -> None:

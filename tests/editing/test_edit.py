@@ -13,7 +13,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.facts import Fact
 
 from ..helpers import allclose, refuses
@@ -39,7 +39,7 @@ def test_orientation(tiny: fm.Model) -> None:
 def test_factors_are_copies_in_float64(tiny: fm.Model) -> None:
     """Factors that alias the editor's tensors would change after the edit was made."""
     left, right = torch.ones(1, tiny.d_mlp), torch.ones(1, tiny.d_model, dtype=torch.float64)
-    found = LayerChange(0, left, right)
+    found = EditedLayer(0, left, right)
     right.zero_()
     assert found.left.dtype == found.right.dtype == torch.float64
     assert bool((found.right == 1).all())
@@ -108,13 +108,13 @@ def test_html_escapes(tiny: fm.Model) -> None:
 def test_refusals(tiny: fm.Model) -> None:
     right, left = torch.ones(1, tiny.d_model), torch.ones(1, tiny.d_mlp)
     with refuses(InputError, ValueError, "layer 2", "left"):
-        LayerChange(2, left * float("nan"), right)
+        EditedLayer(2, left * float("nan"), right)
     with refuses(InputError, ValueError, "layer 2", "no rows"):
-        LayerChange(2, left[:0], right[:0])
+        EditedLayer(2, left[:0], right[:0])
     with refuses(InputError, ValueError, "layer 0", "2", "1"):
-        LayerChange(0, torch.cat([left, left]), right)
+        EditedLayer(0, torch.cat([left, left]), right)
     with refuses(InputError, ValueError, "layer", "-1"):
-        LayerChange(-1, left, right)
+        EditedLayer(-1, left, right)
     with refuses(InputError, ValueError, "at least one change"):
         Edit.of(tiny, [], method="rome")
     with refuses(InputError, ValueError, "0, 0"):
@@ -126,9 +126,9 @@ def test_refusals(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "settings.hook", "function"):
         made(tiny, hook=lambda: None)
     with refuses(OutOfRangeError, IndexError, "layer 7", "0 to 1"):
-        Edit.of(tiny, [LayerChange(7, left, right)], method="rome")
+        Edit.of(tiny, [EditedLayer(7, left, right)], method="rome")
     with refuses(ModelError, ValueError, "[3, 16]", "[64, 16]"):
-        Edit.of(tiny, [LayerChange(0, left[:, :3], right)], method="rome")
+        Edit.of(tiny, [EditedLayer(0, left[:, :3], right)], method="rome")
 
 
 def test_under_names_what_the_model_had(make_tiny: Callable[..., fm.Model]) -> None:

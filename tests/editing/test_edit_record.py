@@ -10,7 +10,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 
 from ..helpers import allclose, refuses
 from .edits import COLOSSEUM, change, made, same_bits, weights
@@ -41,7 +41,7 @@ def test_sum_knows_its_parts(tiny: fm.Model) -> None:
     assert both.method == "rome + ft_l"
     assert both.numbers["k_u"].tolist() == [0.7, 1.7]
     assert [settings.get("clamp") for settings in both.settings["edits"]] == [4.0, 2.0, None]
-    assert both.provenance.as_dict()["edits"] == both.parts
+    assert both.provenance.to_dict()["edits"] == both.parts
     assert both.fingerprint == first.fingerprint
 
 
@@ -78,7 +78,7 @@ def test_refuses_an_edit_twice(tiny: fm.Model, twice: int) -> None:
 def test_refuses_other_sizes(tiny: fm.Model) -> None:
     """Only hand-made edits can be so."""
     first = made(tiny, (0,))
-    narrow = LayerChange(0, torch.ones(1, 3), torch.ones(1, tiny.d_model))
+    narrow = EditedLayer(0, torch.ones(1, 3), torch.ones(1, tiny.d_model))
     other = Edit((narrow,), first.fingerprint, "rome", (), (), {}, first.numbers.head(0), first.provenance)
     with refuses(InputError, ValueError, "layer 0", "[3, 16]"):
         first + other

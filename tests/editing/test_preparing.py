@@ -9,16 +9,16 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
 from ffnmem.editing import second_moment
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
     check_change,
     check_reaches,
     find_values,
     make_edit,
-    numbers_of,
     one_or_all,
     plan_edits,
+    value_numbers,
     weight_norm,
 )
 from ffnmem.editing.settings import EditSettings
@@ -54,21 +54,23 @@ def test_outliers_are_refused_unless_forced(tiny: fm.Model) -> None:
     assert weight_norm(tiny, 1) == pytest.approx(size)
     for times in (0.5, 1.5):
         scale = times * CHANGE_LIMIT * size / float(left.norm() * right.norm())
-        change = LayerChange(1, left, scale * right)
+        change = EditedLayer(1, left, scale * right)
         if times < 1:
-            assert check_change(plan, [change], "'x'", False) == pytest.approx(times * CHANGE_LIMIT)
+            ratio, layer = check_change(plan, [change], "'x'", False)
+            assert (ratio, layer) == (pytest.approx(times * CHANGE_LIMIT), 1)
         else:
             with refuses(InputError, ValueError, "'x'", "3 times", "k·u = 0.5"):
                 check_change(plan, [change], "'x'", False, **{"k·u": 0.5})
-            assert check_change(plan, [change], "'x'", True) == pytest.approx(3.0)
+            assert check_change(plan, [change], "'x'", True)[0] == pytest.approx(3.0)
 
 
 def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     plan = plan_of(tiny, settings={"steps": 2})
     found = find_values(plan)
-    change = LayerChange(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
-    row = numbers_of(plan.requests[1], found[1], change=0.25)
-    edit = make_edit(plan, [1], "mine", [change], [row], {**plan.value_words(), "extra": 7})
+    change = EditedLayer(0, random_like(1, tiny.d_mlp), random_like(1, tiny.d_model))
+    row = value_numbers(plan.requests[1], found[1])
+    recorded = {**plan.value_words(), "extra": 7}
+    edit = make_edit(plan, [1], "mine", [change], [row], recorded, force=True)
     assert edit.facts == (FACTS[1],)
     assert edit.targets == ("Paris city",)
     assert edit.settings == {
@@ -79,12 +81,12 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     }
     assert edit.settings["steps"] == 2
     assert edit.numbers["id"].tolist() == ["rome"]
-    assert edit.numbers["change"].tolist() == [0.25]
+    assert edit.numbers["change"].tolist() == [change.norm / weight_norm(tiny, 0)]
     assert isinstance(edit.to_frame(), pd.DataFrame)
     with pytest.warns(FfnmemWarning, match="changes layer 0"):
-        assert one_or_all(FACTS[0], [edit]) is edit
+        assert one_or_all(plan, FACTS[0], [edit]) is edit
     with pytest.warns(FfnmemWarning, match="changes layer 0"):
-        assert one_or_all(FACTS[:1], [edit]) == (edit,)
+        assert one_or_all(plan, FACTS[:1], [edit]) == (edit,)
 
 
 def test_a_settings_object_is_checked_as_names_are(tiny: fm.Model) -> None:

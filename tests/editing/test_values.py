@@ -11,7 +11,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.requests import Request, RequestRow
-from ffnmem.editing.values import RequestBatch, chunks, optimise
+from ffnmem.editing.values import RequestBatch, optimise, request_batches
 
 from ..helpers import Pair, allclose
 from .plans import CONTEXTS, FACTS, random_like
@@ -124,6 +124,6 @@ def test_keys_are_the_captured_coefficients(tiny: fm.Model) -> None:
 def test_chunks_hold_every_request_once(tiny: fm.Model) -> None:
     plan = plan_of(tiny)
     for size in (1, 40, 10_000):
-        found = list(chunks(plan.requests, size))
+        found = list(request_batches(plan.requests, size))
         assert sorted(i for chunk in found for i in chunk) == [0, 1, 2]
         assert len(found) == {1: 3, 10_000: 1}.get(size, len(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ffnmem.evaluation import Scores, evaluate, evaluating
 from ffnmem.facts import Fact
 
 from ..editing.edits import made, same_bits, weights
-from ..helpers import allclose, refuses
+from ..helpers import allclose, printed, refuses
 from .made import EIFFEL, FACTS, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
 
 QUICK: dict[str, Any] = {
@@ -61,6 +62,31 @@ def test_missing_prompts(tiny64: fm.Model) -> None:
     n = dict(zip(scores.summary["metric"], scores.summary["n"], strict=True))
     assert (n["ES"], n["PS"], n["NS"], n["alias"], n["reverse"], n["S"]) == (3, 2, 2, 0, 1, 2)
     assert "drift_kl" not in scores.cases
+
+
+def test_what_was_not_measured_is_told(tiny64: fm.Model) -> None:
+    """A metric that silently goes missing is taken for one that does not exist."""
+    edits = random_edits(tiny64)
+    scores = evaluate(tiny64, FACTS, own_editor(edits), draws=20)
+    assert scores.missing == {"alias": "no fact has probes of their kind"}
+    alone = replace(EIFFEL, neighbours=(), neighbour_prompts=(), paraphrases=(), generation_prompts=())
+    scores = evaluate(tiny64, alone, "none", metrics=("S", "drift_kl", "GE"), draws=20)
+    assert scores.missing == {
+        "S": "it takes ES, PS and NS",
+        "PS": "no fact has paraphrases",
+        "NS": "no fact has neighbours",
+        "drift_kl": "there is no text that mentions none of the subjects",
+        "GE": "no fact has generation prompts",
+    }
+    assert scores.to_dict()["missing"] == scores.brief()["missing"] == scores.missing
+    assert "NS: no fact has neighbours" in "\n".join(printed(scores.sheet()))
+    long = replace(alone, paraphrases=("is in " * tiny64.n_ctx + "{} is in",))
+    assert evaluate(tiny64, long, "none", metrics=("PS",), draws=20).missing == {
+        "PS": "no fact has paraphrases that the model has room for"
+    }
+    some = evaluate(tiny64, [NO_TARGET, alone], "none", metrics=("ES", "NS"), draws=20)
+    assert some.missing == {"NS": "no fact that was edited has neighbours"}
+    assert evaluate(tiny64, NO_TARGET, "none", metrics=("ES",), draws=20).missing == {"ES": "no fact was edited"}
 
 
 def test_failures(tiny64: fm.Model, moment: SecondMoment) -> None:

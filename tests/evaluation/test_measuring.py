@@ -9,7 +9,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.editing import Edit
 from ffnmem.evaluation import METRICS, measuring
-from ffnmem.evaluation.measuring import EditCase, ask_cases, make_case, measure, together
+from ffnmem.evaluation.measuring import EditCase, ask_cases, case_slices, make_case, measure
 from ffnmem.models.replaying import PlainLayers
 
 from ..helpers import allclose
@@ -67,10 +67,10 @@ def test_without_edits(tiny64: fm.Model, cases: list[EditCase]) -> None:
 def test_large_edits_are_asked_one_by_one(tiny64: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dense change laid out for each row of a batch would take gigabytes."""
     edits = random_edits(tiny64)
-    assert list(together(edits, 4096)) == [slice(0, 3)]
+    assert list(case_slices(edits, 4096)) == [slice(0, 3)]
     monkeypatch.setattr(measuring, "GATHERED", 0)
-    assert list(together(edits, 4096)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
-    assert list(together([None, None], 4096)) == [slice(0, 2)]
+    assert list(case_slices(edits, 4096)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert list(case_slices([None, None], 4096)) == [slice(0, 2)]
 
 
 def test_only_what_is_asked(tiny64: fm.Model) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.evaluation import Scores
-from ffnmem.evaluation.scores import figure, score_tables, span, written
+from ffnmem.evaluation.scores import digits_of, figure, score_tables, span
+from ffnmem.prompts.attribution import plain_records
 
 from ..helpers import printed
 from .test_scores import made_scores
@@ -33,11 +34,19 @@ def test_sheet(scores: Scores) -> None:
     assert lines[0] == "scores, in percent"
     assert lines[1].split()[:3] == ["editor", "n", "S"]
     text = "\n".join(lines)
-    for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edits were not made", "kept in  runs/a", "NKL"):
+    for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edit was not made", "kept in  runs/a", "NKL"):
         assert part in text
     html = scores._repr_html_()
     assert "too &lt;large&gt;" in html
     assert "by relation" not in html
+
+
+def test_the_unedited_model_is_in_the_data(scores: Scores) -> None:
+    """What the table shows and the file lacks would have to be typed off."""
+    found = scores.to_dict()["summary"]
+    assert [row for row in found if row["editor"] != "(unedited)"] == plain_records(scores.summary)
+    assert [row["metric"] for row in found if row["editor"] == "(unedited)"] == ["ES"]
+    assert list(found[0]) == list(scores.summary)
 
 
 def test_brief(scores: Scores) -> None:
@@ -60,7 +69,7 @@ def test_brief(scores: Scores) -> None:
 )
 def test_digits(name: str, value: float, fine: bool, text: str) -> None:
     """As many as mean something, and never so many that a table breaks."""
-    assert written(name, value, fine) == text
+    assert digits_of(name, value, fine) == text
 
 
 def test_how_many_facts() -> None:

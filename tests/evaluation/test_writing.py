@@ -12,7 +12,15 @@ import torch
 import ffnmem as fm
 from ffnmem.evaluation import texts as writing
 from ffnmem.evaluation.measuring import EditCase, make_case
-from ffnmem.evaluation.texts import TermWeights, Writer, batches_of_like_length, chosen, entropy, sample, with_own_edits
+from ffnmem.evaluation.texts import (
+    TermWeights,
+    Writer,
+    batches_of_like_length,
+    entropy,
+    pick_tokens,
+    sample,
+    with_own_edits,
+)
 
 from ..helpers import Pair, allclose, hook_count
 from .made import EIFFEL, FACTS, random_edits
@@ -103,8 +111,8 @@ def test_hooks_without_edits(tiny: fm.Model) -> None:
 def test_chosen() -> None:
     """A draw outside of the likeliest, or not in proportion to them."""
     logits = torch.tensor([[0.0, math.log(6.0), math.log(3.0), -50.0]]).repeat(3, 1)
-    assert chosen(logits, torch.tensor([0.0, 0.7, 0.95]), 3).tolist() == [1, 2, 0]
-    assert chosen(logits, torch.tensor([0.5, 0.7, 0.95]), 1).tolist() == [1, 1, 1]
+    assert pick_tokens(logits, torch.tensor([0.0, 0.7, 0.95]), 3).tolist() == [1, 2, 0]
+    assert pick_tokens(logits, torch.tensor([0.5, 0.7, 0.95]), 1).tolist() == [1, 1, 1]
 
 
 def test_entropy() -> None:

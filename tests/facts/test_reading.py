@@ -86,7 +86,7 @@ def test_line_ends(tmp_path: Path, end: str) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("{", "Expecting property name"),
+        ("{", "Expecting property name enclosed in double quotes (column 2)"),
         ("[1, 2]", "object"),
         ('"text"', "object"),
         (json.dumps({**ONE, "subject": ""}), "subject is empty"),

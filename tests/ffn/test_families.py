@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ffnmem.ffn.shapes import FAMILIES, Reading, falcon_kv_heads, falcon_norms
+from ffnmem.ffn.shapes import FAMILIES, ConfigReader, falcon_kv_heads, falcon_norms
 
 
 def test_the_families_that_are_promised() -> None:
@@ -20,7 +20,7 @@ def test_the_families_that_are_promised() -> None:
 @pytest.mark.parametrize("kind", [dict, SimpleNamespace])
 def test_the_first_name_that_is_there_counts(kind: type) -> None:
     """A config with an old and a new key would be read by the wrong one, or None be taken for a missing key."""
-    read = Reading(kind(a=1, b=2, nothing=None))
+    read = ConfigReader(kind(a=1, b=2, nothing=None))
     assert read("x", "b", "a", default=7) == 2
     assert read("nothing", default=7) is None
     assert read("x", default=7) == 7
@@ -40,5 +40,5 @@ def test_the_first_name_that_is_there_counts(kind: type) -> None:
 )
 def test_falcons_differ(config: dict[str, object], kv_heads: int, norms: int) -> None:
     """One Falcon would be read as another."""
-    assert falcon_kv_heads(Reading(config)) == kv_heads
-    assert falcon_norms(Reading(config)) == norms
+    assert falcon_kv_heads(ConfigReader(config)) == kv_heads
+    assert falcon_norms(ConfigReader(config)) == norms

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import strategies as st
@@ -70,10 +71,10 @@ def evaluation(root: Path) -> None:
 
 
 def study(root: Path, store: bool = True) -> None:
-    running.png = lambda figure: figure.name.encode()  # of the fork's: drawing takes long
     source: Any = tiny_store() if store else TEXTS
     options = {} if store else {"scan_options": {"k": 3, "sample": 8, "draws": 4, "frequent": 8}}
-    fm.studies.run("geva2021", tiny(), source, root / "out", **options, **FEW)
+    with mock.patch.object(running, "png", lambda figure: figure.name.encode()):  # drawing takes long
+        fm.studies.run("geva2021", tiny(), source, root / "out", **options, **FEW)
 
 
 def traces(root: Path) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.core.errors import BusyError, FfnmemError
 from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import LayerChange
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.models.answers import generate
 
 from ..helpers import PROMPT, build_gpt2
@@ -49,7 +49,7 @@ def capture() -> fm.prompts.Capture:
 def edit() -> Edit:
     numbers = torch.Generator().manual_seed(1)
     left, right = (torch.randn(1, n, generator=numbers, dtype=torch.float64) for n in (model().d_mlp, model().d_model))
-    return Edit.of(model(), [LayerChange(layer, 0.3 * left, 0.3 * right) for layer in (0, 1)], method="hand")
+    return Edit.of(model(), [EditedLayer(layer, 0.3 * left, 0.3 * right) for layer in (0, 1)], method="hand")
 
 
 def traced() -> list[float]:

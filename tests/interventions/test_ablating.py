@@ -185,11 +185,11 @@ def test_what_an_ablation_records(tiny: fm.Model) -> None:
     assert found.probability == pytest.approx(float(logit.softmax(-1)[found.target_id]), abs=1e-6)
     assert found.loss == pytest.approx(-np.log(found.probability))
     record = found.neurons.attrs["provenance"]
-    assert record == found.provenance.as_dict()
+    assert record == found.provenance.to_dict()
     assert record["fingerprint"] == tiny.fingerprint
     assert (record["ablated"], record["positions"]) == ("set to zero", list(found.positions or ()))
     drawn = fm.ablate(capture, 5, neurons=NEURONS, how=fm.interventions.Resample(capture, seed=7))
-    assert drawn.provenance.as_dict()["seed"] == 7
+    assert drawn.provenance.to_dict()["seed"] == 7
     assert drawn.how == "resampled from a capture (seed 7)"
     assert fm.ablate(capture, 5, neurons=NEURONS, how="mean").how == "set to their mean"
 

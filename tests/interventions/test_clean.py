@@ -9,7 +9,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
-from ffnmem.interventions.ablating import Question, ask, distance
+from ffnmem.interventions.ablating import OneAnswer, ask, distance
 
 from ..helpers import PROMPT, Pair, allclose, refuses
 from .naive import IDS
@@ -17,7 +17,7 @@ from .naive import IDS
 
 def asked(
     capture: fm.prompts.Capture, target: Any = 17, foil: Any = None, position: int = -1, prompt: int = 0
-) -> Question:
+) -> OneAnswer:
     return ask(capture, target, foil, position, prompt, False)
 
 

@@ -10,6 +10,7 @@ from transformer_lens import ActivationCache
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
+from ffnmem.core.neuron_names import PARTS
 
 from ..helpers import PROMPT, Pair, allclose, build_gpt2, refuses
 
@@ -46,6 +47,19 @@ def test_a_capture_is_given_as_a_cache(bridged: tuple[fm.Model, Any, torch.Tenso
     assert "1_mlp_out" in labels
 
 
+def test_every_name_is_of_the_tensor_that_transformer_lens_has_under_it(
+    bridged: tuple[fm.Model, Any, torch.Tensor],
+) -> None:
+    """One of several names of a place would give another tensor, or none."""
+    model, cache, tokens = bridged
+    capture = fm.capture(model, tokens)
+    beside = {"mlp.hook_out", "mlp.gate.hook_out", "mlp.hook_pre_linear"}  # of some models something else, or not there
+    for hook in PARTS:
+        name = f"blocks.1.{hook}"
+        if name in cache or hook not in beside:
+            assert allclose(capture[name], cache[name].reshape(capture[name].shape), 1e-5), name
+
+
 def test_there_and_back(tiny: fm.Model) -> None:
     """Something would be lost on the way."""
     model = fm.load(build_gpt2(), tokenizer=tiny.tokenizer)
@@ -62,6 +76,10 @@ def test_places_by_their_names(tiny: fm.Model) -> None:
     assert capture.layers == (1,)
     assert capture["blocks.1.mlp.hook_post"] is capture.coefficients[1]
     assert capture["blocks.1.mlp.out.hook_in"] is capture.coefficients[1]
+    assert capture["blocks.1.mlp.in.hook_out"] is capture.pre[1]
+    assert capture["blocks.1.hook_mlp_out"] is capture.ffn_out[1]
+    with refuses(InputError, ValueError, "perhaps blocks.1.hook_mlp_out"):
+        capture["blocks.1.hook_mlp_ot"]
     with refuses(InputError, ValueError, "hook_pots", "blocks.0.mlp.hook_post", "ln_final.hook_in"):
         capture["blocks.1.mlp.hook_pots"]
     with refuses(OutOfRangeError, IndexError, "layer 0"):

@@ -10,7 +10,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import HookError, UnsupportedModelError
-from ffnmem.models.checking import Probe, check_undescribed
+from ffnmem.models.checking import ProbePass, check_undescribed
 
 from ..architectures import DECODERS
 from ..helpers import build, refuses
@@ -54,7 +54,7 @@ def test_what_is_otherwise_is_named(what: str, tokenizer: Any) -> None:
 
 
 def test_a_part_that_never_runs_is_an_error(tiny: fm.Model) -> None:
-    probe = Probe(tiny)
+    probe = ProbePass(tiny)
     assert probe["ffn", 1].shape[-1] == tiny.d_model
     with pytest.raises(HookError, match="ffn of layer 7 did not run"):
         probe["ffn", 7]

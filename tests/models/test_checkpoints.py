@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import ModelError, UnsupportedModelError
+from ffnmem.core.errors import FfnmemWarning, ModelError, UnsupportedModelError
 from ffnmem.core.resources import embedded_folder
 from ffnmem.models import loading
 from ffnmem.models.loading import check_buffers, check_report, read_checkpoint
@@ -207,6 +207,18 @@ def test_an_unembedding_that_is_not_tied(tmp_path: Path) -> None:
     put(tmp_path, tie_word_embeddings=False)
     with refuses(ModelError, ValueError, "missing lm_head.weight"):
         read(tmp_path)
+
+
+def test_an_unembedding_beside_one_that_is_tied(tmp_path: Path) -> None:
+    """Hugging Face takes the other matrix without a word, and the config says that there is none."""
+    build_gpt2().save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    tied = tensors["transformer.wte.weight"]
+    write(tmp_path, {**tensors, "lm_head.weight": tied.clone()})
+    assert torch.equal(read(tmp_path).lm_head.weight, tied)
+    write(tmp_path, {**tensors, "lm_head.weight": tied + 1})
+    with pytest.warns(FfnmemWarning, match=r"tie_word_embeddings.*files hold another one"):
+        assert torch.equal(read(tmp_path).lm_head.weight, tied + 1)
 
 
 # -- shards -----------------------------------------------------------------------------------------------------------

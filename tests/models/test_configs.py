@@ -14,8 +14,8 @@ from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.configs import (
     check_counts,
     class_name,
-    config_is_cached,
     described,
+    is_cached,
     open_config,
     place_of,
     read_config,
@@ -142,8 +142,8 @@ def test_what_is_nowhere(tmp_path: Path) -> None:
         read_config({"hidden_size": 3})
     with refuses(InputError, ValueError, "int", "folder"):
         read_config(3)
-    assert not config_is_cached("no-such-model")
-    assert not config_is_cached("not//an id")
+    assert not is_cached("no-such-model", weights=False)
+    assert not is_cached("not//an id", weights=False)
 
 
 def test_an_activation_that_is_not_stated() -> None:

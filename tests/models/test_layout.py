@@ -14,7 +14,7 @@ from torch import nn
 import ffnmem as fm
 from ffnmem.core.errors import ModelError, UnsupportedModelError
 from ffnmem.models.bridging import boot
-from ffnmem.models.layout import Half, Parts, check_decoder, check_weights, inner, read_activation, read_layout
+from ffnmem.models.layout import Half, NamedParts, check_decoder, check_weights, inner, read_activation, read_layout
 
 from ..architectures import DECODERS, build_bloom
 from ..helpers import Pair, build, build_gpt2, build_opt, refuses, shared_sizes
@@ -73,7 +73,7 @@ def test_multimodal_models_are_refused_by_name(tiny: fm.Model) -> None:
     """They would be told that their activation is not stated, which it is, in the config of their text model."""
     config = SimpleNamespace(text_config=1, vision_config=1)
     with refuses(UnsupportedModelError, ValueError, "multimodal"):
-        check_decoder(config, Parts({"unembed": tiny.layout.body}, []), "Gemma 3", "causal")
+        check_decoder(config, NamedParts({"unembed": tiny.layout.body}, []), "Gemma 3", "causal")
 
 
 def test_gated_ffns_in_compatibility_mode_are_refused(tokenizer: Any) -> None:

@@ -165,6 +165,13 @@ def test_unknown_names() -> None:
             fm.load(name)
 
 
+@pytest.mark.parametrize("name", ["atals", "Atlas", "atlas2"])
+def test_a_misspelt_name_is_met_with_the_one_that_was_meant(name: str) -> None:
+    """Who mistypes the embedded model would look for a network that it does not need."""
+    with refuses(ModelNotFoundError, FileNotFoundError, f"no model {name!r} (perhaps 'atlas' was meant)"):
+        fm.load(name)
+
+
 @pytest.mark.parametrize("source", ["./nosuch", "/no/such", "~/no/such", "a/b/c", "", "  ", Path("nosuch")], ids=repr)
 def test_unknown_folders(source: str | Path) -> None:
     """A path would be sent to the hub as if it were a model's name."""

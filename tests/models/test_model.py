@@ -223,7 +223,7 @@ def test_fingerprint_follows_every_change(make_tiny: Callable[..., fm.Model], pa
 
 def test_provenance(tiny: fm.Model) -> None:
     """A result could not be traced to the model that gave it."""
-    record = tiny.provenance(prepend_bos=True, basis="raw").as_dict()
+    record = tiny.provenance(prepend_bos=True, basis="raw").to_dict()
     assert record["model"] == tiny.name
     assert record["fingerprint"] == tiny.fingerprint
     assert (record["dtype"], record["device"], record["basis"]) == ("float32", "cpu", "raw")

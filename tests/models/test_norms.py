@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.nemotron.modeling_nemotron import NemotronLayerNorm1P
 from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
 
-from ffnmem.models.norms import KINDS, LAYER, LAYER_OFFSET, RMS, RMS_OFFSET, Norm, at_least_float32, kind_of, widen
+from ffnmem.models.norms import KINDS, LAYER, LAYER_OFFSET, RMS, RMS_OFFSET, NormMap, at_least_float32, kind_of, widen
 
 from ..helpers import allclose, randomise
 
@@ -54,13 +54,13 @@ def test_what_is_no_norm_has_no_kind() -> None:
 def test_the_norm_itself(name: str) -> None:
     """ε, gain or shift would be read wrongly."""
     module, x = module_of(name), rows()
-    assert allclose(Norm.of(module, NORMS[name][1], WIDTH)(x), module(x), 1e-12)
+    assert allclose(NormMap.of(module, NORMS[name][1], WIDTH)(x), module(x), 1e-12)
 
 
 @pytest.mark.parametrize("name", NORMS)
 def test_linear_once_its_scale_is_frozen(name: str) -> None:
     """Norm(x)·w = x·pull(w)/σ + constant(w), on which attribution rests; and what ``passed`` leaves out is σ alone."""
-    norm, x, w = Norm.of(module_of(name), NORMS[name][1], WIDTH), rows(), rows()
+    norm, x, w = NormMap.of(module_of(name), NORMS[name][1], WIDTH), rows(), rows()
     frozen = (x * norm.pull(w)).sum(-1) / norm.scale(x) + norm.constant(w)
     assert allclose(frozen, (norm(x) * w).sum(-1), 1e-12)
     shift = 0 if norm.shift is None else norm.shift
@@ -90,7 +90,7 @@ def test_gradients_pass_through_a_widened_norm() -> None:
 def test_half_precision_is_widened(dtype: torch.dtype) -> None:
     """A gain in half precision would round every direction."""
     module: Any = randomise(LlamaRMSNorm(WIDTH)).to(dtype)
-    norm = Norm.of(module, RMS, WIDTH)
+    norm = NormMap.of(module, RMS, WIDTH)
     assert norm.gain.dtype == torch.float32
     assert kind_of(module) is RMS
     assert at_least_float32(torch.ones(1, dtype=torch.float64)).dtype == torch.float64

@@ -18,7 +18,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import BusyError
-from ffnmem.editing.applying import Rows, apply, revert
+from ffnmem.editing.applying import RowEdits, apply, revert
 from ffnmem.editing.differing import diff
 from ffnmem.editing.saving import export, export_lora
 from ffnmem.evaluation.series import restored
@@ -39,7 +39,7 @@ BLOCKS: dict[str, Block] = {
     "intervene": lambda model: fm.intervene(model, {(0, 3): 5.0, (1, None): fm.interventions.Scale(0.5)}),
     "hooks": lambda model: made(model, (0, 1)).hooks(model),
     "applied": lambda model: made(model, (0, 1)).applied(model),
-    "texts": lambda model: with_own_edits(model, Rows([made(model, (1,))], [0])),
+    "texts": lambda model: with_own_edits(model, RowEdits([made(model, (1,))], [0])),
     "sequence": restored,
 }
 CHANGING = ["intervene", "hooks", "applied"]

@@ -25,6 +25,7 @@ from ffnmem.neurons.clustering import (
     read_alike,
     reading_keys,
 )
+from ffnmem.neurons.counting import content_counts
 from ffnmem.neurons.inputs import MOST, Background, Firing, Inputs, background_of, firing, normalised, random_places
 from ffnmem.neurons.triggers import trigger_tokens
 from ffnmem.planted import Planted
@@ -201,12 +202,17 @@ def test_compare_reads_the_layer_and_takes_the_neurons_keys(meanings: Planted, m
     random = random_places(store, 0)
     with Inputs(store, model, {1: np.concatenate([everyone.places[everyone.places >= 0], random])}) as inputs:
         background = background_of(inputs.at(1, random))
-        whole, few = (compare(model, found, inputs, background, 0, 20) for found in (everyone, some))
+        counts = content_counts(store)
+        whole, few = (compare(store, model, found, inputs, background, counts, 0, 20) for found in (everyone, some))
         keys = model.ffn[1].keys.detach().float().numpy()[[7, 3], None]
         draws = Draws(20, 0, len(background.units))
         expected = alike(some, lambda places: inputs.at(1, places), keys, background, draws)
     assert few.labels.tolist() == expected.labels.tolist() == whole.labels[[7, 3]].tolist()
-    for name, estimate in few.estimates.items():
+    assert np.array_equal(
+        few.estimates["trigger_tokens"].p, whole.estimates["trigger_tokens"].p[[7, 3]], equal_nan=True
+    )
+    for name in expected.estimates:
+        estimate = few.estimates[name]
         assert np.array_equal(estimate.value, expected.estimates[name].value, equal_nan=True)
         assert np.array_equal(estimate.p, expected.estimates[name].p, equal_nan=True)
         assert allclose(estimate.value, whole.estimates[name].value[[7, 3]], 1e-5)

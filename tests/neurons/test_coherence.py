@@ -121,26 +121,17 @@ def test_random_values_are_within_the_null(architecture: fm.Model) -> None:
         assert np.median(estimate.p) == pytest.approx(0.5, abs=0.2)
 
 
-def test_some_neurons_are_as_among_all(tiny: fm.Model, counts: np.ndarray, found: dict[str, Estimate]) -> None:
-    few = value_coherence(tiny, -1, counts, [9, 3], k=6)
-    for sign in SIGNS:
-        for part in ("value", "low", "high", "null", "p"):
-            assert allclose(getattr(few[sign], part), getattr(found[sign], part)[[9, 3]], 1e-9)
-    moved = value_coherence(tiny, -1, counts, [9, 3], k=6, seed=1)
-    assert moved["positive"].value.tolist() == few["positive"].value.tolist()
-    assert moved["positive"].null.tolist() != few["positive"].null.tolist()
-    assert all(len(estimate) == 0 for estimate in value_coherence(tiny, 0, counts, [], k=6).values())
+def test_the_seed_draws_the_null_alone(tiny: fm.Model, counts: np.ndarray, found: dict[str, Estimate]) -> None:
+    moved = value_coherence(tiny, -1, counts, k=6, seed=1)
+    assert moved["positive"].value.tolist() == found["positive"].value.tolist()
+    assert moved["positive"].null.tolist() != found["positive"].null.tolist()
 
 
 def test_mistakes(tiny: fm.Model, counts: np.ndarray) -> None:
     with refuses(InputError, ValueError, "counts", "303", "5"):
         value_coherence(tiny, 0, counts[:5])
-    with refuses(InputError, ValueError, "counts", "-1"):
-        value_coherence(tiny, 0, counts - counts.min() - 1)
     with refuses(InputError, ValueError, "k must be", "304"):
         value_coherence(tiny, 0, counts, k=304)
-    with refuses(InputError, ValueError, "k", "1"):
-        value_coherence(tiny, 0, counts, k=1)
     with refuses(OutOfRangeError, IndexError, "layer 2"):
         value_coherence(tiny, 2, counts)
 

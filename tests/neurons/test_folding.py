@@ -16,10 +16,9 @@ from ffnmem.neurons.overlap import (
     centred_values,
     cosines,
     folded_keys,
-    gate_key_cosines,
-    io_cosines,
     memory_rows,
     memory_sides,
+    own_cosines,
     unit_rows,
     without_mean_direction,
 )
@@ -72,9 +71,9 @@ def test_cosine_written_out(tiny: fm.Model) -> None:
     key = (tiny.ffn[0].keys[7] * inner(tiny.layout.blocks[0].norm).weight).detach().double()
     value = tiny.ffn[0].values[7].detach().double()
     key, value = key - key.mean(), value - value.mean()
-    assert allclose(io_cosines(tiny, 0)[7], key @ value / key.norm() / value.norm())
+    assert allclose(own_cosines(tiny, 0)[7], key @ value / key.norm() / value.norm())
     with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
-        io_cosines(tiny, 2)
+        own_cosines(tiny, 2)
 
 
 def test_a_neuron_that_writes_what_it_reads(make_tiny: Callable[..., fm.Model]) -> None:
@@ -85,7 +84,7 @@ def test_a_neuron_that_writes_what_it_reads(make_tiny: Callable[..., fm.Model]) 
         model.ffn[0].values[0].copy_(2 * folded[0] + 5.0)
         model.ffn[0].values[1].copy_(-0.1 * folded[1])
         model.ffn[0].values[2].zero_()
-    found = io_cosines(model, 0)
+    found = own_cosines(model, 0)
     assert allclose(found[:2], [1.0, -1.0])
     assert bool(found[2].isnan())
 
@@ -123,13 +122,13 @@ def test_cosines_of_a_gate(architecture: fm.Model) -> None:
     """Written out; a gate that is its key, and the sign that turning key and value round changes in both or in none."""
     if not architecture.gated:
         with refuses(InputError, ValueError, "no gates"):
-            io_cosines(architecture, 0, "gate")
+            own_cosines(architecture, 0, "gate_io")
         return
     gate, key = folded_keys(architecture, 0, "gate")[5], folded_keys(architecture, 0)[5]
     value = centred_values(architecture, 0)[5]
-    assert allclose(io_cosines(architecture, 0, "gate")[5], torch.cosine_similarity(gate, value, dim=0))
-    assert allclose(gate_key_cosines(architecture, 0)[5], torch.cosine_similarity(gate, key, dim=0))
-    assert not torch.equal(io_cosines(architecture, 0, "gate"), io_cosines(architecture, 0))
+    assert allclose(own_cosines(architecture, 0, "gate_io")[5], torch.cosine_similarity(gate, value, dim=0))
+    assert allclose(own_cosines(architecture, 0, "gate_key")[5], torch.cosine_similarity(gate, key, dim=0))
+    assert not torch.equal(own_cosines(architecture, 0, "gate_io"), own_cosines(architecture, 0))
 
 
 def test_unit_rows() -> None:

@@ -16,7 +16,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.neurons import Geometry
 from ffnmem.neurons.layer_geometry import ALIGNED, quantile_name
-from ffnmem.neurons.overlap import cosines, folded_keys, io_cosines, memory_rows, memory_sides
+from ffnmem.neurons.overlap import cosines, folded_keys, memory_rows, memory_sides, own_cosines
 
 from ..architectures import DECODERS
 from ..helpers import allclose, printed, refuses
@@ -39,7 +39,7 @@ def test_layers_and_neurons_agree_with_naive_formulas(architecture: fm.Model) ->
         neurons = found.neurons[found.neurons["layer"] == layer]
         assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
         assert neurons["neuron"].tolist() == list(range(64))
-        assert allclose(neurons["io_cosine"], io_cosines(tiny, layer), 1e-6)
+        assert allclose(neurons["io_cosine"], own_cosines(tiny, layer), 1e-6)
         for side in found.sides:
             rows = memory_rows(tiny, layer, side).double()
             products = rows @ rows.T
@@ -197,7 +197,7 @@ def test_gates_and_norms_are_two_things(name: str, sides: int, dimensions: int, 
 def test_provenance_progress_and_frames(tiny: fm.Model) -> None:
     steps: list[tuple[str, int, int]] = []
     found = fm.neurons.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
-    settings = found.provenance.as_dict()
+    settings = found.provenance.to_dict()
     assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
     assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
     frame = found.to_frame()

@@ -17,9 +17,9 @@ from ffnmem.neurons.overlap import (
     isotropic_overlap,
     largest_root,
     matched_units,
-    moments,
     overlap,
     row_interference,
+    unit_moments,
     unit_rows,
 )
 
@@ -53,7 +53,7 @@ def test_orthonormal_rows_do_not_overlap() -> None:
     found = overlap(units)
     assert allclose([found.mean, found.rms, found.maximum], [0.0, 0.0, 0.0])
     assert max(found.quantiles) <= 1 / BINS
-    assert allclose(row_interference(units, moments(units).second), torch.zeros(8), 1e-7)
+    assert allclose(row_interference(units, unit_moments(units).second), torch.zeros(8), 1e-7)
 
 
 def test_equal_and_opposite_rows_are_found() -> None:
@@ -76,7 +76,7 @@ def test_row_interference_is_the_rms_with_others() -> None:
     cosines = units @ units.T
     cosines.fill_diagonal_(0.0)
     expected = ((cosines**2).sum(dim=1) / 29).sqrt()
-    found = row_interference(units, moments(units).second)
+    found = row_interference(units, unit_moments(units).second)
     assert allclose(found, expected, 1e-10)
     assert allclose(found.square().mean().sqrt(), overlap(units).rms, 1e-10)
 
@@ -118,7 +118,7 @@ CASES = {
 def test_matched_null_fits_gaussian_rows(case: str) -> None:
     """On rows that are nothing but anisotropic, the null must say so: else anisotropy passes for overlap."""
     units = drawn(400, 40, 1, *CASES[case])
-    found, null = overlap(units), overlap(matched_units(moments(units), [0]))
+    found, null = overlap(units), overlap(matched_units(unit_moments(units), [0]))
     assert null.mean == pytest.approx(found.mean, abs=0.005)
     assert null.rms == pytest.approx(found.rms, rel=0.02)
     assert null.quantiles == pytest.approx(found.quantiles, rel=0.04, abs=0.004)
@@ -128,21 +128,21 @@ def test_matched_null_sees_overlap_beyond_anisotropy() -> None:
     """Pairs of equal rows leave the second moment as it is: rms cannot show them, the far quantile does."""
     half = drawn(150, 40, 2, CASES["both"][0])
     units = torch.cat([half, half])
-    found, null = overlap(units), overlap(matched_units(moments(units), [0]))
+    found, null = overlap(units), overlap(matched_units(unit_moments(units), [0]))
     assert found.rms == pytest.approx(null.rms, rel=0.03)
     assert found.quantiles[3] > 1.2 * null.quantiles[3]
     assert found.maximum == pytest.approx(1.0)
 
 
 def test_matched_null_of_few_rows_and_of_equal_ones() -> None:
-    few = matched_units(moments(drawn(5, 40)), [0])
+    few = matched_units(unit_moments(drawn(5, 40)), [0])
     assert allclose(few.norm(dim=1), torch.ones(5), 1e-5)
     same = drawn(1, 8).expand(6, 8)
-    assert overlap(matched_units(moments(same), [0])).rms == pytest.approx(1.0, abs=1e-4)
+    assert overlap(matched_units(unit_moments(same), [0])).rms == pytest.approx(1.0, abs=1e-4)
 
 
 def test_matched_null_repeats_by_seed() -> None:
-    found = moments(drawn(50, 8))
+    found = unit_moments(drawn(50, 8))
     assert torch.equal(matched_units(found, [3, 1]), matched_units(found, [3, 1]))
     assert not torch.equal(matched_units(found, [3, 1]), matched_units(found, [3, 2]))
 

@@ -17,7 +17,7 @@ from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.core.token_text import visible
 from ffnmem.neurons import Meanings, meanings
 from ffnmem.neurons.concepts import MEASURES, by_activation, saved_meanings, settled
-from ffnmem.neurons.saved_meanings import file_of
+from ffnmem.neurons.measuring import file_of
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.contexts import Window
@@ -244,11 +244,12 @@ def test_headline(surveyed: Store) -> None:
     found = many(meanings(surveyed, 1, 5), 2)
     rows = found.estimates.copy()
     rows.loc[0, ["value", "low", "high"]] = [2.0, 1.5, 3.0]
-    said = replace(found, estimates=rows, verdict="polysemantic", why="").headline()
-    assert said == ("Polysemantic: 2.00 meanings, 95% 1.50 to 3.00", "2 examples, alike ones together")
+    said = replace(found, estimates=rows, verdict="polysemantic", why="").listing()
+    assert said.title == "Polysemantic: 2.00 meanings, 95% 1.50 to 3.00"
+    assert said.note == "2 examples, alike ones together"
     rows.loc[0, "value"] = np.nan
     none = replace(found, table=found.table.iloc[:0], estimates=rows, verdict="dead", why="", sign="negative")
-    assert none.headline() == ("Dead where its coefficient is negative", "no examples")
+    assert (none.listing().title, none.listing().note) == ("Dead where its coefficient is negative", "no examples")
     assert "Dead" in Page(none._repr_html_()).words
 
 

@@ -132,7 +132,7 @@ def test_provenance_and_progress(tiny: fm.Model) -> None:
     """A result would not say of which text it is, or a bar not end."""
     seen: list[tuple[str, int, int]] = []
     found = neuron_health(tiny, tiny_texts(), tokens=80, progress=lambda *step: seen.append(step), batch_tokens=40)
-    settings = found.provenance.as_dict()
+    settings = found.provenance.to_dict()
     assert settings["tokens"] == found.positions
     assert settings["corpus_hash"]
     assert settings["seed"] == 0

@@ -20,8 +20,7 @@ from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.neurons import Rule, polysemanticity
 from ffnmem.neurons.inputs import FILE, firing
-from ffnmem.neurons.measuring import chosen_layers
-from ffnmem.neurons.saved_meanings import file_of, read_one
+from ffnmem.neurons.measuring import chosen_layers, file_of, read_one
 from ffnmem.neurons.verdicts import RULE
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
@@ -163,7 +162,7 @@ def test_is_kept_and_read_back(survey: Survey, meanings: Planted) -> None:
     one = polysemanticity(store, meanings.model, layers=-1, draws=60)
     assert_frame_equal(one, table[table.layer == 1].reset_index(drop=True))
     assert one.attrs == table.attrs
-    row = read_one(store, 0, 3, "positive")
+    row = read_one(store, 0, 3, "positive", {})
     assert row is not None
     assert row["verdict"] == table.verdict[3]
 

@@ -9,14 +9,14 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.corpus.excerpts import Page
-from ffnmem.corpus.passes import Accumulator, Forward, read
+from ffnmem.corpus.passes import Forward, Observer, read
 from ffnmem.neurons.counting import content_counts, sample_of
 from ffnmem.scanning import Store
 
 from ..helpers import allclose, refuses
 
 
-class Keeper(Accumulator):
+class Keeper(Observer):
     """Keeps every content token's coefficients by layer, sequence and position."""
 
     def __init__(self) -> None:

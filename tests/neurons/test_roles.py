@@ -13,7 +13,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
-from ffnmem.neurons.overlap import centred_values, folded_keys, gate_key_cosines, io_cosines
+from ffnmem.neurons.overlap import centred_values, folded_keys, own_cosines
 from ffnmem.neurons.role_assignment import (
     APPLIES,
     NONE,
@@ -200,6 +200,16 @@ def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
         strongest(frame, "poet", 3)
 
 
+def test_a_model_and_a_store_in_each_others_place(tiny: fm.Model, tiny_store: Store) -> None:
+    """One line says where each belongs, and whence the one comes that is missing."""
+    wrong: Any = tiny_store
+    with refuses(InputError, TypeError, "model must be a Model (from fm.load)", "Store(", "give that as store="):
+        fm.roles(wrong)
+    wrong = tiny
+    with refuses(InputError, TypeError, "store must be a Store (from fm.scan or fm.open_store)", "as model="):
+        fm.polysemanticity(wrong)
+
+
 def test_refusals(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
     with refuses(InputError, ValueError, atlas.fingerprint, tiny.fingerprint):
         fm.roles(atlas, tiny_store)
@@ -253,8 +263,8 @@ LOOSE: dict[str, Any] = {"kurtosis": -0.5, "io": 0.3, "position": 0.01, "types":
 def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
     """Columns of the gate, firing by the gate as the store counts it, and no direction taken out of d_model."""
     found = fm.roles(gated, gated_store, n_sequences=None)
-    assert allclose(found["gate_io_cosine"][:64], io_cosines(gated, 0, "gate"))
-    assert allclose(found["gate_key_cosine"][64:], gate_key_cosines(gated, 1))
+    assert allclose(found["gate_io_cosine"][:64], own_cosines(gated, 0, "gate_io"))
+    assert allclose(found["gate_key_cosine"][64:], own_cosines(gated, 1, "gate_key"))
     assert allclose(found["firings"] / gated_store.n_tokens, found["firing_rate"], 1e-12)
     assert (found["is_dead"] == gated_store.stats()["dead"]).all()
     assert allclose(found["value_norm"][:64], centred_values(gated, 0).norm(dim=1))

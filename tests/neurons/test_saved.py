@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from pandas.testing import assert_frame_equal
 
-from ffnmem.neurons import Rule, saved_meanings
+from ffnmem.neurons import Rule, measuring
 from ffnmem.neurons.inputs import Firing, firing
-from ffnmem.neurons.saved_meanings import file_of, opened, read_one, read_saved, settings_key, store_key, write_saved
+from ffnmem.neurons.measuring import file_of, opened, read_one, read_saved, settings_key, store_key, write_saved
 from ffnmem.neurons.verdicts import RULE
 from ffnmem.scanning import Store, open_store
 
@@ -75,13 +75,13 @@ def test_reads_back_as_it_was(written: Written) -> None:
 def test_not_for_other_settings(written: Written, changes: dict[str, Any]) -> None:
     store = written[0]
     assert read_saved(store, "positive", keyed(store, **changes)) is None
-    assert read_one(store, 0, 0, "positive") is not None
+    assert read_one(store, 0, 0, "positive", {}) is not None
 
 
 def test_not_for_the_other_sign(written: Written) -> None:
     store = written[0]
     assert read_saved(store, "negative", keyed(store, sign="negative")) is None
-    assert read_one(store, 0, 0, "negative") is None
+    assert read_one(store, 0, 0, "negative", {}) is None
 
 
 @pytest.mark.parametrize("field", ["fingerprint", "corpus", "settings", "tokens"])
@@ -92,7 +92,7 @@ def test_not_for_another_store(written: Written, field: str) -> None:
     if field == "corpus":
         other.__dict__["corpus"] = type("Other", (), {"hash": "another"})()
     assert read_saved(other, "positive", keyed(other)) is None
-    assert read_one(other, 0, 0, "positive") is None
+    assert read_one(other, 0, 0, "positive", {}) is None
 
 
 def different(value: Any) -> Any:
@@ -101,14 +101,14 @@ def different(value: Any) -> Any:
 
 def test_not_of_another_version(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     store = written[0]
-    monkeypatch.setattr(saved_meanings, "VERSION", saved_meanings.VERSION + 1)
+    monkeypatch.setattr(measuring, "VERSION", measuring.VERSION + 1)
     assert read_saved(store, "positive", keyed(store)) is None
 
 
 def test_one_neuron_with_its_examples(written: Written) -> None:
     store, table, found, labels = written
     for layer, neuron in ((0, 0), (1, 5), (1, store.d_mlp(1) - 1)):
-        row = read_one(store, layer, neuron, "positive")
+        row = read_one(store, layer, neuron, "positive", {})
         assert row is not None
         n = int(found[layer].counts[neuron])
         assert (row["layer"], row["neuron"], row["examples"]) == (layer, neuron, n)
@@ -117,19 +117,19 @@ def test_one_neuron_with_its_examples(written: Written) -> None:
         assert row["meaning"] == labels[layer][neuron, :n].tolist()
         there = table[(table.layer == layer) & (table.neuron == neuron)]
         assert row["why"] == there["why"].item()
-    assert read_one(store, 0, 3, "positive")["meanings"] is None  # type: ignore[index]  # NaN is null there
-    assert read_one(store, 0, 10**6, "positive") is None
+    assert read_one(store, 0, 3, "positive", {})["meanings"] is None  # type: ignore[index]  # NaN is null there
+    assert read_one(store, 0, 10**6, "positive", {}) is None
 
 
 def test_reads_one_group_for_one_neuron(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     """A card waits for it."""
     store = written[0]
-    monkeypatch.setattr(saved_meanings, "GROUP", 16)
+    monkeypatch.setattr(measuring, "GROUP", 16)
     table, found, labels = contents(store)
     write_saved(store, "positive", keyed(store), table, found, labels)
     metadata = pq.ParquetFile(file_of(store, "positive")).metadata
     assert metadata.num_row_groups == len(table) // 16
-    row = read_one(store, 1, 7, "positive")
+    row = read_one(store, 1, 7, "positive", {})
     assert row is not None
     assert (row["layer"], row["neuron"]) == (1, 7)
 
@@ -149,7 +149,7 @@ def test_a_damaged_file_is_none(written: Written, damage: str) -> None:
         }[damage]
     )
     assert read_saved(store, "positive", keyed(store)) is None
-    assert read_one(store, 0, 0, "positive") is None
+    assert read_one(store, 0, 0, "positive", {}) is None
     table, found, labels = contents(store)
     write_saved(store, "positive", keyed(store), table, found, labels)
     assert read_saved(store, "positive", keyed(store)) is not None
@@ -159,13 +159,13 @@ def test_another_table_is_none(written: Written) -> None:
     """A Parquet file of that name that is not ours."""
     store, table, _, _ = written
     table.to_parquet(file_of(store, "positive"))
-    assert opened(store, "positive", None) is None
+    assert opened(store, "positive", {}) is None
     assert read_saved(store, "positive", keyed(store)) is None
 
 
 def test_nothing_yet(own: Store) -> None:
     assert read_saved(own, "positive", keyed(own)) is None
-    assert read_one(own, 0, 0, "positive") is None
+    assert read_one(own, 0, 0, "positive", {}) is None
 
 
 def test_an_unwritable_folder(own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,10 +185,10 @@ def test_key_is_plain_json(own: Store) -> None:
 def test_kept_with_some_settings(written: Written) -> None:
     """A neuron of another seed than asked for would be believed."""
     store = written[0]
-    assert saved_meanings.is_kept(store, "positive", {})
-    assert saved_meanings.is_kept(store, "positive", {"seed": 0, "draws": 20})
-    assert not saved_meanings.is_kept(store, "positive", {"seed": 1})
-    assert not saved_meanings.is_kept(store, "negative", {})
+    assert measuring.is_kept(store, "positive", {})
+    assert measuring.is_kept(store, "positive", {"seed": 0, "draws": 20})
+    assert not measuring.is_kept(store, "positive", {"seed": 1})
+    assert not measuring.is_kept(store, "negative", {})
     assert read_one(store, 0, 0, "positive", {"seed": 1}) is None
     row = read_one(store, 0, 0, "positive", {"seed": 0})
     assert row is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ffnmem.scanning.contexts import Window
-from ffnmem.scanning.store import Neuron
+from ffnmem.scanning.neuron import Neuron
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>|**[a](b)`\x1b[31m\x00\u202e\n\r\u2028"
 UNSEEN = "\x1b\x00\u202e\r\u2028"

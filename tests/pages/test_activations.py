@@ -16,7 +16,7 @@ import torch
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.ffn.activations import ACTIVATIONS, POINTS, activation_table, curves, swish
 from ffnmem.pages import activations
-from ffnmem.pages.activation_functions import DIP, activations_html, fingerprint
+from ffnmem.pages.activation_functions import DIP, activations_html, content_hash
 
 from ..helpers import refuses
 from .page import Page
@@ -83,7 +83,7 @@ def test_policy_admits_the_script_and_nothing_else(html: str) -> None:
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    assert fingerprint(scripts[0]) == f"sha256-{digest}"
+    assert content_hash(scripts[0]) == f"sha256-{digest}"
     assert "<!--" not in scripts[0]
     addresses = set(re.findall(r"\w+://[^\"'\s<]+", html))
     assert addresses == {"http://www.w3.org/2000/svg"}, "the name of SVG's elements, which no browser fetches"

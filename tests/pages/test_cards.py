@@ -16,8 +16,8 @@ from ffnmem.core.token_text import printable
 from ffnmem.pages.neuron_cards import card
 from ffnmem.pages.neuron_pages import neurons_markdown, page_html
 from ffnmem.scanning import Store, open_store
+from ffnmem.scanning.neuron import MEANINGS, Neuron
 from ffnmem.scanning.state import COLUMNS
-from ffnmem.scanning.store import MEANINGS, Neuron
 from ffnmem.show.markdown import escaped
 
 from ..scanning.gated import gated_store

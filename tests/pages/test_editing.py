@@ -11,7 +11,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.evaluation.effects import Effects, moved_neighbours, prompts_of
 from ffnmem.pages import edit as edit_report
-from ffnmem.pages.edits import worded
+from ffnmem.pages.edits import in_words
 
 from ..editing.edits import made, same_bits, weights
 from ..evaluation.made import EIFFEL
@@ -142,5 +142,5 @@ def test_what_cannot_be_reported(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) 
 
 
 def test_settings_in_words() -> None:
-    assert worded({"tokens": 3, "corpus": "a"}) == "tokens 3, corpus a"
-    assert worded([0.1234567, True, "x"]) == "0.123457 | yes | x"
+    assert in_words({"tokens": 3, "corpus": "a"}) == "tokens 3, corpus a"
+    assert in_words([0.1234567, True, "x"]) == "0.123457 | yes | x"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.sheets import Block, Column, Origin, Sheet, Words, of_frame, rows
 from ffnmem.scanning import Store
-from ffnmem.show.notebook import RESET, ROOT, cell, framed, line, soft, styles, table
+from ffnmem.show.notebook import RESET, ROOT, framed, html, styles
 
 from ..editing.edits import made
 from ..helpers import PROMPT
@@ -26,28 +28,35 @@ KINDS = ("card", "store", "capture", "attribution", "positions", "paths", "ablat
 def test_table() -> None:
     """Text from files runs in notebooks if it is not escaped; rows beyond the limit are counted."""
     frame = pd.DataFrame({"<token>": ["<b>", " Rome", "x"], "loss": [-0.123456, np.nan, 2.0], "n": [1, 2, 3]})
-    html = table(frame, rows=2)
-    assert "<b>" not in html
-    assert "&lt;token&gt;" in html
-    assert "−0.1235" in html
-    assert "1 more" in html
-    assert "more" not in table(frame, rows=None)
-    assert table(frame.head(0)) == ""
+    shown = body(of_frame(frame, 2))
+    assert "<b>" not in shown
+    assert "&lt;token&gt;" in shown
+    assert "−0.1235" in shown
+    assert "1 more" in shown
+    assert "more" not in body(of_frame(frame))
+    assert body(of_frame(frame.head(0))).count("<tr>") == 1  # the names of its columns
 
 
-def test_cell() -> None:
-    assert cell(None) == "–"
-    assert cell(pd.NA) == "–"
-    assert cell(True) == "True"
-    assert "Rome" in cell(" Rome")
-    assert cell(" Rome") != " Rome"
+def test_cells() -> None:
+    """What is missing is a dash, and spaces that make another token can be seen."""
+    numbers = rows(Column("n", "number"))
+    numbers.add(math.nan)
+    assert "–" in body(numbers.table())
+    mixed = body(of_frame(pd.DataFrame({"mixed": [None, pd.NA, True, " Rome"]})))
+    assert "<NA>" not in mixed
+    assert ">True<" in mixed
+    assert '<span class="fm-mark">·</span>Rome' in mixed
 
 
 def test_small_print_is_escaped() -> None:
     """Provenance holds names of models and files."""
-    assert "&lt;b&gt;" in soft("<b>")
-    assert soft("") == ""
-    assert line("<b>x</b>") == '<p class="fm-line"><b>x</b></p>'
+    assert '<p class="fm-soft">model &lt;b&gt;</p>' in body(Origin({"model": "<b>"}))
+    assert '<p class="fm-line">&lt;b&gt;x&lt;/b&gt;</p>' in body(Words.of("<b>x</b>"))
+
+
+def body(block: Block) -> str:
+    """A block as HTML, without the styles."""
+    return html(Sheet.of(block)).partition("</style>")[2]
 
 
 def test_every_rule_is_below_the_frame() -> None:
@@ -85,12 +94,12 @@ def shown(tiny: fm.Model, tiny_store: Store) -> dict[str, str]:
 def test_no_page_reaches_in(browser: Browser, shown: dict[str, str], styles: str) -> None:
     """JupyterLab floated every `dt` of the neuron card: its numbers stood in a heap."""
     page = browser.new_page(viewport={"width": 1000, "height": 900})
-    for name, html in shown.items():
-        page.set_content(hosts.hosted(html, hosts.NOTHING))
+    for name, display in shown.items():
+        page.set_content(hosts.hosted(display, hosts.NOTHING))
         roots = page.locator(".ffnmem")
         alone = [roots.nth(i).evaluate(hosts.BOXES) for i in range(roots.count())]
         assert sum(map(len, alone)) > 5
-        page.set_content(hosts.hosted(html, styles))
+        page.set_content(hosts.hosted(display, styles))
         assert [roots.nth(i).evaluate(hosts.BOXES) for i in range(roots.count())] == alone, name
     page.close()
 
@@ -100,8 +109,8 @@ def test_no_page_is_reached(browser: Browser, shown: dict[str, str]) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 900})
     page.set_content(hosts.hosted("<div></div>", hosts.JUPYTERLAB))
     around = [page.locator(place).evaluate(hosts.BOXES) for place in ("#before", "#after")]
-    for name, html in shown.items():
-        page.set_content(hosts.hosted(html, hosts.JUPYTERLAB))
+    for name, display in shown.items():
+        page.set_content(hosts.hosted(display, hosts.JUPYTERLAB))
         assert [page.locator(place).evaluate(hosts.BOXES) for place in ("#before", "#after")] == around, name
     page.close()
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 import ffnmem as fm
-from ffnmem.pages.prompts import ledger, memories, prompt_chips, with_tokens
+from ffnmem.pages.prompts import prompt_chips, waterfall, with_tokens
 from ffnmem.show.notebook import Axis, bar
 
 
@@ -38,7 +38,7 @@ def test_bars_show_even_when_they_are_tiny_and_stay_inside() -> None:
 def test_memories_are_the_top_rows_and_their_tokens_are_projects(
     atlas: fm.Model, attribution: fm.prompts.Attribution
 ) -> None:
-    rows = with_tokens(atlas, memories(attribution, 7), 3, {attribution.target_ids[0]})
+    rows = with_tokens(atlas, attribution.top(7), 3, {attribution.target_ids[0]}).itertuples()
     for row, expected in zip(rows, attribution.top(7).itertuples(), strict=True):
         assert (row.layer, row.neuron, row.logit, row.share) == (
             expected.layer,
@@ -54,7 +54,7 @@ def test_memories_are_the_top_rows_and_their_tokens_are_projects(
 
 
 def test_ledger_steps_join_and_end_at_the_logit(attribution: fm.prompts.Attribution) -> None:
-    found = ledger(attribution)
+    found = waterfall(attribution)
     assert [row.logit for row in found.rows] == attribution.components["logit"].tolist()
     for above, below in zip(found.rows, found.rows[1:], strict=False):
         assert below.bar.start == pytest.approx(above.bar.end, abs=0.02)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 TEMPLATES = REPOSITORY / "ffnmem" / "pages" / "templates"
-PAGES = ("report.html", "edit.html", "neurons.html", "study_pieces.html", "map.html")
+PAGES = ("report.html", "edit.html", "neurons.html", "study.html", "map.html")
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -32,7 +32,7 @@ def small_models(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "DRAWS", 40)
     patch.setattr(calibrating, "plant", small)
     patch.setattr(recovery, "plant", small)
-    patch.setattr(recovery, "of_facts", partial(recovery.of_facts, facts=2))
+    patch.setattr(calibrating, "of_facts", partial(recovery.of_facts, facts=2))
 
 
 def made() -> Calibration:

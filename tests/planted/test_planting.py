@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.choices import PLANTED_KINDS
 from ffnmem.core.errors import InputError
-from ffnmem.planted.planting import KINDS, builder, defaults
+from ffnmem.planted.planting import builder, defaults
 
 from ..helpers import refuses
 
@@ -19,7 +20,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLANTED_KINDS)
 def test_every_kind(kind: str) -> None:
     planted = fm.planted.plant(kind, seed=3, **SMALL[kind])
     assert (planted.kind, planted.seed) == (kind, 3)
@@ -32,7 +33,7 @@ def test_every_kind(kind: str) -> None:
     assert planted.model.fingerprint != fm.planted.plant(kind, seed=4, **SMALL[kind]).model.fingerprint
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLANTED_KINDS)
 def test_every_parameter_has_a_default(kind: str) -> None:
     """Else ``plant(kind)`` alone would not do, and the settings of a folder could not be told from the signature."""
     assert builder(kind).__name__ == f"plant_{kind}"

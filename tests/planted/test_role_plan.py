@@ -14,7 +14,7 @@ from ffnmem.planted.roles import (
     ROLES,
     SEEN,
     TURNED,
-    Neuron,
+    PlannedRole,
     detail,
     plan_layer,
     plan_neuron,
@@ -30,7 +30,7 @@ def lexicon() -> Lexicon:
     return draw_lexicon(np.random.default_rng(0), n_words=200, n_tokens=9000, d_model=96, unread=3, longest=CONTEXT - 1)
 
 
-def plan(lexicon: Lexicon, seed: int = 0, *, last: bool = True) -> list[Neuron]:
+def plan(lexicon: Lexicon, seed: int = 0, *, last: bool = True) -> list[PlannedRole]:
     return plan_layer(np.random.default_rng(seed), NEURONS, PER_ROLE, lexicon, last=last)
 
 
@@ -87,18 +87,18 @@ def test_what_a_role_needs_is_there(role: str, lexicon: Lexicon) -> None:
 @pytest.mark.parametrize(
     ("neuron", "said"),
     [
-        (Neuron("partition", which=1, sign=-1), "{split} down"),
-        (Neuron("entropy", which=2), "unread direction 2"),
-        (Neuron("frequency"), "frequent tokens up"),
-        (Neuron("frequency", sign=-1), "frequent tokens down"),
-        (Neuron("position", span=(3, 20)), "positions 3 to 20"),
-        (Neuron("detector", words=(4, 0)), "{fifth}, {first}"),
-        (Neuron("dead", sign=-1), ""),
-        (Neuron("none"), ""),
+        (PlannedRole("partition", which=1, sign=-1), "{split} down"),
+        (PlannedRole("entropy", which=2), "unread direction 2"),
+        (PlannedRole("frequency"), "frequent tokens up"),
+        (PlannedRole("frequency", sign=-1), "frequent tokens down"),
+        (PlannedRole("position", span=(3, 20)), "positions 3 to 20"),
+        (PlannedRole("detector", words=(4, 0)), "{fifth}, {first}"),
+        (PlannedRole("dead", sign=-1), ""),
+        (PlannedRole("none"), ""),
     ],
-    ids=lambda value: value.role if isinstance(value, Neuron) else None,
+    ids=lambda value: value.role if isinstance(value, PlannedRole) else None,
 )
-def test_details(neuron: Neuron, said: str, lexicon: Lexicon) -> None:
+def test_details(neuron: PlannedRole, said: str, lexicon: Lexicon) -> None:
     """The truth is read by people, and by tests, which take the role's words and positions from it."""
     words = lexicon.words
     assert detail(neuron, lexicon) == said.format(split=lexicon.splits[1], first=words[0], fifth=words[4])

@@ -15,7 +15,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.models import Anatomy, anatomy
 from ffnmem.models.parameters import COMPONENTS
 from ffnmem.plots import anatomy as plot_anatomy
-from ffnmem.plots.weights import MATRICES, PARTS, over, shown
+from ffnmem.plots.weights import MATRICES, PARTS, over, parameter_count
 
 from ..helpers import allclose, refuses
 
@@ -119,8 +119,12 @@ def test_colours_stay_apart_in_grey() -> None:
 
 
 def test_numbers() -> None:
-    assert [shown(n) for n in (999_999, 1_500_000, 6_738_415_616)] == ["999,999", "1.5 million", "6.738 billion"]
-    assert allclose(float(shown(124_439_808).split()[0]), 124.4)
+    assert [parameter_count(n) for n in (999_999, 1_500_000, 6_738_415_616)] == [
+        "999,999",
+        "1.5 million",
+        "6.738 billion",
+    ]
+    assert allclose(float(parameter_count(124_439_808).split()[0]), 124.4)
 
 
 def test_axes() -> None:

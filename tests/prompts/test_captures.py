@@ -141,7 +141,7 @@ def test_token_ids_are_taken_as_they_are(tiny: fm.Model, rows: int) -> None:
     ids = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 10]])[:rows]
     capture = fm.capture(tiny, ids)
     assert torch.equal(capture.tokens, ids)
-    assert "prepend_bos" not in capture.provenance.as_dict()
+    assert "prepend_bos" not in capture.provenance.to_dict()
     for same in (ids[0], ids[0].int(), ids[0].tolist(), tuple(ids[0].tolist()), list(ids[0].numpy())):
         again = fm.capture(tiny, same)
         assert torch.equal(again.tokens, ids[:1])

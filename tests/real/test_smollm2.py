@@ -18,13 +18,15 @@ def test_it_is_the_model_that_was_measured(smollm2: fm.Model) -> None:
     """Every figure in the manual is of these weights."""
     assert (smollm2.n_layers, smollm2.d_model, smollm2.d_mlp, smollm2.d_vocab) == (30, 576, 1536, 49152)
     assert smollm2.fingerprint == "d770ab51bf1f"
+    assert smollm2.prepend_bos
+    assert smollm2.tokenizer.bos_token == "<|endoftext|>"
     assert dict(smollm2.provenance().settings) == {"quantization": "Q4_1"}
 
 
 def test_it_knows_the_tower(capture: fm.prompts.Capture) -> None:
     best = capture.predictions(k=1).iloc[0]
     assert best["token"] == " Paris"
-    assert abs(best["probability"] - 0.70) < 0.01
+    assert abs(best["probability"] - 0.753) < 0.01
 
 
 def test_logits_are_those_of_hugging_face(smollm2: fm.Model) -> None:
@@ -53,7 +55,7 @@ def test_a_fact_is_traced_and_rewritten(smollm2: fm.Model, tmp_path: Path) -> No
     fact = fm.Fact(subject="Eiffel Tower", prompt="The {} is located in the city of", target_true="Paris")
     trace = fm.trace_fact(smollm2, fact, kinds=["state"], samples=1)
     scores = trace.to_frame().set_index(["layer", "position"])["score"]
-    assert scores[29, trace.to_frame()["position"].max()] > 0.6  # of .70 without noise
+    assert scores[29, trace.to_frame()["position"].max()] > 0.6  # of .75 without noise
     layer, before = 3, smollm2.fingerprint
     moment = fm.editing.second_moment(smollm2, "atlas", layers=[layer], tokens=4000)
     edit = fm.rome(smollm2, fact, target=" Rome", layer=layer, moment=moment)

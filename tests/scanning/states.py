@@ -106,7 +106,6 @@ def fill_gate(random: np.random.Generator, mine: np.ndarray, layer: LayerState, 
     gate.linear_range[:] = np.sort(random.normal(size=(2, width)), axis=0)
     for side in layer.sides:
         ranking = layer.ranking(side)
-        assert ranking.parts is not None
         for neuron in range(width):
             if side in CASES:
                 some = random.permutation(mine)[: random.integers(0, len(mine) + 1)]  # a case need not occur

@@ -73,7 +73,7 @@ def test_insert_is_a_sort_that_takes_its_parts_along(
     values = np.array([value for value, _ in candidates], np.float32)
     at = np.array([place for _, place in candidates], np.int64)
     brought = np.stack([at + 0.5, -values]).astype(np.float32)
-    kernels.insert_with_parts(kept, places, parts, np.ones(len(at), np.int64), values, at, brought, sign)
+    kernels.insert(kept, places, parts, np.ones(len(at), np.int64), values, at, brought, sign)
     best = sorted(candidates, key=lambda c: (-sign * c[0] if sign else -abs(c[0]), c[1]))[:size]
     n = len(best)
     assert kept[1, :n].tolist() == [value for value, _ in best]

@@ -10,7 +10,7 @@ from ffnmem.core.choices import CASES
 from ffnmem.core.errors import InputError
 from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import Page
-from ffnmem.scanning.reduction import Planner, Reducer, Sample, Workers, choose
+from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, Workers, choose
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import EXTREMES, NOWHERE, ScanState
 
@@ -30,7 +30,7 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 
 
 @pytest.fixture(scope="module")
-def sample(sequences: Sequences) -> Sample:
+def sample(sequences: Sequences) -> RandomSample:
     return choose(sequences, CHOSEN.seed, CHOSEN.sample, CHOSEN.draws)
 
 
@@ -40,12 +40,14 @@ def activations(sequence: int, length: int) -> np.ndarray:
     return np.stack([gate, linear, gate * linear])
 
 
-def reduced(sequences: Sequences, sample: Sample, batch_tokens: int, workers: int, chosen: ScanSettings) -> ScanState:
+def reduced(
+    sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int, chosen: ScanSettings
+) -> ScanState:
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws, gated=True)
     pool = Workers(workers)
     reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
-        for batch in sequences.iter_batches(unit, batch_tokens):
+        for batch in sequences.batches(unit, batch_tokens):
             plan = reducer.begin(Page(batch, 1, SPECIAL))
             rows, pos = batch.tokens.shape
             three = np.full((3, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
@@ -58,13 +60,13 @@ def reduced(sequences: Sequences, sample: Sample, batch_tokens: int, workers: in
 
 
 @pytest.fixture(scope="module")
-def state(sequences: Sequences, sample: Sample) -> ScanState:
+def state(sequences: Sequences, sample: RandomSample) -> ScanState:
     return reduced(sequences, sample, 40, 1, CHOSEN)
 
 
 @pytest.mark.parametrize(("batch_tokens", "workers"), [(9, 1), (1000, 1), (40, 3)])
 def test_batches_and_threads_do_not_matter(
-    state: ScanState, sequences: Sequences, sample: Sample, batch_tokens: int, workers: int
+    state: ScanState, sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int
 ) -> None:
     """Sums here are exact in floats, so every byte must be the same; values are few, so nearly all tie."""
     assert difference(reduced(sequences, sample, batch_tokens, workers, CHOSEN), state) == []
@@ -76,7 +78,6 @@ def test_parts_are_those_of_each_kept_place(state: ScanState, sequences: Sequenc
     seen = [activations(number, len(sequences.sequence_tokens(number))) for number in range(len(sequences))]
     for side in (*EXTREMES, *CASES):
         ranking = layer.ranking(side)
-        assert ranking.parts is not None
         for neuron, slot in zip(*np.nonzero(ranking.at != NOWHERE), strict=True):
             sequence, position = divmod(int(ranking.at[neuron, slot]), 1 << 20)
             gate, linear, m = seen[sequence][:, position, neuron]
@@ -84,7 +85,7 @@ def test_parts_are_those_of_each_kept_place(state: ScanState, sequences: Sequenc
             assert ranking.parts[:, neuron, slot].tolist() == [gate, linear]
 
 
-def test_nothing_exact_after_half_precision(sequences: Sequences, sample: Sample) -> None:
+def test_nothing_exact_after_half_precision(sequences: Sequences, sample: RandomSample) -> None:
     """Half-precision gates would be shown as exact ones."""
     gate = reduced(sequences, sample, 40, 1, HALF).layers[0].gate
     assert gate is not None
@@ -95,10 +96,10 @@ def test_nothing_exact_after_half_precision(sequences: Sequences, sample: Sample
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_refuses_linear_parts_that_are_none(sequences: Sequences, sample: Sample, value: float) -> None:
+def test_refuses_linear_parts_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated=True)
     reducer = Reducer(state, Planner(state, sample), Workers(1))
-    batch = next(sequences.iter_batches(sequences.units[0], 40))
+    batch = next(sequences.batches(sequences.units[0], 40))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     zeros = torch.zeros(batch.tokens.size, WIDTH)
     linear = zeros.clone()

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.pages.neuron_cards import HEIGHT, drawing
+from ffnmem.pages.neuron_cards import HEIGHT, histogram_drawing
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Bin, clipped, log_share, merged
+from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
 from ffnmem.scanning.statistics import histogram_frame
-from ffnmem.scanning.store import Neuron
 
 NATIVE = edges()
 COUNTS = st.lists(st.integers(0, 10**6), min_size=len(NATIVE) - 1, max_size=len(NATIVE) - 1)
@@ -80,7 +80,7 @@ def test_a_constant_keeps_its_bin(made: Make) -> None:
     assert only.density > 0
     (inside,) = made({1.0: 4}, 1.1, 1.1).bins()
     assert inside.density > 0
-    shape = drawing(made({0.0: 7}, 0.0, 0.0))
+    shape = histogram_drawing(made({0.0: 7}, 0.0, 0.0))
     assert shape is not None
     assert len(shape.columns) == 1
 
@@ -88,7 +88,7 @@ def test_a_constant_keeps_its_bin(made: Make) -> None:
 def test_nothing_counted(made: Make) -> None:
     one = made({}, 0.0, 0.0)
     assert clipped(one.histogram, 0.0, 0.0) == []
-    assert drawing(one) is None
+    assert histogram_drawing(one) is None
 
 
 def test_density_is_fair_to_widths() -> None:
@@ -98,7 +98,7 @@ def test_density_is_fair_to_widths() -> None:
 
 
 def test_drawing_fills_its_frame(made: Make) -> None:
-    shape = drawing(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
+    shape = histogram_drawing(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
     assert shape is not None
     bars: Any = [c for c in shape.columns if c.height]
     assert max(c.height for c in bars) == pytest.approx(HEIGHT)

@@ -164,7 +164,8 @@ def test_insert_is_a_sort(candidates: list[tuple[float, int]], size: int, sign: 
     kept, places = np.full((2, size), -sign * np.inf, np.float32), np.full((2, size), NOWHERE)
     values = np.array([value for value, _ in candidates], np.float32)
     at = np.array([place for _, place in candidates], np.int64)
-    kernels.insert(kept, places, np.ones(len(values), np.int64), values, at, sign)
+    none, nothing = np.empty((0, 2, size), np.float32), np.empty((0, len(values)), np.float32)
+    kernels.insert(kept, places, none, np.ones(len(values), np.int64), values, at, nothing, sign)
     best = sorted(candidates, key=lambda c: (-sign * c[0], c[1]))[:size]
     assert kept[1, : len(best)].tolist() == [value for value, _ in best]
     assert places[1, : len(best)].tolist() == [place for _, place in best]

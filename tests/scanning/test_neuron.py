@@ -9,7 +9,7 @@ import pytest
 
 from ffnmem.core.errors import OutOfRangeError
 from ffnmem.scanning import Store
-from ffnmem.scanning.store import Neuron
+from ffnmem.scanning.neuron import Neuron
 
 from ..helpers import refuses
 

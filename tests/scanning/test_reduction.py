@@ -13,7 +13,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.reduction import Planner, Reducer, Sample, Workers, available_cores, choose, common, runs
+from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, Workers, available_cores, choose, common, runs
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import BINS, ScanState, place_of
 
@@ -33,7 +33,7 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 
 
 @pytest.fixture(scope="module")
-def sample(sequences: Sequences) -> Sample:
+def sample(sequences: Sequences) -> RandomSample:
     return choose(sequences, CHOSEN.seed, CHOSEN.sample, CHOSEN.draws)
 
 
@@ -44,12 +44,14 @@ def activations(sequence: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     return pre, np.maximum(pre, 0)
 
 
-def reduced(sequences: Sequences, sample: Sample, batch_tokens: int, workers: int, chosen: ScanSettings) -> ScanState:
+def reduced(
+    sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int, chosen: ScanSettings
+) -> ScanState:
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
     pool = Workers(workers)
     reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
-        for batch in sequences.iter_batches(unit, batch_tokens):
+        for batch in sequences.batches(unit, batch_tokens):
             plan = reducer.begin(Page(batch, 1, SPECIAL))
             rows, pos = batch.tokens.shape
             pre, m = np.full((2, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
@@ -62,7 +64,7 @@ def reduced(sequences: Sequences, sample: Sample, batch_tokens: int, workers: in
 
 
 @pytest.fixture(scope="module")
-def state(sequences: Sequences, sample: Sample) -> ScanState:
+def state(sequences: Sequences, sample: RandomSample) -> ScanState:
     return reduced(sequences, sample, 40, 1, CHOSEN)
 
 
@@ -77,7 +79,7 @@ def content(sequences: Sequences) -> list[tuple[int, np.ndarray, np.ndarray, np.
     return found
 
 
-def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, sample: Sample) -> None:
+def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, sample: RandomSample) -> None:
     """BOS, pads and special tokens in a statistic, or a token in the wrong place."""
     rows = content(sequences)
     pre, m = np.concatenate([row[3] for row in rows]), np.concatenate([row[4] for row in rows])
@@ -117,7 +119,7 @@ def test_keeps_the_best_sequences(state: ScanState, sequences: Sequences) -> Non
             assert getattr(layer, f"{side}_at")[neuron].tolist() == [place for _, place in best[:4]]
 
 
-def test_the_sample(state: ScanState, sequences: Sequences, sample: Sample) -> None:
+def test_the_sample(state: ScanState, sequences: Sequences, sample: RandomSample) -> None:
     rows = {row[0]: row for row in content(sequences)}
     layer = state.layers[0]
     assert len(sample.sequences) == 5
@@ -136,13 +138,13 @@ def test_the_sample(state: ScanState, sequences: Sequences, sample: Sample) -> N
 
 @pytest.mark.parametrize(("batch_tokens", "workers"), [(9, 1), (1000, 1), (40, 3)])
 def test_batches_and_threads_do_not_matter(
-    state: ScanState, sequences: Sequences, sample: Sample, batch_tokens: int, workers: int
+    state: ScanState, sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int
 ) -> None:
     """Sums here are exact in floats, so every byte must be the same."""
     assert difference(reduced(sequences, sample, batch_tokens, workers, CHOSEN), state) == []
 
 
-def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: Sample) -> None:
+def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: RandomSample) -> None:
     """Half-precision numbers would be shown as exact ones."""
     half = settings(context=9, dtype="bfloat16", k=2, candidates=4, frequent=())
     layer = reduced(sequences, sample, 40, 1, half).layers[0]
@@ -152,10 +154,10 @@ def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: Sample) -
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_refuses_numbers_that_are_none(sequences: Sequences, sample: Sample, value: float) -> None:
+def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
     reducer = Reducer(state, Planner(state, sample), Workers(1))
-    batch = next(sequences.iter_batches(sequences.units[0], 40))
+    batch = next(sequences.batches(sequences.units[0], 40))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     values = torch.zeros(batch.tokens.size, WIDTH)
     values[int(np.flatnonzero(plan.mask)[0]), 2] = value
@@ -163,7 +165,7 @@ def test_refuses_numbers_that_are_none(sequences: Sequences, sample: Sample, val
         reducer.layer(plan, 0, values, values)
 
 
-def test_a_batch_without_content(sample: Sample) -> None:
+def test_a_batch_without_content(sample: RandomSample) -> None:
     """A sequence of special tokens alone has no extreme: −∞ would be kept as its coefficient."""
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
     reducer = Reducer(state, Planner(state, sample), Workers(1))
@@ -203,9 +205,9 @@ def test_workers_share_out_every_neuron_once_and_pass_on_errors() -> None:
     assert available_cores() >= 1
 
 
-def test_planner_without_frequent_tokens(sequences: Sequences, sample: Sample, tmp_path: Path) -> None:
+def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSample, tmp_path: Path) -> None:
     chosen = settings(context=9, frequent=())
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
-    plan = Planner(state, sample).plan(Page(next(sequences.iter_batches(sequences.units[0], 40)), 1, SPECIAL))
+    plan = Planner(state, sample).plan(Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL))
     assert plan.chosen.shape == (0, 2)
     assert plan.segments[:, 2].min() >= 1  # position 0 is BOS

@@ -7,7 +7,7 @@ import pytest
 
 from ffnmem.core.errors import InputError
 from ffnmem.scanning import Store
-from ffnmem.scanning.store import matching_ids
+from ffnmem.scanning.searching import matching_ids
 
 from ..helpers import refuses
 
@@ -61,8 +61,9 @@ def test_nothing_found_is_an_empty_table(tiny_store: Store) -> None:
 
 
 def test_case_does_not_matter(tiny_store: Store) -> None:
-    assert matching_ids(tiny_store, "ToWeR").tolist() == matching_ids(tiny_store, "tower").tolist()
-    assert len(matching_ids(tiny_store, "tower")) >= 1
+    upper, lower = (matching_ids(tiny_store.contexts, tiny_store.corpus.vocab, word) for word in ("ToWeR", "tower"))
+    assert upper.tolist() == lower.tolist()
+    assert len(lower) >= 1
 
 
 def test_refuses(tiny_store: Store) -> None:

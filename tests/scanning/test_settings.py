@@ -77,7 +77,7 @@ def test_refuses_bos_that_the_tokenizer_lacks(make_tiny: Callable[..., fm.Model]
 def test_round_trip_through_json() -> None:
     """A store could not be merged with another of the same scan."""
     chosen = settings(frequent=(5, 9, 1))
-    assert ScanSettings.from_dict(json.loads(json.dumps(chosen.as_dict()))) == chosen
+    assert ScanSettings.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
 
 
 def test_differences_name_every_field() -> None:

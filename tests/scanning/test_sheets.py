@@ -14,8 +14,10 @@ from ffnmem.core.choices import CASES
 from ffnmem.core.sheets import Facts, Table, Words
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Window, example_list
+from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown
+from ffnmem.scanning.searching import Found
 from ffnmem.scanning.state import COLUMNS
-from ffnmem.scanning.store import QUANTILES, RATES, Found, Neuron, band_label, kinds_shown
+from ffnmem.scanning.store import QUANTILES, RATES
 
 from ..helpers import printed
 from ..pages.hostile import UNSEEN, poisoned
@@ -233,10 +235,10 @@ def test_facts_name_what_was_scanned(tiny_store: Store) -> None:
 def test_what_a_search_found(where: str, tiny_store: Store) -> None:
     text = "rome"
     rows = tiny_store.search(text, where=where)
-    (table, _) = Found(tiny_store, text, where, rows).sheet().blocks
+    (table, _) = Found(text, where, rows, tiny_store.provenance).sheet().blocks
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == list(zip(rows["layer"], rows["neuron"], strict=True))
     assert table.rows[0][-1] == rows["score" if where == "values" else "coefficient"].iloc[0]
-    (none, _) = Found(tiny_store, text, where, rows.iloc[:0]).sheet().blocks
+    (none, _) = Found(text, where, rows.iloc[:0], tiny_store.provenance).sheet().blocks
     assert isinstance(none, Words)
     assert "no token with 'rome'" in none.line[0].text

@@ -37,18 +37,18 @@ def found(tiny: fm.Model, tiny_store: Store) -> Study:
 
 @pytest.mark.parametrize("draw", PLOTS, ids=lambda draw: draw.__name__)
 def test_axes(draw: Any, found: Study) -> None:
-    """Given Axes are drawn on; none make a new figure; each names its layers, its unit and its series."""
-    frame = found.table(PLOTS[draw])
-    given = Canvas().add_subplot()
-    assert draw(frame, given) is given
-    ax = draw(frame)
-    assert ax is not given
-    for axes in (ax, given):
-        assert axes.get_title(loc="left")
-        assert axes.get_xlabel() == "layer"
-        assert axes.get_ylabel()
-        assert [int(tick) for tick in axes.get_xticks()] == [0, 1]
-        draw_whole(axes)
+    """The Axes given are drawn on; each names its layers, its unit and its series."""
+    axes = Canvas().add_subplot()
+    assert draw(found.table(PLOTS[draw]), axes) is axes
+    assert axes.get_title(loc="left")
+    assert axes.get_xlabel() == "layer"
+    assert axes.get_ylabel()
+    assert [int(tick) for tick in axes.get_xticks()] == [0, 1]
+    draw_whole(axes)
+
+
+def blank() -> Axes:
+    return Canvas().add_subplot()
 
 
 def heights(ax: Axes) -> list[float]:
@@ -57,7 +57,7 @@ def heights(ax: Axes) -> list[float]:
 
 def test_changes_are_the_tables(found: Study) -> None:
     frame = found.table("changes")
-    ax = plots.plot_changes(frame)
+    ax = plots.plot_changes(frame, blank())
     drawn = [container.lines[0].get_ydata() for container in ax.containers]
     for values, name in zip(drawn, ("first", "random", "last"), strict=True):
         assert values == pytest.approx(frame.loc[frame["removed"] == name, "change"].to_numpy())
@@ -65,14 +65,14 @@ def test_changes_are_the_tables(found: Study) -> None:
 
 def test_bars_are_the_tables(found: Study) -> None:
     frame = found.table("refinement")
-    assert heights(plots.plot_match(frame)) == pytest.approx(frame["match"].tolist())
+    assert heights(plots.plot_match(frame, blank())) == pytest.approx(frame["match"].tolist())
     composition = found.table("composition")
     both = [*composition["zero_agreement"], *composition["zero_agreement_active"]]
-    assert heights(plots.plot_zero_agreement(composition)) == pytest.approx(both)
+    assert heights(plots.plot_zero_agreement(composition, blank())) == pytest.approx(both)
 
 
 def test_cases_fill_the_whole(found: Study) -> None:
-    ax = plots.plot_cases(found.table("refinement"))
+    ax = plots.plot_cases(found.table("refinement"), blank())
     for layer in range(2):
         mine = [bar for bar in ax.patches if round(bar.get_x() + bar.get_width() / 2) == layer]
         assert sum(bar.get_height() for bar in mine) == pytest.approx(1)
@@ -80,7 +80,7 @@ def test_cases_fill_the_whole(found: Study) -> None:
 
 
 def test_updates_have_a_line_for_each_share_and_measure(found: Study) -> None:
-    ax = plots.plot_updates(found.table("updates"))
+    ax = plots.plot_updates(found.table("updates"), blank())
     assert len(ax.lines) == 7  # and one of the random order
     table = found.table("updates")
     random = table[(table["measure"] == "random") & (table["share"] == 0.5)]
@@ -96,7 +96,7 @@ def test_whiskers() -> None:
 
 def test_many_layers_are_not_all_named() -> None:
     frame = pd.DataFrame({"layer": range(60), "match": 0.5, "match_low": 0.4, "match_high": 0.6})
-    assert len(plots.plot_match(frame).get_xticks()) <= 30
+    assert len(plots.plot_match(frame, blank()).get_xticks()) <= 30
 
 
 def test_ticks_are_of_layers_not_of_rows() -> None:

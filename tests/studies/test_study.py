@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from ffnmem.core.errors import InputError
-from ffnmem.studies import STUDIES, Figure, Study, Table
+from ffnmem.studies import STUDIES, Figure, Study, StudyTable
 from ffnmem.studies.study import check_settings, setting_names, study_module, told
 
 from ..helpers import printed, refuses
@@ -31,7 +31,7 @@ def made() -> Study:
     return Study(
         "geva2021",
         "Somebody 2021 (arXiv 0000.00000)",
-        (Table("summary", FRAME, "By layer", "A note"), Table("more", FRAME.head(1), "More")),
+        (StudyTable("summary", FRAME, "By layer", "A note"), StudyTable("more", FRAME.head(1), "More")),
         (Figure("line", "A line", draw, "As drawn"),),
         {"keys": 4},
         {"model": "toy"},
@@ -95,7 +95,7 @@ def test_sheet(made: Study) -> None:
     assert sheet.blocks[1].rows["figures"] == "line"
     assert made.sheet(Path("out")).blocks[1].rows["page"] == str(Path("out") / "index.html")
     wide = pd.DataFrame({"layer": [0, 1], **{f"column_{i}": [0.5, 1 / 3] for i in range(9)}})
-    lines = printed(replace(made, tables=(Table("summary", wide, "Wide"),)).sheet().blocks[0], 40)
+    lines = printed(replace(made, tables=(StudyTable("summary", wide, "Wide"),)).sheet().blocks[0], 40)
     heads = [line.split() for line in lines if line.startswith("layer")]
     assert len(heads) > 1
     assert [name for head in heads for name in head[1:]] == list(wide.columns[1:])

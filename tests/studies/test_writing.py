@@ -15,8 +15,8 @@ from PIL import Image
 
 from ffnmem.core.errors import FileError
 from ffnmem.core.files import write_whole
-from ffnmem.studies import Figure, Study, Table
-from ffnmem.studies.running import DPI, FOLDER, ROWS, cell, described, page, png, shown, strict, write_study
+from ffnmem.studies import Figure, Study, StudyTable
+from ffnmem.studies.running import DPI, FOLDER, ROWS, cell, described, page, page_table, png, write_study
 
 from ..pages.hostile import HOSTILE, UNSEEN
 from ..pages.page import Page
@@ -37,7 +37,7 @@ def made() -> Study:
     return Study(
         "geva2021",
         "Somebody 2021 (arXiv 0000.00000)",
-        (Table("summary", FRAME, "By layer", "A note"), Table("long", pd.concat([FRAME] * 50), "Long")),
+        (StudyTable("summary", FRAME, "By layer", "A note"), StudyTable("long", pd.concat([FRAME] * 50), "Long")),
         (Figure("line", "A line", draw, "As drawn", (4.0, 2.0)),),
         {"keys": 4, "levels": (0.5, 0.8), "rate": np.float64(0.5), "nothing": None},
         {"model": "toy", "fingerprint": "0" * 12, "ffnmem": "0"},
@@ -101,11 +101,6 @@ def test_a_folder_that_cannot_be_written(made: Study, tmp_path: Path) -> None:
         write_study(made, tmp_path / "none")
 
 
-def test_strict() -> None:
-    value = {"a": float("nan"), "b": [np.int64(3), np.float32(0.5)], "c": (True, None), 4: float("inf"), "p": Path("x")}
-    assert strict(value) == {"a": None, "b": [3, 0.5], "c": [True, None], "4": None, "p": "x"}
-
-
 def test_page(made: Study) -> None:
     """The tables' numbers, the figures inside the page, and nothing from outside."""
     html = page(made, [png(figure) for figure in made.figures])
@@ -135,14 +130,14 @@ def test_page(made: Study) -> None:
 
 def test_hostile_text_stays_text(made: Study) -> None:
     frame = FRAME.assign(token=HOSTILE, prefix=HOSTILE, word=HOSTILE)
-    bad = replace(made, tables=(Table("summary", frame, HOSTILE, HOSTILE),), name=HOSTILE, paper=HOSTILE)
+    bad = replace(made, tables=(StudyTable("summary", frame, HOSTILE, HOSTILE),), name=HOSTILE, paper=HOSTILE)
     bad = replace(bad, settings={HOSTILE: HOSTILE}, provenance={**made.provenance, "model": HOSTILE})
     for html in (page(bad, [png(figure) for figure in bad.figures]), bad._repr_html_()):
         tags = [tag for tag, _ in Page(f"<table class='x'></table>{html}").tags]
         assert "script" not in tags
         assert tags.count("img") <= 1
         assert "<img src=x" not in html
-    cells = [c for row in shown(bad.tables[0], 5).rows for c in row if c.kind in ("token", "running")]
+    cells = [c for row in page_table(bad.tables[0], 5).rows for c in row if c.kind in ("token", "running")]
     assert cells
     body = Page(bad._repr_html_()).text
     assert not any(character in body.replace(bad.paper, "").replace(HOSTILE, "") for character in UNSEEN)

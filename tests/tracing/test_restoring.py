@@ -13,7 +13,15 @@ import ffnmem as fm
 from ffnmem.facts.questions import find_subject
 from ffnmem.models.replaying import PlainLayers, Replay
 from ffnmem.tracing import trace_fact
-from ffnmem.tracing.restoring import RestoredCell, Restoring, cells_of, chunks, corrupted, probability, standard_noise
+from ffnmem.tracing.restoring import (
+    RestoredCell,
+    Restoring,
+    cell_batches,
+    cells_of,
+    corrupted,
+    probability,
+    standard_noise,
+)
 from ffnmem.tracing.settings import KINDS, SEVERED
 
 from ..helpers import ARCHITECTURES, allclose, build_gpt2, build_gpt_neo, build_gpt_neox, build_opt
@@ -126,8 +134,8 @@ def test_cells_are_the_published_windows() -> None:
 
 def test_chunks() -> None:
     cells = [RestoredCell(i, i, i + 1) for i in range(5)]
-    assert [len(chunk) for chunk in chunks(cells, 10, 20)] == [2, 2, 1]
-    assert [len(chunk) for chunk in chunks(cells, 100, 20)] == [1] * 5
+    assert [len(chunk) for chunk in cell_batches(cells, 10, 20)] == [2, 2, 1]
+    assert [len(chunk) for chunk in cell_batches(cells, 100, 20)] == [1] * 5
 
 
 def test_probability(tiny: fm.Model) -> None:

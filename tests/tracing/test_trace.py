@@ -48,7 +48,7 @@ def test_through_json_and_back(found: Trace) -> None:
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     again = Trace.from_dict(record)
     assert again.to_dict() == found.to_dict()
-    assert again.provenance.as_dict() == found.provenance.as_dict()
+    assert again.provenance.to_dict() == found.provenance.to_dict()
     assert again.subject == found.subject
     assert again.scores["ffn"].dtype == np.float64
     for kind in found.kinds:
@@ -62,7 +62,7 @@ def test_repr(found: Trace) -> None:
 
 
 def test_provenance_says_how(found: Trace) -> None:
-    recorded = found.provenance.as_dict()
+    recorded = found.provenance.to_dict()
     assert recorded["window"] == 1
     assert recorded["noise"] == 1.0
     assert recorded["samples"] == 3

@@ -79,11 +79,11 @@ def test_tables_json_and_line() -> None:
     assert record["groups"][0]["low"] is None
     assert record["facts"][0]["total"] == pytest.approx(0.65)
     assert "\n" not in repr(traces)
-    assert "1 facts" in repr(traces)
+    assert "1 fact," in repr(traces)
     copy = traces.to_frame()
     copy["mean"] = 0.0
     assert traces.groups["mean"].any(), "to_frame gave the table itself"
-    assert "1 facts, 0 skipped" in traces._repr_html_()
+    assert "1 fact, 0 skipped" in traces._repr_html_()
     assert len(traces.plot()) == 1
 
 

@@ -68,7 +68,7 @@ def test_no_noise_changes_nothing(tiny: fm.Model) -> None:
 def test_default_noise_and_window(tiny: fm.Model) -> None:
     trace = trace_fact(tiny, PROMPT, "Eiffel Tower", kinds=("ffn",), samples=1)
     assert trace.noise == pytest.approx(noise_scale(tiny, [FACT]))
-    assert trace.provenance.as_dict()["noise_from"] == "3 sd of this subject's embeddings"
+    assert trace.provenance.to_dict()["noise_from"] == "3 sd of this subject's embeddings"
     (alone,) = trace_facts(tiny, [FACT], kinds=("state",), samples=2).traces
     assert (
         alone.samples.tolist() == trace_fact(tiny, PROMPT, "Eiffel Tower", kinds=("state",), samples=2).samples.tolist()
@@ -153,8 +153,8 @@ def test_skipped_with_their_reason(tiny: fm.Model) -> None:
 def test_default_noise_is_of_all_facts(tiny: fm.Model) -> None:
     traces = many(tiny, KNOWN, noise=None)
     assert {trace.noise for trace in traces.traces} == {noise_scale(tiny, KNOWN)}
-    assert traces.provenance.as_dict()["noise"] == noise_scale(tiny, KNOWN)
-    assert traces.provenance.as_dict()["noise_from"] == "3 sd of the embeddings of 3 facts' subjects"
+    assert traces.provenance.to_dict()["noise"] == noise_scale(tiny, KNOWN)
+    assert traces.provenance.to_dict()["noise_from"] == "3 sd of the embeddings of 3 facts' subjects"
 
 
 def test_goes_on_where_it_stopped(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ffnmem.models.norms import at_least_float32
+from ffnmem.vocabulary.scoring import Extremes, Scorer
+
 KINDS = ("random", "nearly equal", "twins", "scales", "cancelling", "outlier", "whole numbers")
 
 
@@ -31,3 +34,8 @@ def made(kind: str, seed: int, rows: int = 5, vocab: int = 300, width: int = 24)
     elif kind == "whole numbers":  # exact ties everywhere
         vectors, tokens = vectors.round(), tokens.round()
     return vectors, tokens
+
+
+def extremes(vectors: Tensor, tokens: Tensor, k: int, candidates: str = "auto") -> Extremes:
+    """The k highest and k lowest of ``vectors @ tokensᵀ``, by a scorer of their own."""
+    return Scorer(tokens.to(at_least_float32(vectors).dtype), k, candidates, len(vectors)).extremes(vectors)

@@ -16,10 +16,11 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary import projections
 from ffnmem.vocabulary.projections import GROUP, project_blocks, promoted_tokens
-from ffnmem.vocabulary.scoring import BLOCK, Scorer, extremes
+from ffnmem.vocabulary.scoring import BLOCK, Scorer
 from ffnmem.vocabulary.vectors import sides_of
 
 from ..helpers import Pair, allclose, build_gpt2, refuses
+from .making import extremes
 
 COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis"]
 

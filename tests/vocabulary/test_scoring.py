@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ffnmem.vocabulary import kernels, scoring, uncompiled
 from ffnmem.vocabulary.kernels import score_rows
-from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, extremes, from_device, in_threads
+from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, from_device, in_threads
 
 from ..helpers import allclose
-from .making import KINDS, made
+from .making import KINDS, extremes, made
 
 
 @pytest.fixture(scope="module", params=[kernels, uncompiled], ids=["compiled", "NumPy"], autouse=True)

@@ -56,7 +56,7 @@ def test_what_the_file_says_about_itself(tiny: fm.Model, file: Path) -> None:
     about = json.loads(pq.read_schema(file).metadata[METADATA])
     assert about["k"] == 3
     assert about["sides"] == ["value", "key"]
-    assert about["provenance"] == tiny.provenance(basis="folded").as_dict()
+    assert about["provenance"] == tiny.provenance(basis="folded").to_dict()
 
 
 def test_ids_that_share_a_text(tiny: fm.Model) -> None:

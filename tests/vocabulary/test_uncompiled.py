@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffnmem.vocabulary import kernels, uncompiled
-from ffnmem.vocabulary.loops import LITTLE, loops_for
-from ffnmem.vocabulary.scoring import KEYS, Scorer
+from ffnmem.vocabulary.scoring import KEYS, LITTLE, Scorer, loops_for
 from ffnmem.vocabulary.uncompiled import dots
 
 TYPES = (np.float32, np.float64)

@@ -1,0 +1,383 @@
+"""``Neuron``: all that a store knows of one neuron, ready to be shown."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..core.choices import CASE_SHOWN, CASES, EXAMPLES_SHOWN
+from ..core.provenance import Live
+from ..core.sheets import (
+    Column,
+    Content,
+    Facts,
+    Fitting,
+    Origin,
+    Sheet,
+    Span,
+    Table,
+    Words,
+    decimals,
+    line,
+    of_chance,
+    of_number,
+    of_share,
+    rows,
+    token,
+)
+from ..core.token_text import printable
+from ..show.result import Result
+from ..vocabulary.vectors import SIGNS
+from .contexts import Bin, Example, Window, clipped, example_list, log_share, merged
+from .state import COLUMNS, PARTS
+
+CONTEXTS = 3  # examples of each meaning
+MEANINGS = 5  # with their examples; of the others, the share
+BINS = 16  # rows of the histogram
+FREQUENT = 8  # tokens
+RARE = 0.0005  # the least share that is told in percent
+
+KINDS = ("top", "quantile")  # shown unless others are asked for
+GATED_KINDS_SHOWN = (*CASES, "quantile")  # the largest coefficients mix cases that mean different things
+
+TITLES = {
+    "top": "Largest coefficients",
+    "bottom": "Smallest coefficients",
+    "max": "Random sequences by their largest coefficient",
+    "min": "Random sequences by their smallest coefficient",
+    "random": "Random positions",
+    **{case: case for case in CASES},
+}
+NOTES = {
+    "top": "the sequences in which it fires most strongly",
+    "bottom": "the sequences with its lowest coefficient",
+    "max": "what is typical of the whole corpus, strongest first: the largest alone mislead",
+    "min": "what is typical of the whole corpus, lowest first",
+    "random": "in the order of the text",
+    "gate+ linear+": "gate above 0, linear part above 0; strongest first",
+    "gate+ linear-": "gate above 0, linear part not; strongest first",
+    "gate- linear+": "gate not above 0, linear part above 0; strongest first",
+    "gate- linear-": "neither above 0; strongest first",
+}
+KEYS = {
+    ("gate", "promoted"): "gate +",
+    ("gate", "suppressed"): "gate −",
+    ("key", "promoted"): "key +",
+    ("key", "suppressed"): "key −",
+}
+"""What the two keys of a gated neuron read, in the words of its cases."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scanned(Live, ABC):
+    """What a neuron knows of the :class:`ffnmem.scanning.Store` that it is of."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    @abstractmethod
+    def model(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def gated(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def provenance(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Band:
+    """Examples of one quantile band, or all of another kind (then without a label)."""
+
+    label: str
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Examples of one kind, quantiles of one extreme. ``folded``: worth showing only on request."""
+
+    name: str
+    bands: tuple[Band, ...]
+    folded: bool = False
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    @property
+    def note(self) -> str:
+        return NOTES[self.name]
+
+    @property
+    def gated(self) -> bool:
+        """Whether its examples have gates and linear parts."""
+        return any(example.parts for band in self.bands for example in band.examples)
+
+    def table(self) -> Table:
+        """Examples one a row, the firing tokens below each other."""
+        labels = any(band.label for band in self.bands)
+        shown = rows(
+            *([Column("sequences", soft=True)] if labels else []),
+            Column("coefficient", "number"),
+            *(Column(name, "number", places=2, sign=True, soft=True) for name in PARTS if self.gated),
+            Column("context", "context"),
+        )
+        if self.gated:
+            shown.add(*([None] if labels else []), None, *(line(name) for name in PARTS))
+        for band in self.bands:
+            for index, example in enumerate(band.examples):
+                label = [band.label if index == 0 else None] if labels else []
+                shown.add(*label, example.coefficient, *example.parts, example)
+        return shown.table(self.title, self.note, ruled=False, folded=self.folded)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Neuron(Result):
+    """One neuron of a store.
+
+    Attributes:
+        store: where it comes from.
+        layer, neuron: which.
+        stats: its row of :meth:`Store.stats`.
+        examples: as :meth:`Store.examples` gives them, of the kinds asked for.
+        windows: the tokens around each row of ``examples``.
+        histogram, by_token, by_position, values: as the store's methods of these names.
+        context: tokens on each side in ``windows``.
+    """
+
+    store: Scanned
+    layer: int
+    neuron: int
+    stats: dict[str, Any]
+    examples: pd.DataFrame
+    windows: tuple[Window, ...]
+    histogram: pd.DataFrame
+    by_token: pd.DataFrame
+    by_position: pd.DataFrame
+    values: pd.DataFrame
+    context: int = 12
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer}.{self.neuron}"
+
+    @property
+    def gated(self) -> bool:
+        """Whether it has a gate beside its key."""
+        return self.store.gated
+
+    @property
+    def cases(self) -> tuple[dict[str, Any], ...]:
+        """Of a gated neuron, for each sign case: case, share (of positions), mean (coefficient; NaN for none)."""
+        if not self.gated:
+            return ()
+        return tuple(
+            {"case": case, "share": self.stats[f"share_{column}"], "mean": self.stats[f"mean_{column}"]}
+            for case, column in zip(CASES, COLUMNS, strict=True)
+        )
+
+    @cached_property
+    def meanings(self) -> tuple[Any, ...]:
+        """What :func:`ffnmem.polysemanticity` keeps of it beside the store, its :class:`ffnmem.neurons.Meanings` for
+        each
+        sign; empty if nothing is."""
+        # The one thing of a card that is from a room above, which reads stores: looked up when it is asked for.
+        read = import_module("ffnmem.neurons.concepts").saved_meanings
+        return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
+
+    def tokens(self, sign: str, side: str = "value") -> list[str]:
+        """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
+        or lower, its ``side`` "gate" or "key" most."""
+        return [text for text, _ in self.scores(sign, side)]
+
+    def scores(self, sign: str, side: str = "value") -> list[tuple[str, float]]:
+        """:meth:`tokens` with their scores."""
+        found = self.values[(self.values["side"] == side) & (self.values["sign"] == sign)].sort_values("rank")
+        return list(zip(found["token"].astype(str), found["score"], strict=True))
+
+    def bins(self, most: int = BINS) -> tuple[Bin, ...]:
+        """The histogram in at most ``most`` bins; its ends are the least and the largest coefficient."""
+        return merged(clipped(self.histogram, self.stats["min"], self.stats["max"]), most)
+
+    def groups(self, listed: int | None = None) -> tuple[Group, ...]:
+        """The examples by kind, in the order in which it holds them: of a kind at most ``listed`` (default 10, of a
+        case 5), of a band all."""
+        found: dict[str, dict[str, list[Example]]] = {}
+        largest = max(abs(float(self.stats["max"])), abs(float(self.stats["min"])))
+        columns = (self.examples[name].tolist() for name in ("kind", "extreme", "band_low", "band_high"))
+        shown = example_list(self.examples, self.windows, largest)
+        for kind, extreme, low, high, example in zip(*columns, shown, strict=True):
+            name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
+            band = found.setdefault(name, {}).setdefault(label, [])
+            if kind == "quantile" or len(band) < shown_of(kind, listed):
+                band.append(example)
+        return tuple(
+            Group(
+                name,
+                tuple(Band(label, tuple(band)) for label, band in bands.items()),
+                folded=name == "min" and not self.two_sided,
+            )
+            for name, bands in found.items()
+        )
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether negative coefficients matter beside the positive ones. Where the activation is GELU they hardly
+        do."""
+        return -float(self.stats["min"]) >= 0.25 * float(self.stats["max"])
+
+    @property
+    def frequent(self) -> pd.DataFrame:
+        """Of ``by_token``, the tokens that occurred at which its mean coefficient is highest."""
+        return self.by_token[self.by_token["count"] > 0].head(FREQUENT)
+
+    def to_dict(self, listed: int | None = None, *, full: bool = True) -> dict[str, Any]:
+        """Plain values, ready for JSON; without ``full`` of the examples, bins and tokens only what ``sheet(listed)``
+        shows."""
+        examples, bins, by_token = self.examples, self.histogram, self.by_token
+        if not full:
+            most = examples["kind"].map(lambda kind: shown_of(kind, listed))
+            folded = (examples["extreme"] == "min") & (not self.two_sided)
+            examples = examples[((examples["kind"] == "quantile") | (examples["rank"] <= most)) & ~folded]
+            bins, by_token = pd.DataFrame([asdict(b) for b in self.bins()]), self.frequent
+        tables = {"examples": examples, "histogram": bins, "by_token": by_token, "by_position": self.by_position}
+        return {
+            "layer": self.layer,
+            "neuron": self.neuron,
+            "stats": self.stats,
+            "promoted": self.tokens("promoted"),
+            "suppressed": self.tokens("suppressed"),
+            **self.keys_and_cases(),
+            **{name: table.to_dict("records") for name, table in tables.items()},
+            "meanings": [found.to_dict() for found in self.meanings],
+            "provenance": self.store.provenance,
+        }
+
+    def keys_and_cases(self) -> dict[str, Any]:
+        """What :meth:`to_dict` has of a gated neuron besides."""
+        if not self.gated:
+            return {}
+        sides = {side: {sign: self.tokens(sign, side) for sign in SIGNS} for side in ("gate", "key")}
+        return {**sides, "cases": list(self.cases)}
+
+    def to_frame(self) -> pd.DataFrame:
+        """``examples``."""
+        return self.examples
+
+    def summary(self) -> str:
+        rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
+        promoted = ", ".join(self.tokens("promoted")[:5])
+        return printable(f"{self.name} of {self.store.model}: {rate}, promotes {promoted}")
+
+    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
+        """Its card: numbers, tokens, histogram, meanings and examples, as many of a kind as ``groups`` has.
+
+        ``origin``: with where the numbers come from."""
+        groups = self.groups(listed)
+        folded = any(group.folded for group in groups)
+        least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
+        command = f"ffnmem polysemanticity {shlex.quote(str(self.store.folder))}"
+        return Sheet.of(
+            Facts(self.heading()),
+            self.case_table() if self.cases else None,
+            self.histogram_table(),
+            *(found.listing(MEANINGS) for found in self.meanings),
+            *(group.table() for group in groups),
+            Words.of(least, "soft") if folded else None,
+            None if self.meanings else Words.of(f"one meaning or several: not measured yet; {command}", "soft"),
+            Origin(self.store.provenance) if origin else None,
+            title=f"Neuron {self.name} of {self.store.model}",
+        )
+
+    def heading(self) -> dict[str, Content]:
+        """The numbers, the tokens of the value, and the means by token and by position."""
+        stats = self.stats
+        places = decimals([stats["max"], stats["min"], stats["mean"]])
+        found: dict[str, Content] = {
+            "fires": self.fires(),
+            "coefficient": ", ".join(f"{x} {of_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
+            "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
+            "promotes": self.scored("promoted"),
+            "suppresses": self.scored("suppressed"),
+        }
+        if self.gated:
+            found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
+        frequent = [
+            (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))
+            for text, _, count, mean in self.frequent.itertuples(index=False)
+        ]
+        if frequent:
+            found["excited by"] = Fitting(tuple(frequent))
+        where = [
+            (Span(str(name), note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))
+            for name, count, mean in self.by_position.itertuples(index=False)
+        ]
+        if where:
+            found["at position"] = Fitting(tuple(where), whole=True)
+        return found
+
+    def fires(self) -> str:
+        """How often the pre-activation was above zero."""
+        stats = self.stats
+        if stats["dead"]:
+            return f"never in {stats['count']:,} tokens: dead"
+        rate = of_share(stats["firing_rate"]) if stats["firing_rate"] >= RARE else f"{stats['firing_rate']:.1e}"
+        zeros = f", exactly 0 at {of_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
+        return f"at {rate} of {stats['count']:,} tokens{zeros}"
+
+    def scored(self, sign: str, side: str = "value") -> Fitting:
+        """:meth:`tokens`, each with its score for a pointer."""
+        return Fitting(tuple((token(text, note=f"score {score:+.3f}"),) for text, score in self.scores(sign, side)))
+
+    def case_table(self) -> Table:
+        """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
+        shown = rows("case", Column("positions", "percent"), Column("mean coefficient", "number", sign=True, bars=True))
+        for case in self.cases:
+            shown.add(case["case"], case["share"], case["mean"] if case["share"] > 0 else float("nan"))
+        return shown.table()
+
+    def histogram_table(self) -> Table:
+        """The histogram in rows, its bars logarithmic in the count."""
+        found = self.bins()
+        places = decimals([edge for b in found for edge in (b.low, b.high)], 3)
+        total, largest = sum(b.count for b in found), max((b.count for b in found), default=0)
+        shown = rows(
+            Column("coefficient", left=False),
+            Column("tokens", "count"),
+            Column("share", left=False),
+            Column("tokens, log scale", "bar", spare=46),
+        )
+        for b in found:
+            span = f"{b.low:.{places}f} to {b.high:.{places}f}"
+            share = of_chance(b.count / total) if b.count else None
+            shown.add(span, b.count, share, log_share(b.count, largest))
+        return shown.table()
+
+
+def shown_of(kind: str, listed: int | None) -> int:
+    """How many examples of a kind a card shows."""
+    return (CASE_SHOWN if kind in CASES else EXAMPLES_SHOWN) if listed is None else listed
+
+
+def band_label(low: float, high: float) -> str:
+    """A band of quantiles in words; the highest are the strongest."""
+    if high == 1:
+        return f"top {100 * (1 - low):.3g}%"
+    return f"lowest {100 * high:.3g}%" if low == 0 else f"{100 * low:.3g}–{100 * high:.3g}%"
+
+
+def kinds_shown(store: Scanned) -> tuple[str, ...]:
+    """The kinds of examples that a card shows unless others are asked for."""
+    return GATED_KINDS_SHOWN if store.gated else KINDS

@@ -1,0 +1,471 @@
+"""Every result as a file: back to the last bit, and refused where it is not what was written."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import ffnmem as fm
+from ffnmem.core.checked_files import Form, HeadedTensors, array_checksum, header_entry
+from ffnmem.core.errors import FileError, InputError, ModelError
+from ffnmem.core.provenance import Live, Provenance
+from ffnmem.core.saved import hints_of, load_result, save_result
+from ffnmem.core.schemas import anything
+from ffnmem.core.sheets import Sheet
+from ffnmem.editing.edit_record import EditRecord
+from ffnmem.evaluation.effects import Effects
+from ffnmem.facts.listing import list_facts
+from ffnmem.neurons.concepts import Survey, clearest
+from ffnmem.scanning import Store
+from ffnmem.scanning.searching import Found
+from ffnmem.show.result import Result
+
+from .editing.edits import made as random_edit
+from .evaluation.made import EIFFEL, FACTS
+from .evaluation.test_scores import made_scores
+from .helpers import PROMPT, refuses
+from .planted.made import made as made_calibration
+
+
+def classes(base: type[Any] = Result) -> Iterator[type[Any]]:
+    for cls in base.__subclasses__():
+        if cls.__module__.startswith("ffnmem."):
+            yield cls
+            yield from classes(cls)
+
+
+for module in pkgutil.walk_packages(fm.__path__, "ffnmem."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+RESULTS = {cls.__name__: cls for cls in classes()}
+
+
+@dataclass
+class Given:
+    """What the examples are made of."""
+
+    tiny: fm.Model
+    store: Store
+
+    @property
+    def capture(self) -> fm.prompts.Capture:
+        return fm.capture(self.tiny, PROMPT)
+
+    @property
+    def scores(self) -> fm.evaluation.Scores:
+        some = made_scores(self.tiny)
+        return replace(some, cases=some.of("rome"))
+
+    def decay(self) -> fm.evaluation.Decay:
+        frame = self.scores.summary.assign(edits=[1] * len(self.scores.summary))
+        cases = self.scores.cases.assign(edits=1)
+        return fm.evaluation.Decay(frame, cases, "rome", {"seed": 0}, self.scores.provenance)
+
+    def effects(self) -> Result:
+        return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).told(top=3)
+
+    def survey(self) -> Survey:
+        table = fm.polysemanticity(self.store, model=self.tiny, draws=20)
+        listed = clearest(table, str(table["verdict"].iloc[0]), 2)
+        return Survey(table, listed, [fm.meanings(self.store, at.layer, at.neuron) for at in listed.itertuples()])
+
+
+EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
+    "Ablation": lambda given: fm.ablate(given.capture, " Paris", top=3),
+    "Anatomy": lambda given: fm.models.anatomy(given.tiny),
+    "Attribution": lambda given: fm.attribute(given.capture, " Paris", " Rome"),
+    "Calibration": lambda given: made_calibration(),
+    "Capture": lambda given: fm.capture(given.tiny, [PROMPT, "The city"], logits=True),
+    "Decay": Given.decay,
+    "Dying": lambda given: fm.neurons.dying_relu(steps=10),
+    "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),
+    "EditEffects": Given.effects,
+    "EditRecord": lambda given: EditRecord(
+        **{f.name: getattr(random_edit(given.tiny, (1,)), f.name) for f in fields(EditRecord)}
+    ),
+    "Fact": lambda given: EIFFEL,
+    "Found": lambda given: Found("a", "values", given.store.search("a"), given.store.provenance),
+    "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
+    "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
+    "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
+    "Ledger": lambda given: fm.ffn.ledger(given.tiny.hf_model.config),
+    "Listing": lambda given: list_facts(FACTS),
+    "Meanings": lambda given: fm.meanings(given.store, 1, 5, given.tiny, draws=20),
+    "Memory": lambda given: fm.ffn.as_memory(
+        torch.ones(2, 3, dtype=torch.bfloat16),
+        torch.ones(5, 3, dtype=torch.bfloat16),
+        torch.rand(5, 3).bfloat16(),
+    ),
+    "Neuron": lambda given: given.store.neuron(1, 5),
+    "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
+    "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),
+    "Survey": Given.survey,
+    "Sweep": lambda given: fm.evaluation.Sweep({3: given.scores, 1: given.scores}, given.scores.provenance),
+    "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),
+    "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
+}
+FORMATS_OF_THEIR_OWN = {"Edit", "SecondMoment", "Scores"}
+FOLDERS = {"Packed", "Planted", "Store", "Study"}
+
+
+@pytest.fixture(scope="module")
+def given(tiny: fm.Model, tiny_store: Store) -> Given:
+    return Given(tiny, tiny_store)
+
+
+def same(found: Any, expected: Any, at: str = "") -> None:
+    """Assert that two values are of one type and equal to the last bit."""
+    assert type(found) is type(expected), at
+    if isinstance(expected, Live):
+        assert found is expected, at
+    elif isinstance(expected, pd.DataFrame):
+        pd.testing.assert_frame_equal(found, expected, check_exact=True, check_column_type=True)
+        same(found.attrs, expected.attrs, f"{at}.attrs")
+    elif isinstance(expected, Tensor | np.ndarray):
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape), at
+        if isinstance(expected, Tensor):
+            found, expected = (one.reshape(-1).view(torch.uint8).numpy() for one in (found, expected))
+        assert found.tobytes() == expected.tobytes() if found.dtype != object else (found == expected).all(), at
+    elif is_dataclass(expected):
+        for one in fields(expected):  # type: ignore[arg-type]
+            same(getattr(found, one.name), getattr(expected, one.name), f"{at}.{one.name}")
+    elif isinstance(expected, Mapping):
+        same(list(found), list(expected), at)
+        for name, value in expected.items():
+            same(found[name], value, f"{at}.{name}")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), at
+        for place, pair in enumerate(zip(found, expected, strict=True)):
+            same(*pair, f"{at}[{place}]")  # type: ignore[misc]
+    elif expected is pd.NA or expected == expected:
+        assert found is expected or found == expected, at
+    else:
+        assert found != found, at
+
+
+def live_of(result: Any) -> list[Live]:
+    """The model or store that a result holds, somewhere."""
+    if isinstance(result, Live):
+        return [result]
+    parts = result if isinstance(result, list | tuple) else [getattr(result, f.name) for f in fields(result)]
+    found = [
+        one for part in parts if isinstance(part, Live | list | tuple) or is_dataclass(part) for one in live_of(part)
+    ]
+    return found[:1]
+
+
+def test_every_result_is_tried() -> None:
+    assert set(RESULTS) == set(EXAMPLES) | FORMATS_OF_THEIR_OWN | FOLDERS
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_result_comes_back(name: str, given: Given, tmp_path: Path) -> None:
+    """All of its fields, and what is made of them; and another kind of file is no such result."""
+    found = EXAMPLES[name](given)
+    path = found.save(tmp_path / "found.safetensors")
+    again = type(found).load(path, *live_of(found))
+    assert type(found) is RESULTS[name]
+    same(again, found)
+    same(again.to_frame(), found.to_frame())
+    same(again.to_dict(), found.to_dict())
+    same(again.sheet(), found.sheet())
+    assert repr(again) == repr(found)
+    other = fm.ffn.Memory if name != "Memory" else fm.Fact
+    with refuses(FileError, OSError, "found.safetensors", "is no", "but"):
+        other.load(path)
+    data = bytearray(path.read_bytes())
+    assert path.stat().st_mode & 0o044 == 0o044
+    length = 8 + int.from_bytes(data[:8], "little")
+    for place in (3, length // 2, length - 9, len(data) - 1):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with refuses(FileError, OSError, "found.safetensors"):
+            type(found).load(path, *live_of(found))
+    for end in (0, 7, length // 2, length - 1, len(data) - 1):
+        path.write_bytes(data[:end])
+        with refuses(FileError, OSError, "found.safetensors"):
+            type(found).load(path, *live_of(found))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["found.safetensors"]
+
+
+@pytest.mark.parametrize("name", sorted(FOLDERS))
+def test_folders_are_no_files(name: str, tmp_path: Path) -> None:
+    """One line says how they are kept."""
+    with refuses(InputError, ValueError, name, "fm."):
+        RESULTS[name].load(tmp_path / "a")
+
+
+def test_a_store_is_its_folder(tiny_store: Store, tmp_path: Path) -> None:
+    with refuses(InputError, ValueError, "Store", "fm.open_store"):
+        tiny_store.save(tmp_path / "a")
+
+
+@pytest.mark.parametrize("target", [" Paris", fm.prompts.NEXT])
+def test_an_attribution_comes_back(given: Given, target: str, tmp_path: Path) -> None:
+    """Of one position, or of many."""
+    found = fm.attribute(given.capture, target, " Rome" if target == " Paris" else None)
+    again = fm.prompts.Attribution.load(found.save(tmp_path / "found.safetensors"))
+    for name in ("neuron_logits", "coefficients", "logits"):
+        assert torch.equal(getattr(again, name), getattr(found, name)), name
+        assert getattr(again, name).dtype == getattr(found, name).dtype
+    pd.testing.assert_frame_equal(again.components, found.components, check_exact=True)
+    assert again.to_dict() == found.to_dict()
+    assert again.provenance == found.provenance
+    assert (repr(again), again.error) == (repr(found), found.error)
+
+
+def test_another_kind_or_a_broken_file_is_refused(given: Given, tmp_path: Path) -> None:
+    path = fm.attribute(given.capture, " Paris").save(tmp_path / "found.safetensors")
+    with refuses(FileError, OSError, "found.safetensors", "path attribution"):
+        fm.prompts.PathAttribution.load(path)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with refuses(FileError, OSError, "found.safetensors", "checksum"):
+        fm.prompts.Attribution.load(path)
+    path.write_bytes(data[:-40])
+    with refuses(FileError, OSError, "found.safetensors"):
+        fm.prompts.Attribution.load(path)
+    with refuses(FileError, OSError, "nothing.safetensors"):
+        fm.prompts.Attribution.load(tmp_path / "nothing.safetensors")
+    with refuses(FileError, OSError, "missing"):
+        fm.attribute(given.capture, " Paris").save(tmp_path / "missing" / "found.safetensors")
+
+
+# -- the model of a capture ------------------------------------------------------------------------------------------
+
+
+def test_a_capture_needs_its_model(make_tiny: Callable[..., fm.Model], atlas: fm.Model, tmp_path: Path) -> None:
+    """Sums with the values of another would be wrong."""
+    model = make_tiny()
+    capture = fm.capture(model, PROMPT)
+    path = capture.save(tmp_path / "capture")
+    with refuses(InputError, ValueError, str(path), model.fingerprint, "Capture.load(path, model)"):
+        fm.prompts.Capture.load(path)
+    with refuses(ModelError, ValueError, str(path), model.fingerprint, "atlas", atlas.fingerprint):
+        fm.prompts.Capture.load(path, atlas)
+    again = fm.prompts.Capture.load(path, model)
+    assert fm.attribute(again, " Paris").to_dict() == fm.attribute(capture, " Paris").to_dict()
+    trace = fm.ffn.ledger(model.hf_model.config).save(tmp_path / "ledger")
+    with refuses(InputError, ValueError, str(trace), "holds no Model"):
+        fm.ffn.Ledger.load(trace, model)
+
+
+def test_a_capture_is_of_the_model_as_it_was(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+    """Not of the model as it is when it is saved."""
+    model = make_tiny()
+    capture = fm.capture(model, PROMPT)
+    with random_edit(model, (1,)).applied(model):
+        path = capture.save(tmp_path / "capture")
+        with refuses(ModelError, ValueError, capture.provenance.fingerprint, model.fingerprint):
+            fm.prompts.Capture.load(path, model)
+    same(fm.prompts.Capture.load(path, model), capture)
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    layer: int
+    side: Literal["key", "value"] = "key"
+
+
+@dataclass(frozen=True, eq=False)
+class Everything:
+    """A result of all that a file holds. ``one``, ``other``: of one length."""
+
+    one: Float[Tensor, " n"]
+    other: Float[Tensor, " n"]
+    any: Any = None
+    place: Place | None = None
+    number: float = 0.0
+    names: tuple[str, int] | None = None
+    provenance: Provenance | None = None
+
+
+def everything(**values: Any) -> Everything:
+    return Everything(**{"one": torch.ones(2), "other": torch.zeros(2), **values})
+
+
+def again(value: Everything, folder: Path) -> Everything:
+    return load_result(Everything, save_result(value, folder / "everything"))
+
+
+FRAME = pd.DataFrame(
+    {
+        "float": [1.5, float("nan"), -0.0],
+        "half": np.array([1, 2, 3], np.float16),
+        "int": [1, 2, 3],
+        "bool": [True, False, True],
+        "text": ["a", "ü\n", None],
+        "whole": pd.array([1, None, 3], "Int64"),
+        "kind": pd.Categorical(["b", "a", None], ["b", "a", "c"], ordered=True),
+        "mixed": pd.Series([None, [1, (2,)], pd.NA], dtype=object),
+        3: [np.float32(0.1), np.int64(2), float("inf")],
+        "a.b": ["x", "y", "z"],
+    }
+)
+FRAME.attrs = {"provenance": {"layers": (1, 2)}, "nan": float("nan")}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "half of ünïcode ✓ \n",
+        10**25,
+        0.1 + 0.2,
+        -0.0,
+        float("nan"),
+        float("-inf"),
+        (1, (2.0, "3"), [], ()),
+        {1: "a", (2, "b"): {None: True}, "tuple": [1]},
+        range(3, 9, 2),
+        Path("some") / "where",
+        np.float64(0.1),
+        np.float32("nan"),
+        np.int16(-3),
+        np.bool_(True),
+        np.str_("text"),
+        pd.NA,
+        Place(3, "value"),
+        Provenance("m", "f", "float32", "cpu", True, settings=(("seed", 3), ("layers", (1, 2)))),
+        torch.tensor(3.5),
+        torch.zeros(0, 3, dtype=torch.float16),
+        torch.tensor([1.1, float("nan"), -0.0]).bfloat16(),
+        torch.tensor([True, False]),
+        torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).T,
+        np.arange(6, dtype=np.uint8).reshape(2, 3).T,
+        np.array(2.0),
+        np.array([["a", "bc"]]),
+        np.array([None, [1, 2], "x"], dtype=object),
+        FRAME,
+        FRAME.iloc[:0],
+        FRAME.set_index("text"),
+        FRAME[["float"]].iloc[::-1],
+        pd.DataFrame(),
+        pd.DataFrame(index=pd.Index([4, 5], name="layer")),
+        pd.DataFrame([[1, 2.0]], columns=["a", "a"]),
+        pd.DataFrame(np.ones((2, 2))),
+        Sheet.of(title="t"),
+    ],
+    ids=lambda value: f"{type(value).__name__}",
+)
+def test_a_value_comes_back(value: Any, tmp_path: Path) -> None:
+    found = again(everything(any=value), tmp_path).any
+    if isinstance(value, pd.DataFrame):
+        assert isinstance(found.columns, type(value.columns))
+        assert isinstance(found.index, type(value.index))
+        assert list(found.dtypes) == list(value.dtypes)
+    same(found, value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1, 2}, 1j, b"bytes", PurePath, Everything, pd.Timestamp(0), pd.DataFrame({"a": [pd.Timestamp(0)]})],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_no_file_holds_is_refused(value: Any, tmp_path: Path) -> None:
+    """Before anything is written; and never pickled."""
+    with refuses(InputError, ValueError, "any", "no file holds"):
+        save_result(everything(any=value), tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_classes_are_those_of_the_annotations(tmp_path: Path) -> None:
+    """A file may not name others: it would decide what is run."""
+
+    @dataclass
+    class Stranger:
+        x: int = 1
+
+    with refuses(InputError, ValueError, "Stranger"):
+        save_result(everything(any=Stranger()), tmp_path / "a")
+    assert hints_of(Everything)["number"] is float
+
+
+FORM_OF_ANY = Form("everything", 1, anything, "everything")
+BROKEN: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
+    ("Everything.one is missing", lambda f: f.pop("one")),
+    ("strange", lambda f: f.update(strange=1)),
+    ("Everything.number", lambda f: f.update(number="x")),
+    ("Everything.number", lambda f: f.update(number=True)),
+    ("Everything.names", lambda f: f.update(names={"tuple": ["a"]})),
+    ("Everything.names", lambda f: f.update(names={"tuple": ["a", "b"]})),
+    ("Everything.place", lambda f: f.update(place={"Place": {"layer": 1, "side": "other"}})),
+    ("Everything.place", lambda f: f.update(place=[1, "key"])),
+    ("Everything.other", lambda f: f.update(other={"tensor": ["any.float", "float64"]})),
+    ("Everything.one", lambda f: f.update(one={"tensor": ["one", "float64"]})),
+    ("Everything.one", lambda f: f.update(one={"tensor": ["one", "bfloat16"]})),
+    ("Everything.one", lambda f: f.update(one={"tensor": ["two", "float32"]})),
+    ("arrays that are no part", lambda f: f.update(any=None)),
+    ("Everything.any", lambda f: f.update(any={"tensor": 1})),
+    ("Everything.any", lambda f: f.update(any={"a": 1, "b": 2})),
+    ("Everything.any", lambda f: f.update(any={})),
+    ("Everything.any", lambda f: f.update(any={"os.system": {"command": "true"}})),
+    ("Everything.any", lambda f: f.update(any={"Path": {}})),
+    ("Everything.any", lambda f: f.update(any={"dict": [[[], 1]]})),
+    ("Everything.any", lambda f: f.update(any={"dict": [1]})),
+    ("Everything.any", lambda f: f.update(any={"range": [1, 2, 0]})),
+    ("Everything.any", lambda f: f.update(any={"float": "1e400"})),
+    ("Everything.any", lambda f: f.update(any={"number": ["|O", 1]})),
+    ("Everything.any", lambda f: f.update(any={"number": ["<i8", "x"]})),
+    ("Everything.any", lambda f: f.update(any={"number": ["|u1", 1000]})),
+    ("Everything.any", lambda f: f.update(any={"live": ["Model", "m", "f"]})),
+    ("Everything.any", lambda f: f.update(any={"objects": ["any.text", "|O", [7]]})),
+    ("cannot be read", lambda f: f.update(any={"objects": ["one", "|O", [2]]})),
+    ("Everything.any", lambda f: f.update(any={"masked": ["one", "other", "Int64"]})),
+    ("codes", lambda f: f.update(any={"categories": ["any.float", [{"range": [0, 1, 1]}, None], False]})),
+    ("Everything.any", lambda f: f["any"]["frame"]["data"].pop()),
+    ("Everything.any", lambda f: f["any"]["frame"].update(index=[{"range": [0, 2, 1]}, None])),
+    ("Everything.any", lambda f: f["any"]["frame"].update(index=[3, None])),
+    ("Everything.any", lambda f: f["any"]["frame"].update(attrs={"tuple": []})),
+    ("Everything.any", lambda f: f["any"]["frame"].update(more=1)),
+]
+
+
+@pytest.mark.parametrize(("said", "change"), BROKEN)
+def test_a_file_that_does_not_fit_is_refused(
+    said: str, change: Callable[[dict[str, Any]], Any], tmp_path: Path
+) -> None:
+    """Though its checksums are right: another program wrote it."""
+    from safetensors.numpy import load_file, save_file
+
+    path = save_result(everything(any=FRAME), tmp_path / "a")
+    file = HeadedTensors(path, FORM_OF_ANY)
+    header = json.loads(json.dumps(dict(file.header)))
+    change(header["result"]["Everything"])
+    save_file(load_file(path), path, header_entry(header))
+    with refuses(FileError, OSError, str(path), said):
+        load_result(Everything, path)
+
+
+def test_a_newer_file_is_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    header = {"kind": "everything", "schema": 2, "checksums": {"a": array_checksum(np.ones(1))}}
+    save_file({"a": np.ones(1)}, tmp_path / "a", header_entry(header))
+    with refuses(FileError, OSError, "schema 2", "install a newer"):
+        load_result(Everything, tmp_path / "a")
+
+
+def test_a_field_with_a_default_may_be_missing(tmp_path: Path) -> None:
+    """Of a file from before there was one."""
+    from safetensors.numpy import load_file, save_file
+
+    path = save_result(everything(), tmp_path / "a")
+    header = json.loads(json.dumps(dict(HeadedTensors(path, FORM_OF_ANY).header)))
+    del header["result"]["Everything"]["number"]
+    save_file(load_file(path), path, header_entry(header))
+    same(load_result(Everything, path), everything())
