@@ -89,7 +89,7 @@ def load_result(cls: type[Saved], path: str | Path, live: Sequence[Live] = ()) -
     """
     kind = kind_of(cls)
     form = Form(kind, SCHEMA, fields({"result": anything}), f"{kind}: {cls.__name__}.save writes one")
-    reader = Reader(HeadedTensors(user_path(path), form), cls, live)
+    reader = Unpacker(HeadedTensors(user_path(path), form), cls, live)
     packed = reader.file.header["result"]
     try:
         found = reader.unpack(packed)
@@ -295,7 +295,7 @@ def values_of(column: pd.Series | pd.Index) -> Any:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-class Reader:
+class Unpacker:
     """Puts together what a :class:`Packer` took apart. ``read``, ``held``: the arrays, and what is alive, in use."""
 
     def __init__(self, file: HeadedTensors, cls: Any, live: Sequence[Live]) -> None:
@@ -448,28 +448,28 @@ class Reader:
 
 NAME, COUNT = text(), whole(-(1 << 62))
 LABELS = row(fields({}), anything)
-KINDS: Mapping[str, tuple[Check, Callable[[Reader, Any], Any]]] = {
+KINDS: Mapping[str, tuple[Check, Callable[[Unpacker, Any], Any]]] = {
     "tuple": (items(anything), lambda reader, told: tuple(reader.each(told))),
-    "dict": (items(row(anything, anything)), Reader.dict),
+    "dict": (items(row(anything, anything)), Unpacker.dict),
     "fixed dict": (items(row(anything, anything)), lambda reader, told: types.MappingProxyType(reader.dict(told))),
     "float": (one_of("nan", "inf", "-inf"), lambda _, told: float(told)),
     "number": (
         row(text(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|<U\d+", "a type of NumPy's"), anything),
-        Reader.number,
+        Unpacker.number,
     ),
     "range": (together(row(COUNT, COUNT, COUNT), rule(lambda r: r[2] != 0, "a range")), lambda _, told: range(*told)),
     "path": (NAME, lambda _, told: Path(told)),
     "missing": (one_of("NA"), lambda *_: pd.NA),
-    "live": (row(NAME, NAME, NAME), Reader.alive),
-    "array": (NAME, Reader.array),
-    "tensor": (row(NAME, NAME), Reader.tensor),
-    "objects": (row(NAME, text(r"\|O|<U\d{1,6}", "objects or texts"), items(whole())), Reader.objects),
-    "texts": (row(NAME, one_of("python", "pyarrow"), flag), Reader.texts),
-    "categories": (row(NAME, LABELS, flag), Reader.categories),
-    "masked": (row(NAME, NAME, text(r"U?Int(8|16|32|64)|Float(32|64)|boolean", "a type of pandas'")), Reader.masked),
+    "live": (row(NAME, NAME, NAME), Unpacker.alive),
+    "array": (NAME, Unpacker.array),
+    "tensor": (row(NAME, NAME), Unpacker.tensor),
+    "objects": (row(NAME, text(r"\|O|<U\d{1,6}", "objects or texts"), items(whole())), Unpacker.objects),
+    "texts": (row(NAME, one_of("python", "pyarrow"), flag), Unpacker.texts),
+    "categories": (row(NAME, LABELS, flag), Unpacker.categories),
+    "masked": (row(NAME, NAME, text(r"U?Int(8|16|32|64)|Float(32|64)|boolean", "a type of pandas'")), Unpacker.masked),
     "frame": (
         fields({"columns": LABELS, "index": LABELS, "data": items(fields({})), "attrs": fields({})}, closed=True),
-        Reader.frame,
+        Unpacker.frame,
     ),
 }
 """What a file may hold besides classes: of what form that is, and what is made of it."""

@@ -282,7 +282,7 @@ def read_json(file: Path) -> dict[str, Any]:
     return found
 
 
-def check_counts(fields: Mapping[str, Any], where: str) -> None:
+def check_counts(fields: Mapping[Any, Any], where: str) -> None:
     """Raise ModelError where a config asks for more layers, heads or positions than any model has."""
     for field, value in fields.items():
         if isinstance(value, Mapping):
