@@ -271,7 +271,7 @@ def sample_measures(
     return estimates
 
 
-KeyPairs = list[tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"] | None]]
+KeyPairs = list[tuple[Float[Tensor, "keys d_model"], Float[Tensor, " keys"] | None]]
 """What some neurons compare their input with: their keys and biases, and if gated their gates and theirs too."""
 
 
