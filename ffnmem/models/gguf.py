@@ -23,7 +23,7 @@ from .architectures import DESCRIBED
 from .configs import check_counts, class_name, model_path, quiet
 
 SUFFIX = ".gguf"
-UNSCALED = ("none", None)
+UNSCALED, UNSCALED_BY = ("none", None), (0, 1, None)
 
 
 def gguf_file(source: str | Path) -> Path | None:
@@ -51,6 +51,7 @@ class GgufHeader:
         quantization: of most of its weights, ``"Q4_1"``; ``"F16"`` and ``"F32"`` are floating point.
         add_bos: whether its tokenizer puts a beginning-of-sequence token before a text; None where it does not say.
         n_weights: the numbers in all of its tensors.
+        rotated: the dimensions of a head that its rotary positions turn; None where it does not say.
 
     Raises:
         MissingExtraError: the package ``gguf`` is not installed. ModelError: no GGUF file, or a damaged one.
@@ -71,7 +72,10 @@ class GgufHeader:
                 return None if found is None else found.contents()
 
             self.architecture, bos = said("general.architecture"), said("tokenizer.ggml.add_bos_token")
-            scaling = said(f"{self.architecture}.rope.scaling.type")
+            rope = f"{self.architecture}.rope"
+            scaling, self.rotated = said(f"{rope}.scaling.type"), said(f"{rope}.dimension_count")
+            # Of what older converters wrote, without a type, llama.cpp reads either as linear scaling.
+            factors = [said(f"{rope}.{name}") for name in ("scaling.factor", "scale_linear")]
             weights: Counter[str] = Counter()
             for tensor in reader.tensors:
                 weights[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -82,7 +86,8 @@ class GgufHeader:
         self.quantization = max(weights, key=weights.__getitem__)
         self.add_bos = None if bos is None else bool(bos)
         # Which transformers leaves out without a word: every position would be turned by other angles.
-        if "rope_freqs.weight" in tensors or scaling not in UNSCALED:
+        linear = scaling is None and any(factor not in UNSCALED_BY for factor in factors)
+        if "rope_freqs.weight" in tensors or scaling not in UNSCALED or linear:
             raise UnsupportedModelError(
                 f"{name} scales its rotary positions, which transformers does not read from GGUF: load the model's "
                 "Hugging Face checkpoint"
@@ -100,7 +105,9 @@ def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
     import transformers
 
     with quiet(), foreign(UnsupportedModelError, f"{name} ({quoted(header.architecture)}) is not read by transformers"):
-        config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(
+            file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
+        )
     if class_name(config) not in DESCRIBED:
         raise UnsupportedModelError(
             f"{name} is of {quoted(header.architecture)}, an architecture that is not described"
@@ -109,13 +116,29 @@ def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
     return config
 
 
+def check_rotated(empty: Any, name: str, header: GgufHeader) -> None:
+    """Raise UnsupportedModelError for rotary positions of so many dimensions that transformers turns others.
+
+    ``empty``: the model of the file's config, without numbers.
+    """
+    turned = {2 * buffer.shape[0] for path, buffer in empty.named_buffers() if path.endswith("rotary_emb.inv_freq")}
+    if header.rotated is not None and turned and turned != {header.rotated}:
+        raise UnsupportedModelError(
+            f"{name} turns {quoted(header.rotated)} dimensions of a head by its rotary positions, but transformers "
+            f"reads from GGUF that it is {listed(sorted(turned))}: load the model's Hugging Face checkpoint"
+        )
+
+
 def open_gguf_tokenizer(file: Path, name: str) -> Any:
     """The tokenizer in a GGUF file; raises InputError."""
     import transformers
 
     GgufHeader(file, name)
     with quiet(), foreign(InputError, f"{name} has no tokenizer that can be read"):
-        return transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+        # It may read the tokenizer_config.json beside the file, and that can name code.
+        return transformers.AutoTokenizer.from_pretrained(
+            file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
+        )
 
 
 @contextmanager

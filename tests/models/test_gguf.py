@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import transformers
 
 import ffnmem as fm
-from ffnmem.core.errors import ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
 from ffnmem.models.loading import load_tokenizer
 
 from ..helpers import PROMPT, refuses
@@ -74,9 +75,31 @@ def test_what_is_no_model(tmp_path: Path) -> None:
 
 def test_other_rotary_positions_are_refused(tmp_path: Path) -> None:
     """transformers leaves the scaling of Llama 3.1's positions out without a word."""
-    scaled = gguf_scaling()
-    with refuses(UnsupportedModelError, ValueError, "rotary"):
-        fm.load(write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"), add_rope_scaling_type=scaled))
+    file, model = tmp_path / "toy.gguf", toy("llama")
+    for field, value in (("add_rope_scaling_type", gguf_scaling()), ("add_rope_scaling_factor", 4.0)):
+        with refuses(UnsupportedModelError, ValueError, "rotary"):
+            fm.load(write_gguf(file, "llama", model, **{field: value}))
+    assert fm.load(write_gguf(file, "llama", model, add_rope_scaling_factor=1.0)).n_layers == 2
+
+
+def test_heads_turned_in_part_are_refused(tmp_path: Path) -> None:
+    """Of Qwen2 and others transformers turns whole heads, whatever the file says."""
+    model = toy("qwen2")
+    assert fm.load(write_gguf(tmp_path / "toy.gguf", "qwen2", model, add_rope_dimension_count=8)).n_layers == 2
+    with refuses(UnsupportedModelError, ValueError, "4 dimensions", "rotary", "8"):
+        fm.load(write_gguf(tmp_path / "toy.gguf", "qwen2", model, add_rope_dimension_count=4))
+
+
+def test_code_beside_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer_config.json may name code, and someone at a terminal would be asked whether to run it."""
+    file = write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"))
+    names = {"tokenizer_class": "Strange", "auto_map": {"AutoTokenizer": ["strange.Strange", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
+    (tmp_path / "strange.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Strange: pass\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with refuses(InputError, ValueError, str(file)):
+        load_tokenizer(file)
+    assert not (tmp_path / "ran").exists()
 
 
 def gguf_scaling() -> object:
