@@ -454,7 +454,7 @@ KINDS: Mapping[str, tuple[Check, Callable[[Unpacker, Any], Any]]] = {
     "fixed dict": (items(row(anything, anything)), lambda reader, told: types.MappingProxyType(reader.dict(told))),
     "float": (one_of("nan", "inf", "-inf"), lambda _, told: float(told)),
     "number": (
-        row(text(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|<U\d+", "a type of NumPy's"), anything),
+        row(text(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|<U\d{1,6}", "a type of NumPy's"), anything),
         Unpacker.number,
     ),
     "range": (together(row(COUNT, COUNT, COUNT), rule(lambda r: r[2] != 0, "a range")), lambda _, told: range(*told)),

