@@ -134,8 +134,12 @@ def check_replaceable(file: str, kind: tuple[int, bytes]) -> None:
     path, (at, start) = check_destination(file), kind
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as opened:
-            head = opened.read(64)
-        if not head[at:].lower().startswith(start.lower()):
+            ours = opened.read(64)[at:].lower().startswith(start.lower())
+        if kind == TABLE:  # any Parquet file begins so: ours have notes of ours behind their rows
+            from ..core.checked_files import is_parquet_of_ours
+
+            ours = is_parquet_of_ours(path)
+        if not ours:
             raise FileError(f"{file} is there already, and nothing that ffnmem wrote: name another file, or remove it")
 
 

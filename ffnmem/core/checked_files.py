@@ -305,6 +305,14 @@ def open_parquet(path: Path, missing: str = "", again: str = "") -> pq.ParquetFi
         return pq.ParquetFile(path, page_checksum_verification=True)
 
 
+def is_parquet_of_ours(path: Path) -> bool:
+    """Whether this is a Parquet file that ffnmem wrote: its metadata, which stand in the footer, say so."""
+    try:
+        return b"ffnmem" in footer_of(path)[0]
+    except FileError:
+        return False
+
+
 def footer_of(path: Path, again: str = "") -> tuple[bytes, int]:
     """The bytes of a Parquet file's footer, and where they begin. Raises FileError."""
     size = check_regular(path)

