@@ -191,7 +191,7 @@ class Hyperparameters:
             parallel=(
                 found.parallel if isinstance(found.parallel, bool) else bool(getattr(config, found.parallel, False))
             ),
-            prepend_bos=bool(notes_of(config).get("prepend_bos", found.prepend_bos)),
+            prepend_bos=notes_of(config).get("prepend_bos", found.prepend_bos) is True,
         )
 
 
