@@ -184,6 +184,18 @@ def test_a_place_alone_is_a_whole_layer_and_no_neuron() -> None:
         read_neuron_or_layer("blocks.5.hook_mlp_out")
 
 
+@pytest.mark.parametrize("where", ["mlp.hook_pre", "mlp.in.hook_out", "mlp.gate.hook_out"])
+def test_what_is_in_front_of_the_activation_is_no_coefficient_to_change(tiny: fm.Model, where: str) -> None:
+    """Set to 1 there and behind the activation are two interventions: the one must not be taken for the other."""
+    place = f"blocks.1.{where}"
+    for asked in ({place: 1.0}, {(place, 3): 1.0}):
+        with refuses(InputError, ValueError, f"'{place}' is in front", "write blocks.1.mlp.hook_post"):
+            fm.intervene(tiny, asked).__enter__()
+    with fm.intervene(tiny, {("blocks.1.mlp.out.hook_in", 3): 1.0}):
+        assert tiny.interventions == ("1.3 = 1",)
+    assert fm.project(tiny, (place, 3), k=1)["neuron"].eq(3).all()
+
+
 def test_several_neurons_come_in_the_order_of_their_names(tiny: fm.Model) -> None:
     """Rows sorted by layer would not stand beside the names that were asked for."""
     named: list[Any] = ["1.7", (0, 3), "L1N2", "1.7"]

@@ -10,7 +10,7 @@ import click
 import ffnmem as fm
 
 from ..core.errors import InputError, quoted
-from ..core.neuron_names import WHOLE_LAYER, read_neuron_or_layer
+from ..core.neuron_names import WHOLE_LAYER, is_place, read_neuron_or_layer
 from ..show.records import emit
 from . import options
 from .guard import Command
@@ -134,6 +134,8 @@ def read_changes(given: dict[str, tuple[str, ...]]) -> dict[tuple[int, int | Non
             try:
                 where = read_neuron_or_layer(name)
             except InputError:
+                if is_place(name):
+                    raise
                 where = None
             if where is None or re.fullmatch(NUMBER, value, re.ASCII) is None:
                 raise InputError(

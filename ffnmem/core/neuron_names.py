@@ -103,11 +103,29 @@ def layer_of_neurons(layer: Any) -> Any:
     return found
 
 
+def layer_of_coefficients(layer: Any) -> Any:
+    """:func:`layer_of_neurons`, for what changes coefficients.
+
+    Raises: InputError: a place in front of the activation, where the same number would mean something else.
+    """
+    found = layer_of_neurons(layer)
+    place = read_place(layer) if isinstance(layer, str) else None
+    if place is not None and place[0] != "coefficients":
+        raise InputError(
+            f"{quoted(layer)} is in front of the activation, and what is changed is behind it: "
+            f"write blocks.{found}.mlp.hook_post"
+        )
+    return found
+
+
 def read_neuron(text: str) -> tuple[int, int]:
     """Layer and neuron of ``3.17`` or ``L3N17``, both counted from 0.
 
     Raises: InputError: a text that is neither.
     """
+    if is_place(text):
+        layer_of_neurons(text)
+        raise names_none(text)
     layer, neuron = read_neuron_or_layer(text)
     if neuron is None:
         raise names_none(text)
@@ -115,9 +133,9 @@ def read_neuron(text: str) -> tuple[int, int]:
 
 
 def read_neuron_or_layer(text: str) -> tuple[int, int | None]:
-    """:func:`read_neuron`; or the layer and None of ``3.all`` or ``blocks.3.mlp.hook_post``: every neuron there."""
+    """:func:`read_neuron`; or the layer and None of ``3.all`` or ``blocks.3.mlp.hook_post``: all neurons there."""
     if is_place(text):
-        return layer_of_neurons(text), None
+        return layer_of_coefficients(text), None
     found = next(filter(None, (spelling.fullmatch(text) for spelling in SPELLINGS)), None)
     if found is None:
         raise names_none(text)

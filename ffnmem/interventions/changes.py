@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_seed, listed, quoted
-from ..core.neuron_names import layer_of_neurons, read_neuron_or_layer
+from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
 from ..models.model import Model
 from ..prompts.captures import Capture
 
@@ -272,7 +272,7 @@ def by_neuron(model: Model, asked: Asked) -> dict[tuple[int, int | None], Change
             raise InputError(
                 f"{quoted(where)} names no neuron: write (layer, neuron), or (layer, None) for a whole layer"
             )
-        layer = model.layer(layer_of_neurons(asked_for[0]))
+        layer = model.layer(layer_of_coefficients(asked_for[0]))
         place = (layer, None if asked_for[1] is None else model.neuron(layer, asked_for[1]))
         if place in found:
             raise InputError(f"{name_of(place)} is named twice")
