@@ -24,7 +24,7 @@ from .options import ModelChoice, option
 @option(
     "--layer",
     "layers",
-    type=int,
+    type=options.LAYER,
     multiple=True,
     metavar="LAYER",
     help="List neurons of this layer only (repeatable); the components stay complete.",
@@ -117,7 +117,7 @@ def paths(prompt: str, top: int, plot: Path | None, choice: ModelChoice, form: s
 
 @click.command(cls=Command, short_help="Which memories make up one layer's output.")
 @options.prompt
-@option("--layer", type=int, required=True, metavar="LAYER", help="Which layer; -1 is the last.")
+@option("--layer", type=options.LAYER, required=True, metavar="LAYER", help="Which layer; -1 is the last.")
 @options.position("Where in the prompt")
 @options.top("How many neurons to list; the output bias always is.")
 @options.bos

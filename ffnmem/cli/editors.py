@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
 from ..core.progress import Progress
+from . import options
 from .options import Function, option, settings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def editor_options(command: Function) -> Function:
         ),
         option(
             "--layer",
-            type=int,
+            type=options.LAYER,
             metavar="LAYER",
             help="Whose FFN is edited; the highest one of editors over several.  [default: by the model's name or "
             "depth]",

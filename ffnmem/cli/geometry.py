@@ -66,7 +66,7 @@ def anatomy(model: str, context: int | None, plot: Path | None, form: str) -> No
 
 
 @click.command(cls=Command, short_help="How keys and values share their space: overlap, rank, capacity, duplicates.")
-@option("--layer", type=int, multiple=True, metavar="LAYER", help="Only this layer; may be given again.")
+@option("--layer", type=options.LAYER, multiple=True, metavar="LAYER", help="Only this layer; may be given again.")
 @option("--duplicates", is_flag=True, help="Also seek neurons, within and across layers, that nearly coincide.")
 @option(
     "--threshold",

@@ -19,7 +19,7 @@ import ffnmem as fm
 from ..core.choices import DIVISIONS
 from ..core.errors import FileError, InputError, quoted
 from ..core.files import check_destination
-from ..core.neuron_names import read_neuron
+from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..show.terminal import user_text
 from .figures import check_figure
 from .guard import set_up
@@ -90,6 +90,16 @@ def option(*names: str, **settings: Any) -> Decorator:
         shown = "default" in settings and not settings.get("multiple")
         settings = {"type": unicode_text, "show_default": shown, **settings}
     return click.option(*names, **settings)
+
+
+class Layer(click.types.IntParamType):
+    """A layer's number, or TransformerLens' name of a place in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return layer_of(value) if is_place(value) else super().convert(value, param, ctx)
+
+
+LAYER = Layer()
 
 
 def argument(name: str, **settings: Any) -> Decorator:

@@ -39,7 +39,7 @@ MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
     metavar="LAYER.NEURON",
     help="Only this one, with its meanings and their contexts; give it several times for several.",
 )
-@option("--layer", type=int, multiple=True, metavar="LAYER", help="Only these layers.  [default: all]")
+@option("--layer", type=options.LAYER, multiple=True, metavar="LAYER", help="Only these layers.  [default: all]")
 @option(
     "--sign",
     type=click.Choice((*COEFFICIENT_SIGNS, "both")),

@@ -41,7 +41,7 @@ NEEDS = {
 @argument("neurons", nargs=-1, metavar="[LAYER.NEURON...]")
 @option("--all", "whole", is_flag=True, help="All neurons, of all layers or of --layer, into the file --out.")
 @option("--out", callback=file_to_write(TABLE), metavar="FILE", help="The Parquet file that --all writes.")
-@option("--layer", type=int, metavar="LAYER", help="Only this layer, with --all or --token.")
+@option("--layer", type=options.LAYER, metavar="LAYER", help="Only this layer, with --all or --token.")
 @option(
     "--token",
     "tokens",

@@ -35,7 +35,7 @@ OF_PROMPTS = ("target", "foil", "first_token", "position", "top", "tokens", "pre
 @argument("prompt", required=False)
 @option("--store", metavar="DIR", help="Report neurons of this store instead of a prompt.")
 @option("--neurons", metavar="LIST", help="With --store: these, such as 0.18,3.17.")
-@option("--layer", type=int, metavar="LAYER", help="With --store: this layer's; -1 is the last.")
+@option("--layer", type=options.LAYER, metavar="LAYER", help="With --store: this layer's; -1 is the last.")
 @option(
     "--top-by",
     type=(click.Choice(MEASURES), COUNT),

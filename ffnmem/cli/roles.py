@@ -21,7 +21,7 @@ from .progress import Progress
 
 @click.command(cls=Command, short_help="What part each neuron plays: prediction, position, entropy, …")
 @argument("store", required=False)
-@option("--layer", type=int, metavar="LAYER", help="Only this layer; -1 is the last.  [default: all]")
+@option("--layer", type=options.LAYER, metavar="LAYER", help="Only this layer; -1 is the last.  [default: all]")
 @option(
     "--role", type=click.Choice(ROLE_NAMES), metavar="ROLE", help=f"Only neurons of this role: {', '.join(ROLE_NAMES)}."
 )

@@ -203,7 +203,9 @@ def store(folder: str, check: bool, plot: Path | None, form: str) -> None:
     metavar="FILE",
     help="The file to write: FILE.safetensors.",
 )
-@option("--layer", "layers", type=int, multiple=True, metavar="LAYER", help="Of this layer only (repeatable).")
+@option(
+    "--layer", "layers", type=options.LAYER, multiple=True, metavar="LAYER", help="Of this layer only (repeatable)."
+)
 @option("--tokens", type=COUNT, metavar="N", help="Stop after so many tokens; ten times d_mlp go most of the way.")
 @options.context("128")
 @options.shard(" of the text")

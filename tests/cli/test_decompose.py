@@ -52,3 +52,11 @@ def test_table_comes_to_all(asked: list[Any], top: int) -> None:
     assert ("59 more" in out) == (top == 5)
     assert "·Eiffel, position 2 of 0 to 8" in out
     assert "layer 1 writes a vector of norm" in out
+
+
+def test_a_layer_by_transformer_lens_name(asked: list[Any]) -> None:
+    """Python takes the name of a place wherever a layer is asked for, and people copy it from there."""
+    place = [*asked[:5], "blocks.1.hook_mlp_out", *asked[6:]]
+    assert data(*place) == data(*asked)
+    asked[5] = "blocks.1.hook_mlp_uot"
+    assert "blocks.1.hook_mlp_out" in run(*asked, status=2).stderr
