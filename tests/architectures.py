@@ -38,7 +38,8 @@ def build_falcon(**changes: Any) -> Any:
 
 
 def build_bloom(**changes: Any) -> Any:
-    config = transformers.BloomConfig(hidden_size=16, n_layer=2, n_head=2, **shared_sizes(), **changes)
+    sizes = {"hidden_size": 16, "n_layer": 2, "n_head": 2, **shared_sizes(), **changes}
+    config = transformers.BloomConfig(**sizes)
     return randomise(transformers.BloomForCausalLM(config))
 
 

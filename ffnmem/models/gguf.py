@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,35 @@ from .configs import check_counts, class_name, model_path, quiet
 
 SUFFIX = ".gguf"
 UNSCALED, UNSCALED_BY = ("none", None), (0, 1, None)
+
+READ = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "gemma2",
+    "gemma3",
+    "stablelm",
+    "starcoder2",
+    "nemotron",
+    "gpt2",
+    "falcon",
+    "bloom",
+)
+"""The architectures, by llama.cpp's names, that are read back to the bit (tests/models/test_gguf.py)."""
+FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+"""Tensors of factors by which rotary positions are scaled."""
+COUNTED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size")
+"""Fields of sizes: one read otherwise gives another number of weights, or weights of other shapes, which is refused."""
+OF_LAYOUT = (
+    "tensor_data_layout",
+    "rope.scaling.type",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+)
+"""Fields that say nothing more, once scaled rotary positions are refused."""
+LARGEST = {"gemma2": 46, "gemma3": 62}
+"""How many layers the one has whose attention scores llama.cpp divides by the root of d_model / heads."""
 
 
 def gguf_file(source: str | Path) -> Path | None:
@@ -51,7 +81,7 @@ class GgufHeader:
         quantization: of most of its weights, ``"Q4_1"``; ``"F16"`` and ``"F32"`` are floating point.
         add_bos: whether its tokenizer puts a beginning-of-sequence token before a text; None where it does not say.
         n_weights: the numbers in all of its tensors.
-        rotated: the dimensions of a head that its rotary positions turn; None where it does not say.
+        fields: what it says of its architecture, ``{"block_count": 30}``.
 
     Raises:
         MissingExtraError: the package ``gguf`` is not installed. ModelError: no GGUF file, or a damaged one.
@@ -72,10 +102,8 @@ class GgufHeader:
                 return None if found is None else found.contents()
 
             self.architecture, bos = said("general.architecture"), said("tokenizer.ggml.add_bos_token")
-            rope = f"{self.architecture}.rope"
-            scaling, self.rotated = said(f"{rope}.scaling.type"), said(f"{rope}.dimension_count")
-            # Of what older converters wrote, without a type, llama.cpp reads either as linear scaling.
-            factors = [said(f"{rope}.{name}") for name in ("scaling.factor", "scale_linear")]
+            own = f"{self.architecture}."
+            self.fields = {key.removeprefix(own): said(key) for key in reader.fields if key.startswith(own)}
             weights: Counter[str] = Counter()
             for tensor in reader.tensors:
                 weights[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -86,8 +114,11 @@ class GgufHeader:
         self.quantization = max(weights, key=weights.__getitem__)
         self.add_bos = None if bos is None else bool(bos)
         # Which transformers leaves out without a word: every position would be turned by other angles.
+        scaling = self.fields.get("rope.scaling.type")
+        # Of what older converters wrote, without a type, llama.cpp reads either as linear scaling.
+        factors = [self.fields.get(name) for name in ("rope.scaling.factor", "rope.scale_linear")]
         linear = scaling is None and any(factor not in UNSCALED_BY for factor in factors)
-        if "rope_freqs.weight" in tensors or scaling not in UNSCALED or linear:
+        if not FACTORS.isdisjoint(tensors) or scaling not in UNSCALED or linear:
             raise UnsupportedModelError(
                 f"{name} scales its rotary positions, which transformers does not read from GGUF: load the model's "
                 "Hugging Face checkpoint"
@@ -101,9 +132,18 @@ class GgufHeader:
 
 
 def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
-    """The Hugging Face config of a GGUF file; raises UnsupportedModelError for an architecture not described."""
+    """The Hugging Face config of a GGUF file.
+
+    Raises UnsupportedModelError for an architecture that is not read, or not described, and for a field that
+    transformers reads otherwise than it is meant.
+    """
     import transformers
 
+    if header.architecture not in READ:
+        raise UnsupportedModelError(
+            f"{name} is of the architecture {quoted(header.architecture)}; GGUF files are read of {', '.join(READ)}: "
+            "load the model's Hugging Face checkpoint"
+        )
     with quiet(), foreign(UnsupportedModelError, f"{name} ({quoted(header.architecture)}) is not read by transformers"):
         config = transformers.AutoConfig.from_pretrained(
             file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
@@ -112,21 +152,85 @@ def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
         raise UnsupportedModelError(
             f"{name} is of {quoted(header.architecture)}, an architecture that is not described"
         )
+    if config.model_type.removesuffix("_text") != header.architecture:  # "mistral", which is then read otherwise
+        raise UnsupportedModelError(
+            f"{name} is of {quoted(header.architecture)}, but transformers reads it as {quoted(config.model_type)} "
+            "because of its general.name: load the model's Hugging Face checkpoint"
+        )
     check_counts(config.to_dict(), name)
+    check_fields(header, config, name)
     return config
 
 
-def check_rotated(empty: Any, name: str, header: GgufHeader) -> None:
-    """Raise UnsupportedModelError for rotary positions of so many dimensions that transformers turns others.
+def check_fields(header: GgufHeader, config: Any, name: str) -> None:
+    """Raise UnsupportedModelError where a field says other than the config made of it: transformers passes over a field
+    that it does not know and takes what the class has by default, and the same weights are another model."""
+    asked = {"attention.head_count_kv": header.fields.get("attention.head_count")}
+    if hasattr(config, "rope_parameters"):
+        asked["rope.freq_base"] = 10_000.0  # llama.cpp's own, where a file does not say
+    read = read_fields(config)
+    for field, value in {**asked, **header.fields}.items():
+        if field in COUNTED or field in OF_LAYOUT:
+            continue
+        if field not in read or not agree(value, read[field]):
+            taken = (
+                f"which transformers reads as {read[field]}" if field in read else "which transformers does not read"
+            )
+            raise UnsupportedModelError(
+                f"{name} says {header.architecture}.{field} = {quoted(str(value))}, {taken}: load the model's Hugging "
+                "Face checkpoint"
+            )
+    scalar = getattr(config, "query_pre_attn_scalar", None)
+    if scalar is not None:
+        wide = LARGEST.get(header.architecture) == config.num_hidden_layers
+        meant = config.hidden_size / config.num_attention_heads if wide else config.head_dim
+        if meant != scalar:
+            raise UnsupportedModelError(
+                f"{name} divides attention scores by the root of {meant:g}, which GGUF does not say and transformers "
+                f"takes for {scalar}: load the model's Hugging Face checkpoint"
+            )
 
-    ``empty``: the model of the file's config, without numbers.
-    """
-    turned = {2 * buffer.shape[0] for path, buffer in empty.named_buffers() if path.endswith("rotary_emb.inv_freq")}
-    if header.rotated is not None and turned and turned != {header.rotated}:
-        raise UnsupportedModelError(
-            f"{name} turns {quoted(header.rotated)} dimensions of a head by its rotary positions, but transformers "
-            f"reads from GGUF that it is {listed(sorted(turned))}: load the model's Hugging Face checkpoint"
-        )
+
+def read_fields(config: Any) -> dict[str, Any]:
+    """The fields of an architecture as a config has them, whatever became of them on the way."""
+
+    def first(*names: str) -> Any:
+        return next((getattr(config, name) for name in names if getattr(config, name, None) is not None), None)
+
+    heads = first("num_attention_heads")
+    head = first("head_dim") or config.hidden_size // heads
+    eps = first("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+    kv = 1 if getattr(config, "multi_query", False) else first("num_key_value_heads") or heads
+    turning: Any = getattr(config, "rope_parameters", None) or {}
+    far, near = turning.get("full_attention", turning), turning.get("sliding_attention", turning)
+    return {
+        "attention.head_count": heads,
+        "attention.head_count_kv": kv,
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "attention.layer_norm_rms_epsilon": eps,
+        "attention.layer_norm_epsilon": eps,
+        "attention.causal": True,
+        "attention.sliding_window": first("sliding_window"),
+        "attn_logit_softcapping": first("attn_logit_softcapping"),
+        "final_logit_softcapping": first("final_logit_softcapping"),
+        "expert_count": 0,
+        "expert_used_count": 0,
+        "rope.dimension_count": int(head * far.get("partial_rotary_factor", 1)),
+        "rope.freq_base": far.get("rope_theta"),
+        "rope.freq_base_swa": near.get("rope_theta"),
+        "rope.scaling.factor": 1,
+        "rope.scaling.attn_factor": 1,
+        "use_parallel_residual": first("use_parallel_residual"),
+    }
+
+
+def agree(said: Any, read: Any) -> bool:
+    """Whether a field's value is the config's: 0 stands for none, and floating point is of float32."""
+    said, read = said or 0, read or 0
+    if not isinstance(said, int | float) or not isinstance(read, int | float):
+        return False
+    return math.isclose(said, read, rel_tol=1e-6)
 
 
 def open_gguf_tokenizer(file: Path, name: str) -> Any:

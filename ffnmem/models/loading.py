@@ -18,7 +18,7 @@ from .architectures import DESCRIBED
 from .bridging import boot, is_bridge
 from .checking import check_undescribed
 from .configs import ask_hub, is_cached, locate, open_config, quiet, read_json, unusual_fields
-from .gguf import GgufHeader, check_rotated, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
+from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
 from .layout import bound_masks, check_weights
 from .model import Model
 from .norms import widen
@@ -181,7 +181,6 @@ def read_gguf(file: Path, name: str, dtype: torch.dtype) -> Any:
     with quiet(), torch.device("meta"), foreign(ModelError, name, lambda: unusual_fields(config.to_dict())):
         empty = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
     check_buffers(empty, name)
-    check_rotated(empty, name, header)
     expected = sum(p.numel() for p in empty.parameters())
     if expected != header.n_weights:
         raise ModelError(f"{name} holds {header.n_weights:,} weights, but its fields ask for {expected:,}")

@@ -1,0 +1,110 @@
+"""What docs/smollm2.md says of SmolLM2, and the text that ``make real`` reads.
+
+``prose FILE`` writes English prose that every Python has: paragraphs of its language reference, some 20,000 tokens.
+``bos FACTS`` says, for each beginning of a text, how many facts of FACTS (known_1000.json, or any file that
+``fm.load_facts`` reads) the model answers right with its likeliest token. ``identities`` says how far the sums of
+memories are from the model, and how long it loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import torch
+from common import seconds
+
+import ffnmem as fm
+
+BEGINNINGS = ("", "<|im_start|>", "<|endoftext|>")
+PROMPT = "The Eiffel Tower is located in the city of"
+CHARACTERS = 90_000
+BATCH = 64
+
+
+def paragraphs() -> Iterator[str]:
+    """The prose of Python's reference: neither code nor lists nor headings."""
+    for name in sorted(topics):
+        for paragraph in topics[name].split("\n\n"):
+            text = " ".join(paragraph.split())
+            if paragraph[:1].isalpha() and len(text) > 120 and text.endswith("."):
+                yield text
+
+
+def prose(file: Path) -> None:
+    kept: list[str] = []
+    for text in paragraphs():
+        if sum(map(len, kept)) > CHARACTERS:
+            break
+        kept.append(text)
+    file.write_text("\n\n".join(kept) + "\n")
+    print(f"{file}: {len(kept)} paragraphs of Python's reference")
+
+
+@torch.no_grad()
+def bos(path: Path, limit: int | None) -> None:
+    """Facts of one length are one batch, so nothing is padded."""
+    model, facts = fm.load("smollm2"), list(fm.load_facts(path))[:limit]
+    tokenizer, hf = model.tokenizer, model.hf_model
+
+    def ids(text: str) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+    print(f"{len(facts):,} facts of {path.name}")
+    print(f"{'beginning':<16}{'target first':>14}{'mean P(target)':>16}{'P( Paris)':>12}")
+    for beginning in BEGINNINGS:
+        groups: dict[int, list[tuple[list[int], int]]] = defaultdict(list)
+        for fact in facts:
+            tokens = ids(beginning + fact.prompt.format(fact.subject))
+            groups[len(tokens)].append((tokens, ids(" " + fact.target_true.strip())[0]))
+        first, total = 0, 0.0
+        for group in groups.values():
+            for start in range(0, len(group), BATCH):
+                rows, wanted = zip(*group[start : start + BATCH], strict=True)
+                target = torch.tensor(wanted)
+                found = hf(torch.tensor(rows), use_cache=False, logits_to_keep=1).logits[:, -1].softmax(-1)
+                first += int((found.argmax(-1) == target).sum())
+                total += float(found.gather(1, target[:, None]).sum())
+        paris = hf(torch.tensor([ids(beginning + PROMPT)])).logits[0, -1].softmax(-1)[ids(" Paris")[0]]
+        print(f"{beginning or 'none':<16}{first:>14,}{total / len(facts):>16.3f}{float(paris):>12.3f}", flush=True)
+
+
+@torch.no_grad()
+def identities() -> None:
+    loads = [seconds(lambda: fm.load("smollm2")) for _ in range(3)]
+    model = fm.load("smollm2")
+    capture = fm.capture(model, PROMPT)
+    worst = 0.0
+    for layer in range(model.n_layers):
+        summed = capture.coefficients[layer].double() @ model.ffn[layer].values.double()
+        out = capture.ffn_out[layer].double()
+        worst = max(worst, float((summed - out).norm() / out.norm()))
+    print(f"load: {statistics.median(loads):.1f} s, the median of 3, on {torch.get_num_threads()} threads")
+    print(f"memories − a layer's output, relative, the worst of {model.n_layers} layers: {worst:.1e}")
+    print(f"attribute {fm.attribute(capture, ' Paris').error:.1e}, attribute_paths ", end="")
+    print(f"{fm.attribute_paths(capture, ' Paris').error:.1e} (logits)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("prose").add_argument("file", type=Path)
+    begins = commands.add_parser("bos")
+    begins.add_argument("facts", type=Path)
+    begins.add_argument("--limit", type=int, help="only so many facts, the first of the file")
+    commands.add_parser("identities")
+    given = parser.parse_args()
+    if given.command == "prose":
+        prose(given.file)
+    elif given.command == "bos":
+        bos(given.facts, given.limit)
+    else:
+        identities()
+
+
+if __name__ == "__main__":
+    main()
