@@ -27,7 +27,7 @@ from ..core.errors import (
     counted,
     quoted,
 )
-from ..core.files import user_folder
+from ..core.files import clear, user_folder
 from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
 from ..core.progress import Progress
 from ..core.sheets import (
@@ -513,7 +513,11 @@ class Store(Scanned, Result):
         cannot be written to, it is not kept."""
         if self.projected:
             try:
-                path = self.checked(VALUES) if VALUES in self.manifest["files"] else self.folder / VALUES
+                path = self.folder / VALUES
+                if VALUES in self.manifest["files"]:
+                    self.checked(VALUES)
+                else:
+                    clear(path)  # what its making left, where that was killed at the very end
                 return search_projection(path, text, side="value", limit=limit)
             except FileError:
                 if VALUES in self.manifest["files"]:
