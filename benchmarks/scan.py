@@ -7,14 +7,21 @@ medians of paired ratios, after warm-up batches that fill the lists of winners (
 
 ``--bfloat16`` adds a whole bfloat16 scan, candidates run again in float32 included, on a corpus whose winners are under
 5% of the text; its bar stands for machines with bfloat16 units.
+
+``--model smollm2 --text FILE`` measures the whole call instead, from a text file to an opened store, of a real model:
+``fm.scan`` against the bare body over the same batches, half of them before and half after it; then what projecting all
+of its values takes, which a scan of a large model leaves for when it is asked for. In CPU seconds, which other programs
+on the machine disturb less.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +39,7 @@ from ffnmem.scanning.settings import make_settings
 from ffnmem.scanning.state import ScanState
 
 ROWS, WINDOW, K = 16, 127, 20
-BARS = {"scan": 0.90, "bfloat16": 1.8, "run_with_cache": 4.0}
+BARS = {"whole": 0.90, "scan": 0.90, "bfloat16": 1.8, "run_with_cache": 4.0}
 
 
 def documents(count: int, vocab: int, seed: int) -> list[str]:
@@ -146,13 +153,95 @@ def half(model: fm.Model, plain: Any, folder: Path, count: int) -> dict[str, Any
     return {"bfloat16_ratio": round(body / scan, 3), "winners_share": round(again[-1] / count, 3)}
 
 
+def cpu_seconds(run: Callable[[], object]) -> float:
+    """Of all threads of this process."""
+    began = resource.getrusage(resource.RUSAGE_SELF)
+    run()
+    ended = resource.getrusage(resource.RUSAGE_SELF)
+    return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+
+
+def excerpt(model: fm.Model, source: Path, most: int, out: Path) -> Path:
+    """The first paragraphs of a text, as many as have ``most`` tokens."""
+    kept, tokens = [], 0
+    for line in source.read_text(encoding="utf-8").splitlines():
+        if tokens >= most:
+            break
+        kept.append(line)
+        tokens += len(model.tokenizer(line, add_special_tokens=False)["input_ids"]) if line.strip() else 0
+    out.write_text("\n".join(kept), encoding="utf-8")
+    return out
+
+
+def whole_call(name: str, source: Path, most: int, folder: Path) -> dict[str, Any]:
+    """The whole call of a scan of a real model, and the projection of all its values."""
+    model = fm.load(name, device="cpu")
+    text = excerpt(model, source, most, folder / "text.txt")
+    fm.scan(model, [" ".join(["learn"] * 200)], folder / "warm", project=False)  # compiles
+    context = make_settings(
+        model, context=None, prepend_bos=None, dtype="float32", batch_tokens=2048, seed=0, k=K, sample=8, draws=8,
+        frequent=(),
+    ).context  # fmt: skip
+    packed = pack(text, model, folder / "packed")
+    bos = model.bos_token_id if model.prepend_bos else None
+    sequences = Sequences(packed, context, bos)
+    batches = [b for unit in sequences.units for b in sequences.batches(unit, 2048)]
+
+    def bare(part: list[Batch]) -> None:
+        with torch.no_grad():
+            for batch in part:
+                model.hf_model.base_model(torch.from_numpy(batch.tokens), use_cache=False)
+
+    bare(batches[:1])
+    first = cpu_seconds(lambda: bare(batches[::2]))
+    took = cpu_seconds(lambda: fm.scan(model, text, folder / "store", project=False))
+    body = first + cpu_seconds(lambda: bare(batches[1::2]))
+    store = fm.open_store(folder / "store", model=model)
+    store.neuron(0, 0)
+    cards = [cpu_seconds(lambda at=at: store.neuron(at % model.n_layers, at)) for at in range(20)]
+    projection = cpu_seconds(store.keep_values)
+    return {
+        "model": name,
+        "tokens": store.n_tokens,
+        "bare_cpu_s": round(body, 1),
+        "scan_cpu_s": round(took, 1),
+        "projection_cpu_s": round(projection, 1),
+        "whole_ratio": round(body / took, 3),
+        "whole_ratio_projected": round(body / (took + projection), 3),
+        "card_cpu_ms": round(1000 * statistics.median(cards), 1),
+    }
+
+
+def show_whole(result: dict[str, Any], as_json: bool) -> None:
+    result |= machine()
+    if as_json:
+        print(json.dumps(result))
+        return
+    print(f"bare body                      {result['bare_cpu_s']} CPU s")
+    print(f"fm.scan, whole call            {result['scan_cpu_s']} CPU s")
+    print(f"ratio                          {result['whole_ratio']}   (bar: {BARS['whole']})")
+    print(f"projecting all values          {result['projection_cpu_s']} CPU s, when first asked for")
+    print(f"ratio with it                  {result['whole_ratio_projected']}")
+    print(f"a card, no table               {result['card_cpu_ms']} CPU ms")
+    print(f"{result['model']}, {result['tokens']} tokens; {result['threads']} threads, torch {result['torch']}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=18)
     parser.add_argument("--warmups", type=int, default=6)
     parser.add_argument("--bfloat16", type=int, default=0, metavar="DOCUMENTS")
+    parser.add_argument("--model", metavar="NAME", help="the whole call of a scan of this model instead")
+    parser.add_argument("--text", type=Path, metavar="FILE", help="with --model: what to scan")
+    parser.add_argument("--tokens", type=int, default=12_000, help="with --model: of that text")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.model:
+        if arguments.text is None:
+            parser.error("--model needs --text FILE")
+        with tempfile.TemporaryDirectory() as folder:
+            show_whole(whole_call(arguments.model, arguments.text, arguments.tokens, Path(folder)), arguments.json)
+        return
     plain = gpt2_small()
     model = fm.load(plain, tokenizer=toy_tokenizer(plain.config.vocab_size), device="cpu")
     with tempfile.TemporaryDirectory() as folder:

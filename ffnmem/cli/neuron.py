@@ -13,7 +13,7 @@ import click
 import ffnmem as fm
 
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
-from ..core.errors import InputError
+from ..core.errors import FfnmemError, InputError
 from ..core.files import check_destination
 from ..core.sheets import Origin, Sheet, together
 from ..show.records import emit
@@ -25,6 +25,8 @@ from .progress import late_bar
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..scanning.store import Store
 
 
 @click.command(cls=Command, short_help="What fires a neuron, how often, how strongly, and what it writes.")
@@ -68,6 +70,13 @@ if TYPE_CHECKING:
     default="values",
     help="Where to search: in the tokens that values promote and suppress, or in those at which neurons fire.",
 )
+@option(
+    "--model",
+    "model_name",
+    metavar="MODEL",
+    help="The model that was scanned, if it is no longer where it was, for a store without the tokens that values "
+    "promote.  [default: by the store's record]",
+)
 @options.output
 @options.full
 @click.pass_context
@@ -83,6 +92,7 @@ def neuron(
     plot: Path | None,
     search: str | None,
     where: str,
+    model_name: str | None,
     form: str,
     full: bool,
 ) -> None:
@@ -112,16 +122,17 @@ def neuron(
     from ..scanning.searching import Found
 
     if search is not None:
-        scanned = fm.open_store(store)
+        scanned = opened(store, model_name) if where == "values" else fm.open_store(store)
         limit = top if top is not None or form != "table" else EXAMPLES_SHOWN
-        hits = scanned.search(search, where=where, **({} if limit is None else {"limit": limit}))
+        with late_bar() as report:
+            hits = scanned.search(search, where=where, progress=report, **({} if limit is None else {"limit": limit}))
         emit(Found(search, where, hits, scanned.provenance), form)
         return
     asked = read_neurons(neurons)
     if html is not None and not html.lower().endswith(".html"):
         raise InputError(f"--html {html}: a page's name ends in .html")
     page = None if html is None else check_destination(html)
-    scanned = fm.open_store(store)
+    scanned = opened(store, model_name)
     places = [scanned.index(layer, column) for layer, column in asked]  # refuse all before reading any
     kinds = tuple(scanned.check_kinds(kinds or kinds_shown(scanned)))
     if page is not None:
@@ -140,6 +151,20 @@ def neuron(
     if plot is not None:
         draws = [partial(fm.plots.histogram, scanned.neuron(*place, kind="top", k=1)) for place in places]
         save_axes(draws, plot)
+
+
+def opened(folder: str, model_name: str | None = None) -> Store:
+    """A store, with its model where it has no table of what values write: the one named, else by the store's record; a
+    card says so if that cannot be loaded."""
+    store = fm.open_store(folder)
+    if model_name is None and store.projected:
+        return store
+    try:
+        return fm.open_store(folder, model=options.scanned_model(store, model_name).load())
+    except FfnmemError:
+        if model_name is not None:
+            raise
+        return store
 
 
 def check_options(call: click.Context, form: str) -> None:

@@ -26,6 +26,7 @@ from .guard import set_up
 
 if TYPE_CHECKING:
     from ..models.model import Model
+    from ..scanning.store import Store
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -185,6 +186,12 @@ class ModelChoice:
             model = fm.load(self.name, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)
         set_up()
         return model
+
+
+def scanned_model(store: Store, name: str | None = None, device: str | None = None) -> ModelChoice:
+    """The model that was scanned, by the store's record or by another name."""
+    said = store.provenance
+    return ModelChoice(name or store.model, device, said["dtype"], said.get("prepend_bos"))
 
 
 def device(command: Function) -> Function:

@@ -16,7 +16,7 @@ from . import options
 from .figures import save_axes
 from .guard import Command
 from .neuron import emit_several
-from .options import COUNT, SEED, ModelChoice, argument, option, read_neurons, refuse
+from .options import COUNT, SEED, argument, option, read_neurons, refuse
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ def read_rule(asked: dict[str, Any]) -> Rule | None:
 
 def read_model(store: Store, asked: dict[str, Any]) -> Model:
     """The model that was scanned."""
-    bos = store.provenance.get("prepend_bos")
-    return ModelChoice(asked["model_name"] or store.model, asked["device"], prepend_bos=bos).load()
+    return options.scanned_model(store, asked["model_name"], asked["device"]).load()
 
 
 def signs(asked: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ import ffnmem as fm
 from ..core.errors import InputError
 from . import options
 from .guard import Command, note
+from .neuron import opened
 from .options import (
     COUNT,
     PAGE,
@@ -115,7 +116,7 @@ def report_neurons(
     kind = {".html": PAGE, ".parquet": TABLE}.get(Path(out).suffix.lower())
     if kind is not None:
         check_replaceable(out, kind)
-    store = fm.open_store(folder)
+    store = opened(folder)
     chosen: Any
     if neurons is not None:
         chosen = read_neurons([neurons])

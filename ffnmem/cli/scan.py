@@ -112,6 +112,13 @@ def pack(source: str, out: str, column: str, documents: str | None, model: str, 
     help="Where workers run: processes of this machine, or a Ray cluster (pip install 'ffnmem[ray]').",
 )
 @options.shard(", to be merged later")
+@option(
+    "--project/--no-project",
+    is_flag=True,
+    default=None,
+    help="End with the tokens that all values promote, or leave them for when they are asked for.  [default: end with "
+    "them where that takes about a second, as of atlas]",
+)
 @options.text
 @options.json
 @options.bos

@@ -17,7 +17,6 @@ from ..core.neuron_names import LayerName, NeuronName
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
 from ..core.token_text import printable, visible
-from ..models.loading import load
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Example, Window, example_list
@@ -331,7 +330,7 @@ def measured_anew(
     places, labels, similarity = found.places[0, :n], np.empty(0, np.int64), None
     estimates = dict.fromkeys(MEASURES, Estimate(*[np.full(1, np.nan)] * 5))
     if n:
-        model = load(store.model) if model is None else model
+        model = store.read_model() if model is None else model
         background = read_backgrounds(store, model, seed, progress)[layer]
         with Inputs(store, model, {layer: places}, progress) as inputs:
             examples = compare(store, model, found, inputs, background, content_counts(store), seed, draws)

@@ -24,7 +24,6 @@ from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.schemas import Misfit, within
-from ..models.loading import load
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -174,7 +173,7 @@ def begin(
     store: Store, model: Model | None, sign: str, seed: int, draws: int, rule: Rule, progress: Progress | None
 ) -> Shared:
     """Load what is missing and read the backgrounds."""
-    model = load(store.model) if model is None else model
+    model = store.read_model() if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
     sample, counts = token_sample(store, seed=seed), content_counts(store)
     counts = np.pad(counts, (0, max(model.d_vocab - len(counts), 0)))  # a vocabulary may be padded, as Pythia's is

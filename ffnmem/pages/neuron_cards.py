@@ -84,7 +84,7 @@ def card(neuron: Neuron, listed: int | None = None) -> Card:
         histogram=histogram_drawing(neuron),
         bins=neuron.bins(),
         keys=tuple((name, scored_chips(neuron, sign, side)) for (side, sign), name in KEYS.items())
-        if neuron.gated
+        if neuron.gated and not neuron.lack
         else (),
         cases=case_rows(neuron),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,15 @@ from .settings import SETTINGS
 from .state_file import StateFile
 from .tables import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
-SCHEMA = 2
-"""What this version reads: 1, and 2 of gated neurons, whose examples have kinds and columns of their own."""
+SCHEMA = 3
+"""What this version reads: 1; 2 of gated neurons, whose examples have kinds and columns of their own; 3 without a table
+of what values write, which older versions ask for."""
 
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", rooms=(CORPUS,))
 NAMES = (STATE, EXAMPLES, STATS, VALUES, TOKENIZER)
+RECORD = fields({"bytes": whole(), "sha256": hexadecimal(64)})
 
 FORM = Form(
     KIND,
@@ -53,9 +55,7 @@ FORM = Form(
                 "basis": one_of("folded"),
                 "provenance": fields({name: text() for name in ("model", "fingerprint", "dtype", "device")}),
                 # No names but these, so that none leads out of the folder.
-                "files": fields(
-                    {name: fields({"bytes": whole(), "sha256": hexadecimal(64)}) for name in NAMES}, closed=True
-                ),
+                "files": fields({name: RECORD for name in NAMES if name != VALUES}, {VALUES: RECORD}, closed=True),
             },
             {"gated": flag, "state_header": hexadecimal(64)}
             | {name: text() for name in ("ffnmem", "torch", "transformers")},
@@ -67,16 +67,17 @@ FORM = Form(
 )
 
 
-def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+def write_manifest(folder: Path, content: dict[str, Any], names: Sequence[str] = NAMES) -> None:
     """Vouch for the store's files by size and checksum; until then the manifest only says what the folder is for."""
+    schema = 2 if content.get("gated") else 1
     manifest = {
         "kind": KIND,
-        "schema": 2 if content.get("gated") else 1,
+        "schema": schema if VALUES in names else SCHEMA,
         **content,
         "ffnmem": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "files": {name: file_record(folder / name) for name in NAMES},
+        "files": {name: file_record(folder / name) for name in names},
     }
     write_whole(folder / MANIFEST, json.dumps(with_checksum(manifest), indent=1, sort_keys=True) + "\n")
 

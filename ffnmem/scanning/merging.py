@@ -31,7 +31,8 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     scan over all their units, if that was made on the same kind of machine. Nothing is replaced.
 
     Args:
-        stores: at least one, of the same model, tokenizer, corpus and settings.
+        stores: at least one, of the same model, tokenizer, corpus and settings. Where one has a table of what its
+            values write, so has the result.
         out: the folder of the new store.
 
     Raises:
@@ -46,15 +47,23 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     check_disjoint(opened)
     target = destination(out, opened)
     # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
-    first = min(opened, key=lambda store: min(store.state.array("done").tolist(), default=sys.maxsize))
+    first = min(opened, key=first_unit)
     with making(target.parent), appearing(target) as folder:
         state = reduce(lambda a, b: a.merged(b), (store.state.state() for store in opened))
         link_pack(first.folder / CORPUS, folder / CORPUS)
-        for name in (VALUES, TOKENIZER):
-            shutil.copyfile(first.checked(name), folder / name)
+        shutil.copyfile(first.checked(TOKENIZER), folder / TOKENIZER)
+        scanned = [store for store in opened if VALUES in store.manifest["files"]]
+        if projected := scanned or [store for store in opened if store.projected]:
+            one = min(projected, key=first_unit)
+            shutil.copyfile(one.checked(VALUES) if scanned else one.folder / VALUES, folder / VALUES)
         facts = {name: first.manifest[name] for name in FACTS}
-        write_store(folder, state, first.state.identity, first.sequences, facts)
+        write_store(folder, state, first.state.identity, first.sequences, facts, bool(scanned))
     return open_store(target)
+
+
+def first_unit(store: Store) -> int:
+    """The first of the corpus's units that a store holds."""
+    return min(store.state.array("done").tolist(), default=sys.maxsize)
 
 
 def destination(out: str | Path, stores: Sequence[Store]) -> Path:

@@ -155,6 +155,7 @@ class Neuron(Result):
         windows: the tokens around each row of ``examples``.
         histogram, by_token, by_position, values: as the store's methods of these names.
         context: tokens on each side in ``windows``.
+        lack: why ``values`` has no rows, where it has none; else empty.
     """
 
     store: Scanned
@@ -168,6 +169,7 @@ class Neuron(Result):
     by_position: pd.DataFrame
     values: pd.DataFrame
     context: int = 12
+    lack: str = ""
 
     @property
     def name(self) -> str:
@@ -257,8 +259,7 @@ class Neuron(Result):
             "layer": self.layer,
             "neuron": self.neuron,
             "stats": self.stats,
-            "promoted": self.tokens("promoted"),
-            "suppressed": self.tokens("suppressed"),
+            **{sign: None if self.lack else self.tokens(sign) for sign in SIGNS},
             **self.keys_and_cases(),
             **{name: table.to_dict("records") for name, table in tables.items()},
             "meanings": [found.to_dict() for found in self.meanings],
@@ -269,7 +270,9 @@ class Neuron(Result):
         """What :meth:`to_dict` has of a gated neuron besides."""
         if not self.gated:
             return {}
-        sides = {side: {sign: self.tokens(sign, side) for sign in SIGNS} for side in ("gate", "key")}
+        sides = {
+            side: None if self.lack else {sign: self.tokens(sign, side) for sign in SIGNS} for side in ("gate", "key")
+        }
         return {**sides, "cases": list(self.cases)}
 
     def to_frame(self) -> pd.DataFrame:
@@ -278,8 +281,8 @@ class Neuron(Result):
 
     def summary(self) -> str:
         rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
-        promoted = ", ".join(self.tokens("promoted")[:5])
-        return printable(f"{self.name} of {self.store.model}: {rate}, promotes {promoted}")
+        promotes = "" if self.lack else f", promotes {', '.join(self.tokens('promoted')[:5])}"
+        return printable(f"{self.name} of {self.store.model}: {rate}{promotes}")
 
     def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
         """Its card: numbers, tokens, histogram, meanings and examples, as many of a kind as ``groups`` has.
@@ -309,10 +312,12 @@ class Neuron(Result):
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {of_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
             "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
-            "promotes": self.scored("promoted"),
-            "suppresses": self.scored("suppressed"),
         }
-        if self.gated:
+        if self.lack:
+            found["promotes"] = self.lack
+        else:
+            found |= {"promotes": self.scored("promoted"), "suppresses": self.scored("suppressed")}
+        if self.gated and not self.lack:
             found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
         frequent = [
             (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))

@@ -18,11 +18,10 @@ from ..corpus.packed import Packed
 from ..corpus.passes import CHECKPOINT_SECONDS
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..vocabulary.projections import project
-from ..vocabulary.vectors import SIDES
 from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_shards, scan_with_workers, start
-from .manifest import write_manifest
+from .manifest import NAMES, write_manifest
 from .passes import Scanner
+from .projected import BASIS, is_quick, write_values
 from .settings import make_settings
 from .state import ScanState
 from .state_file import Identity, ScanProgress, StateFile, save_state
@@ -30,22 +29,18 @@ from .store import Store, open_store
 from .tables import CORPUS, STATE, TOKENIZER, VALUES, write_tables
 
 # The last steps of a scan: what the values write, the tables, and the manifest that vouches for all of it.
-#
-# The two keys of gated neurons are kept in tokens beside their values; a classic one's key is a question to the model.
-
-PROMOTED = 10  # tokens a side kept of each value
 
 
-def finish(job: Scanner, packed: Packed, folder: Path, progress: Progress | None) -> None:
-    """Write the tables and, last, the manifest."""
-    sides = SIDES if job.model.gated else ("value",)
-    project(job.model, k=PROMOTED, side=sides, out=folder / VALUES, progress=progress)
+def finish(job: Scanner, packed: Packed, folder: Path, projected: bool, progress: Progress | None) -> None:
+    """Write the tables and, last, the manifest. ``projected``: with that of what all values write."""
+    if projected:
+        write_values(job.model, folder / VALUES, progress)
     backend = fast_tokenizer(job.model)
     # What calls on it change in passing is left out, so that the same scan writes the same bytes.
     content = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
     write_whole(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, sort_keys=True))
     remove_shards(folder)  # left where they were merged, and the scan was killed
-    write_store(folder, job.state, job.identity, job.sequences, store_facts(job, packed))
+    write_store(folder, job.state, job.identity, job.sequences, store_facts(job, packed), projected)
 
 
 def fast_tokenizer(model: Model) -> Any:
@@ -72,14 +67,15 @@ def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
         "special_token_ids": list(settings.special),
         "bos": job.sequences.bos,
         "rescored_in": "float32" if settings.rescored else None,
-        "basis": "folded",
+        "basis": BASIS,
     }
 
 
 def write_store(
-    folder: Path, state: ScanState, identity: Identity, sequences: Sequences, facts: dict[str, Any]
+    folder: Path, state: ScanState, identity: Identity, sequences: Sequences, facts: dict[str, Any], projected: bool
 ) -> None:
-    """The state as finished, the tables and the manifest."""
+    """The state as finished, the tables and the manifest, which vouches for the one of values if it is ``projected``
+    here; one that a store keeps besides vouches for itself."""
     save_state(folder / STATE, state, identity, ScanProgress(complete=True))
     write_tables(folder, state, sequences)
     content = {
@@ -96,7 +92,7 @@ def write_store(
         **({"gated": True} if state.gated else {}),
         "state_header": StateFile(folder / STATE).digest,
     }
-    write_manifest(folder, content)
+    write_manifest(folder, content, [name for name in NAMES if projected or name != VALUES])
 
 
 # `scan`: one pass over a corpus, and a store that answers for every neuron.
@@ -126,6 +122,7 @@ def scan(
     text: str = "text",
     documents: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    project: bool | None = None,
     progress: Progress | None = None,
 ) -> Store:
     """Read a corpus once and keep, for every neuron, what fires it, how often and how strongly, and what it writes.
@@ -154,7 +151,12 @@ def scan(
             (``pip install 'ffnmem[ray]'``).
         text, documents: how to read the source, see :func:`ffnmem.corpus.open_corpus`.
         checkpoint_seconds: between checkpoints.
-        progress: called as (phase, done, total) with the phases "pack", "scan", "rescore", "project".
+        project: end with the table of the tokens that every value promotes and suppresses (of gated neurons also those
+            that excite gate and key). Default: where that takes about a second, which is where neurons × sides ×
+            vocabulary × d_model is at most 10¹¹. Else :meth:`Store.neuron` asks the model for single neurons, and
+            :meth:`Store.search` makes the table and keeps it in ``out``; the answers are the same.
+        progress: called as (phase, done, total) with the phases "pack", "scan", "rescore" and, where that is
+            done, "project".
 
     Raises:
         InputError: settings that cannot be. FileError: a folder that holds another scan or something else, a damaged
@@ -192,5 +194,8 @@ def scan(
             else:
                 scan_with_workers(job, folder, workers, engine)
             job.rescore()
-            finish(job, packed, folder, progress)
-    return open_store(folder, model=model)
+            finish(job, packed, folder, is_quick(model) if project is None else project, progress)
+    store = open_store(folder, model=model)
+    if project and not store.projected:  # it was finished before, without
+        store.keep_values(progress)
+    return store

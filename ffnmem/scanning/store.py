@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
 import pandas as pd
@@ -13,9 +15,21 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.checked_files import digest_of
 from ..core.choices import CASES, EXAMPLE_KINDS, SEARCHED
-from ..core.errors import FileError, InputError, check_choice, check_count, check_index, counted, quoted
-from ..core.files import user_folder
+from ..core.errors import (
+    BusyError,
+    FfnmemError,
+    FileError,
+    InputError,
+    ModelError,
+    check_choice,
+    check_count,
+    check_index,
+    counted,
+    quoted,
+)
+from ..core.files import clear, user_folder
 from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
+from ..core.progress import Progress
 from ..core.sheets import (
     Column,
     Content,
@@ -33,10 +47,12 @@ from ..corpus.readers import problem_table
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.result import Result
+from ..vocabulary.projections import COLUMNS as PROJECTED
 from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window
 from .manifest import check_agreement, check_file, read_manifest
 from .neuron import Neuron, Scanned
+from .projected import Source, check_scanned, is_table_of, lacking, write_values
 from .searching import search_examples
 from .settings import ScanSettings
 from .state import COLUMNS, PARTS
@@ -71,6 +87,8 @@ class Store(Scanned, Result):
     Attributes:
         folder: where it lies.
         manifest: its settings, provenance and counts, as they were written.
+
+    A store that was opened with its model holds it, and so does one that had to load it.
     """
 
     folder: Path
@@ -78,6 +96,7 @@ class Store(Scanned, Result):
     _layers: dict[int, LayerView] = field(default_factory=dict, repr=False)
     _tables: dict[tuple[Any, ...], NeuronTable] = field(default_factory=dict, repr=False)
     _checked: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
+    _source: Source = field(default_factory=Source, repr=False)
 
     no_file = "it is its folder; fm.open_store opens that"
 
@@ -149,10 +168,14 @@ class Store(Scanned, Result):
 
     def check_model(self, model: Model) -> None:
         """Raise InputError if the store is of another model, or of other weights."""
-        if model.fingerprint != self.fingerprint:
-            raise InputError(
-                f"{self.folder} is a store of {self.model} {self.fingerprint}, not of {model.name} {model.fingerprint}"
-            )
+        check_scanned(model, self.folder, self.manifest)
+
+    def read_model(self) -> Model:
+        """The model that was scanned: the one that the store was opened with, else the one that is loaded by its name.
+
+        Raises: ModelError: it cannot be loaded by its name. InputError: what has that name now is another model.
+        """
+        return self._source.read(self.folder, self.manifest)
 
     def summary(self) -> str:
         neurons = sum(self.manifest["d_mlp"])
@@ -447,8 +470,65 @@ class Store(Scanned, Result):
 
     def values(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed.
-        Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate"."""
-        return self.table(VALUES, *self.index(layer, neuron))
+        Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate".
+
+        Read from the store's table; where it has none, the model is asked, which is loaded by its name if the store was
+        not opened with it. Raises OutOfRangeError, and ModelError where there is neither."""
+        index = self.index(layer, neuron)
+        if self.projected:
+            try:
+                return self.table(VALUES, *index)
+            except FileError:
+                if VALUES in self.manifest["files"]:
+                    raise  # else it was kept for later, is damaged behind its footer, and can be made again
+        self.model_for_values()
+        return self._source.project(self.folder, self.manifest, *index)
+
+    def model_for_values(self) -> Model:
+        """:meth:`read_model`, which says what it was needed for where it fails."""
+        try:
+            return self.read_model()
+        except BusyError:
+            raise
+        except FfnmemError as error:
+            raise lacking(self.folder, self.manifest, error) from None
+
+    @property
+    def projected(self) -> bool:
+        """Whether the table of what all neurons write is there: from the scan, or kept since it was first needed."""
+        if VALUES in self.manifest["files"]:
+            return True
+        path = self.folder / VALUES
+        key = (VALUES, *identity_of(path))
+        if key not in self._checked and is_table_of(path, self.manifest):
+            self._checked.add(key)
+        return key in self._checked
+
+    def keep_values(self, progress: Progress | None = None) -> None:
+        """Make the table of what all neurons write, and keep it in the store's folder. Raises ModelError, FileError."""
+        write_values(self.model_for_values(), self.folder / VALUES, progress)
+
+    def search_values(self, text: str, limit: int, progress: Progress | None) -> pd.DataFrame:
+        """:meth:`search` in the table of what all neurons write, which is made where there is none; where the folder
+        cannot be written to, it is not kept."""
+        if self.projected:
+            try:
+                path = self.folder / VALUES
+                if VALUES in self.manifest["files"]:
+                    self.checked(VALUES)
+                else:
+                    clear(path)  # what its making left, where that was killed at the very end
+                return search_projection(path, text, side="value", limit=limit)
+            except FileError:
+                if VALUES in self.manifest["files"]:
+                    raise
+        if os.access(self.folder, os.W_OK):
+            self.keep_values(progress)
+            return search_projection(self.folder / VALUES, text, side="value", limit=limit)
+        with TemporaryDirectory() as room:
+            elsewhere = Path(room) / VALUES
+            write_values(self.model_for_values(), elsewhere, progress)
+            return search_projection(elsewhere, text, side="value", limit=limit)
 
     def neuron(
         self,
@@ -461,11 +541,17 @@ class Store(Scanned, Result):
     ) -> Neuron:
         """Everything about one neuron, with a display for notebooks; its examples as :meth:`examples` takes them.
 
+        Where the tokens that it writes need the model and it is not there, the card has all else and says so.
+
         Raises: OutOfRangeError, InputError, FileError.
         """
         width, index = check_count("context", context, least=0), self.index(layer, neuron)
         found = self.example_rows(*index, kind=kind, k=k)
         windows = self.windows(found, width)
+        try:
+            values, lack = self.values(*index), ""
+        except ModelError as error:
+            values, lack = pd.DataFrame(columns=list(PROJECTED)), str(error)
         return Neuron(
             store=self,
             layer=index[0],
@@ -476,20 +562,27 @@ class Store(Scanned, Result):
             histogram=self.histogram(*index),
             by_token=self.by_token(*index),
             by_position=self.by_position(*index),
-            values=self.values(*index),
+            values=values,
             context=width,
+            lack=lack,
         )
 
-    def search(self, text: str, *, where: str = "values", limit: int = 50) -> pd.DataFrame:
+    def search(
+        self, text: str, *, where: str = "values", limit: int = 50, progress: Progress | None = None
+    ) -> pd.DataFrame:
         """Neurons by text: ``where="values"`` looks in the tokens that they promote or suppress, ``where="examples"``
         in the tokens at which they fire most (top) or least (bottom), and in gated neurons most strongly of each sign
-        case. Upper and lower case are alike; best ranks first."""
+        case. Upper and lower case are alike; best ranks first.
+
+        The first search in values of a store that was scanned without projecting them projects all, which takes the
+        model (see :meth:`values`) and of a large one minutes, and keeps the table in the store's folder. ``progress``
+        is then called with "project", the neurons done and all. Raises InputError, ModelError, FileError."""
         most = check_count("limit", limit)
         check_choice("where", where, SEARCHED)
         if not text.strip():
             raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
         if where == "values":
-            return search_projection(self.checked(VALUES), text, side="value", limit=most)
+            return self.search_values(text, most, progress)
         return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(most)
 
     def verify(self) -> None:
@@ -509,7 +602,7 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
 
     Args:
         folder: the ``out`` of a scan.
-        model: refuse a store of another model.
+        model: the one that was scanned, for questions that the files do not answer; a store of another is refused.
 
     Raises:
         FileError: no store, an unfinished or damaged one, or one of a newer version. InputError: another model's.
@@ -518,7 +611,7 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
     manifest = read_manifest(path)
     for name, record in manifest["files"].items():
         check_file(path / name, record, content=False)
-    store = Store(path, manifest)
+    store = Store(path, manifest, _source=Source(model))
     if model is not None:
         store.check_model(model)
     _ = store.header, store.corpus  # their descriptions, and the sizes of the corpus's files

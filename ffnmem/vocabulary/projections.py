@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 from jaxtyping import Float, Int
 
 from ..core.arguments import public
@@ -338,25 +339,55 @@ def project_blocks(
 ) -> Iterator[pa.Table]:
     """The rows of one block of neurons after the other; only one block's scores exist at a time."""
     total, done = sum(len(neurons) for _, neurons in wanted), 0
-    scorers: dict[int, Scorer] = {}  # by where the embeddings are: tied ones are prepared once
-    by_side = {}
-    for side in sides:
-        tokens = side_tokens(model, side)
-        if tokens.data_ptr() not in scorers:
-            scorers[tokens.data_ptr()] = Scorer(tokens, k, candidates, total)
-        by_side[side] = scorers[tokens.data_ptr()]
-    tables = Tables(model, sides, basis)
+    projector = Projector(model, sides, basis, k, candidates, total)
     for layer, neurons in wanted:
         for start in range(0, len(neurons), BLOCK):
             block = neurons[start : start + BLOCK]
-            found = [by_side[side].block(side_vectors(model, layer, block, side, basis)) for side in sides]
-            ids, scores = (np.stack(part, axis=1) for part in zip(*found, strict=True))
+            ids, scores = projector.ends(layer, block)
             for first in range(0, len(block), GROUP):
                 group = slice(first, first + GROUP)
-                yield tables.table(layer, block[group], ids[group], scores[group])
+                yield projector.tables.table(layer, block[group], ids[group], scores[group])
             done += len(block)
             if progress is not None:
                 progress("project", done, total)
+
+
+class Projector:
+    """A model's vocabulary made ready once, for as many neurons as are asked for, together or one after another.
+
+    Its weights must stay as they are. ``rows``: about how many neurons will come at once.
+    """
+
+    def __init__(
+        self, model: Model, sides: list[str], basis: str, k: int, candidates: str = "auto", rows: int = 1
+    ) -> None:
+        self.model, self.sides, self.basis = model, sides, basis
+        self.tables = Tables(model, sides, basis)
+        found: dict[int, Scorer] = {}  # by where the embeddings are: tied ones are prepared once
+        self.scorers = []
+        for side in sides:
+            tokens = side_tokens(model, side)
+            if tokens.data_ptr() not in found:
+                found[tokens.data_ptr()] = Scorer(tokens, k, candidates, rows)
+            self.scorers.append(found[tokens.data_ptr()])
+
+    def ends(
+        self, layer: int, neurons: list[int]
+    ) -> tuple[Int[np.ndarray, "rows sides 2 k"], Float[np.ndarray, "rows sides 2 k"]]:
+        """Ids and scores of both ends of at most BLOCK neurons of a layer, all sides of each."""
+        vectors = [side_vectors(self.model, layer, neurons, side, self.basis) for side in self.sides]
+        if len(set(map(id, self.scorers))) == 1 and len(neurons) * len(vectors) <= BLOCK:
+            # Few rows take as long as the embeddings take to be read: all sides at once.
+            found = [np.split(part, len(vectors)) for part in self.scorers[0].block(torch.cat(vectors))]
+        else:
+            of_sides = [scorer.block(rows) for scorer, rows in zip(self.scorers, vectors, strict=True)]
+            found = [list(part) for part in zip(*of_sides, strict=True)]
+        ids, scores = (np.stack(part, axis=1) for part in found)
+        return ids, scores
+
+    def table(self, layer: int, neurons: list[int]) -> pa.Table:
+        """The rows of at most BLOCK neurons of a layer."""
+        return self.tables.table(layer, neurons, *self.ends(layer, neurons))
 
 
 # `search_projection`: the neurons whose lists hold a word.

@@ -248,6 +248,7 @@ def from_device(scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, room:
 PATHS = ("auto", "bfloat16", "float32")
 MANY = 512  # rows: fewer are scored before a probe would have paid
 PROBE = (256, 2048)
+FEW = 16  # rows: three, a gated neuron, take a quarter of the time with the embeddings as the left factor
 SLICE = 4096  # embeddings whose rounding is measured at once
 
 
@@ -268,7 +269,10 @@ class Product:
     ) -> tuple[Float[Tensor, "rows vocab"], Float64[np.ndarray, " rows"]]:
         """The scores, in ``out``, and each row's bound on \\|score − canonical score\\| before it was stored."""
         given = vectors.to(self.matrix.dtype)
-        torch.mm(given, self.matrix.T, out=out)
+        if 1 < len(given) < FEW and given.device.type == "cpu":
+            out.copy_(torch.mm(self.matrix, given.T).T)
+        else:
+            torch.mm(given, self.matrix.T, out=out)
         exact = row_norms(vectors)
         same = given.dtype == vectors.dtype
         rounded = exact if same else row_norms(given)

@@ -185,3 +185,35 @@ def test_stores_that_are_none(tiny_store: Store, tmp_path: Path) -> None:
     shutil.copytree(tiny_store.folder, broken)
     (broken / "examples.parquet").write_bytes(b"x")
     mistake("neuron", broken, "1.5", named=("examples.parquet",))
+
+
+def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:
+    """The command line would need another flag, or show another card, where a scan left the projection for later."""
+    facts = tmp_path / "facts.txt"
+    facts.write_text("The Eiffel Tower is in Paris.\n\nThe Colosseum is in Rome.\n")
+    bare, whole = tmp_path / "bare", tmp_path / "whole"
+    few = ("--k", "3", "--json")
+    run("scan", facts, "--out", bare, "--no-project", *few)
+    run("scan", facts, "--out", whole, *few)
+    assert not (bare / "values.parquet").exists()
+    assert table("neuron", bare, "5.97").replace("bare", "whole") == table("neuron", whole, "5.97")
+    run("neuron", bare, "5.97", "--html", tmp_path / "one.html")
+    run("neuron", whole, "5.97", "--html", tmp_path / "other.html")
+    assert (tmp_path / "one.html").read_text() == (tmp_path / "other.html").read_text()
+    assert not (bare / "values.parquet").exists()
+    assert table("neuron", bare, "--search", "paris") == table("neuron", whole, "--search", "paris")
+    assert (bare / "values.parquet").read_bytes() == (whole / "values.parquet").read_bytes()
+
+
+def test_the_model_of_a_store_by_another_name(tiny_folder: Path, tmp_path: Path) -> None:
+    """A model that was moved could not be named."""
+    moved, store, text = tmp_path / "moved", tmp_path / "store", tmp_path / "text.txt"
+    shutil.copytree(tiny_folder, tmp_path / "here")
+    text.write_text("The Eiffel Tower is in the city of Paris.")
+    run("scan", text, "--out", store, "--model", tmp_path / "here", "--no-project", "--json")
+    (tmp_path / "here").rename(moved)
+    assert data("neuron", store, "1.17")["neurons"][0]["promoted"] is None
+    assert "need the model" in table("neuron", store, "1.17")
+    mistake("neuron", store, "--search", "e", named=("need the model", "--model"))
+    assert len(data("neuron", store, "1.17", "--model", moved)["neurons"][0]["promoted"]) == 10
+    mistake("neuron", store, "1.17", "--model", "atlas", named=("is a store of",))

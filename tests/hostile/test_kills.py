@@ -105,6 +105,11 @@ MORE = [
     Operation("traces", traces),
     Operation("projection", lambda root: fm.project(tiny(), k=3, out=root / "values.parquet")),
     Operation("finished scan of more", scan, lambda root: scan(root, shard=(1, 2))),
+    Operation(
+        "values of a store",
+        lambda root: fm.open_store(root / "out", model=tiny()).search("e"),
+        lambda root: scan(root, project=False),
+    ),
 ]
 needs_fork = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="killing children needs fork, which this system has not"

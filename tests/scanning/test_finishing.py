@@ -11,7 +11,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.scanning.manifest import MANIFEST
-from ffnmem.scanning.scanning import PROMOTED
+from ffnmem.scanning.projected import PROMOTED
 from ffnmem.scanning.tables import TOKENIZER
 
 from ..helpers import refuses

@@ -358,10 +358,10 @@ def test_an_unfinished_scan(copied: Path) -> None:
 
 def test_a_newer_schema(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
-    manifest["schema"] = 3
+    manifest["schema"] = 4
     manifest["checksum"] = digest_of(manifest)
     (copied / "manifest.json").write_text(json.dumps(manifest))
-    with refuses(FileError, OSError, "schema 3", "up to 2", "newer"):
+    with refuses(FileError, OSError, "schema 4", "up to 3", "newer"):
         open_store(copied)
 
 
