@@ -29,7 +29,7 @@ def get(name: str, form: str) -> None:
     \b
     Examples
       ffnmem get smollm2
-      ffnmem attribute "The Eiffel Tower is located in the city of" --model smollm2
+      ffnmem attribute "The Eiffel Tower is in the city of" --model smollm2
     """
     with Progress() as bars:
         folder = fm.models.get(name, progress=bars.report)

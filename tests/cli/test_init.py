@@ -60,6 +60,7 @@ def test_commands() -> None:
         "evaluate",
         "facts",
         "geometry",
+        "get",
         "health",
         "intervene",
         "merge",
