@@ -93,14 +93,14 @@ def option(*names: str, **settings: Any) -> Decorator:
     return click.option(*names, **settings)
 
 
-class Layer(click.types.IntParamType):
+class LayerNumber(click.types.IntParamType):
     """A layer's number, or TransformerLens' name of a place in it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return layer_of(value) if is_place(value) else super().convert(value, param, ctx)
 
 
-LAYER = Layer()
+LAYER = LayerNumber()
 
 
 def argument(name: str, **settings: Any) -> Decorator:
