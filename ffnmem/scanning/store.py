@@ -248,7 +248,12 @@ class Store(Scanned, Result):
         return counts.join(rates).reset_index()
 
     def case_shares(self) -> dict[str, float]:
-        """The share of positions of each sign case, the mean over all gated neurons."""
+        """The share of positions of each sign case, the mean over all gated neurons.
+
+        Raises: InputError: the neurons are classic, and have no gates.
+        """
+        if not self.gated:
+            raise InputError(f"the neurons of {self.model} have no gates, and so no sign cases")
         stats = self.stats()
         return {case: float(stats[f"share_{column}"].mean()) for case, column in zip(CASES, COLUMNS, strict=True)}
 
