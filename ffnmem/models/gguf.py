@@ -61,6 +61,8 @@ def gguf_file(source: str | Path) -> Path | None:
 
     Raises ModelNotFoundError for a folder with several.
     """
+    if not str(source).strip():
+        return None
     path = model_path(source)
     if path.suffix.lower() == SUFFIX and path.is_file():
         return path

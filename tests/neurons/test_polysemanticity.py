@@ -288,8 +288,8 @@ def test_another_models_store(survey: Survey, tiny: fm.Model, tiny_store: Store,
 
 
 def test_a_model_that_has_no_name_to_load_by(tiny_store: Store) -> None:
-    with pytest.raises(ModelError):
-        polysemanticity(tiny_store, **FEW)
+    with pytest.raises(ModelError):  # opened anew: the store that a scan returns has its model in hand
+        polysemanticity(fm.open_store(tiny_store.folder), **FEW)
 
 
 def test_changed_weights_are_another_model(make_tiny: Callable[..., fm.Model], tiny_store: Store) -> None:
