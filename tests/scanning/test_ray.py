@@ -25,6 +25,7 @@ def test_that_ray_is_asked_for_by_its_extra(tiny_folder: Path, tmp_path: Path, m
         fm.scan(fm.load(str(tiny_folder)), CORPUS[:50], tmp_path / "out", engine="ray", workers=2, **SMALL)
 
 
+@pytest.mark.exhaustive  # workers of this machine, one of them killed, stand for it in make test
 def test_that_two_actors_of_which_one_dies_give_the_bytes_of_one_process(tiny_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra ffnmem[ray] is not installed")
     whole = fm.scan(fm.load(str(tiny_folder)), CORPUS, tmp_path / "whole", **SMALL)
