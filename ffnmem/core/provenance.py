@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from .._version import __version__
 
 
-class Live:
+class Live(ABC):
     """What a result may hold and its file does not, such as a model: it is given again where the file is read.
 
     ``device``: where it computes.
@@ -17,9 +18,9 @@ class Live:
 
     device: Any = "cpu"
 
+    @abstractmethod
     def identified(self) -> tuple[str, str]:
         """What it is called, and what tells it from every other."""
-        raise NotImplementedError
 
 
 FIELDS = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")

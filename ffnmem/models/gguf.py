@@ -75,6 +75,15 @@ def gguf_file(source: str | Path) -> Path | None:
     return found[0] if found else None
 
 
+def gguf_library(name: str) -> Any:
+    """The package ``gguf``; raises MissingExtraError, which says what it is needed for, where it is not installed."""
+    try:
+        import gguf
+    except ImportError:
+        raise MissingExtraError(f"{name} needs the package gguf: pip install 'ffnmem[gguf]'") from None
+    return gguf
+
+
 class GgufHeader:
     """What a GGUF file says of itself, read before a model is made of it.
 
@@ -91,11 +100,7 @@ class GgufHeader:
     """
 
     def __init__(self, file: Path, name: str) -> None:
-        try:
-            import gguf
-        except ImportError:
-            raise MissingExtraError(f"{name} needs the package gguf: pip install 'ffnmem[gguf]'") from None
-
+        gguf = gguf_library(name)
         with foreign(ModelError, f"{name} is no GGUF file that can be read"):
             reader = gguf.GGUFReader(file)
 

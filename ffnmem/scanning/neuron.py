@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -77,7 +77,7 @@ KEYS = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scanned(Live, ABC):
+class Scanned(Live):
     """What a neuron knows of the :class:`ffnmem.scanning.Store` that it is of."""
 
     folder: Path
