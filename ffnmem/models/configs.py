@@ -61,7 +61,10 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
     path = model_path(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelNotFoundError(f"{name} is a folder without config.json, so it holds no Hugging Face model")
+            store = " (if it is a store, fm.open_store opens it)" if (path / "manifest.json").is_file() else ""
+            raise ModelNotFoundError(
+                f"{name} is a folder without config.json, so it holds no Hugging Face model{store}"
+            )
         for file in path.iterdir():
             if file.suffix in READ and not file.is_file():  # a folder, a pipe that nobody writes to, a device
                 raise ModelError(f"{name}: {file.name} is no ordinary file")

@@ -292,9 +292,10 @@ def load(
     """Load a model and hook-ready views of its FFNs.
 
     Args:
-        source: ``"atlas"`` (embedded, offline); a local folder in Hugging Face layout; a Hugging Face id such as
-            ``"gpt2"`` (asks the hub unless cached); a loaded Hugging Face model, which is copied and stays as it is;
-            or a ``TransformerBridge``, which is borrowed with its hooks, weights, tokenizer, device and dtype.
+        source: ``"atlas"`` (embedded, offline); ``"smollm2"`` (once ``ffnmem get smollm2`` has got it); a local folder
+            in Hugging Face layout; a GGUF file, or a folder with one; a Hugging Face id such as ``"gpt2"`` (asks the
+            hub unless cached); a loaded Hugging Face model, which is copied and stays as it is; or a
+            ``TransformerBridge``, which is borrowed with its hooks, weights, tokenizer, device and dtype.
         tokenizer: needed with a loaded Hugging Face model whose folder or id is not known; else the model's own.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` …; by default CUDA for a model of over 50 million parameters if
             present, else the CPU. ``"mps"`` is refused: it has no float64, in which the sums are taken.

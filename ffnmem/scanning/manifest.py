@@ -92,6 +92,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.exists():
         if not folder.is_dir():
             raise FileError(f"there is no store at {folder}")
+        if (folder / "config.json").is_file():
+            raise FileError(f"{folder} is a model, no store: fm.load opens it, scan (ffnmem scan) makes a store of it")
         raise FileError(f"{folder} is no store: make one with scan (ffnmem scan)")
     found = read_json(path)
     if found.get("kind") == KIND and UNFINISHED in found:

@@ -15,7 +15,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.checked_files import digest_of, file_hash
-from ffnmem.core.errors import FfnmemError, FileError, InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemError, FileError, InputError, ModelNotFoundError, OutOfRangeError
 from ffnmem.core.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning import manifest as manifest_module
@@ -348,6 +348,14 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with refuses(FileError, OSError, "file"):
         open_store(tmp_path / "file")
+
+
+def test_store_and_model_name_each_other(tiny_store: Store, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with refuses(FileError, OSError, "is a model", "fm.load"):
+        open_store(tmp_path)
+    with refuses(ModelNotFoundError, FileNotFoundError, "config.json", "fm.open_store"):
+        fm.load(tiny_store.folder)
 
 
 def test_an_unfinished_scan(copied: Path) -> None:
