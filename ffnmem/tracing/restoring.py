@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..models.layout import inner
 from ..models.model import Model
 from ..models.replaying import Change, PlainLayers, Replay
 from ..models.turns import in_turn
-from .settings import FACTOR
+from .settings import FACTOR, PARTS
 
 # Noise on the token embeddings of a subject: how much, and which, so that a prompt's depends on nothing else.
 
@@ -90,14 +90,15 @@ def corrupted(
     return rows
 
 
-# All cells of one position: each layer's clean output put back there, in every corrupted run, and what that leads to.
+# All cells of one place: each layer's output there replaced, in every run that is changed, and what that leads to.
 #
-# Nothing is computed twice that is the same. A run starts above the first restored layer, at the restored position,
+# Nothing is computed twice that is the same. A run starts above the first changed layer, at the first changed position,
 # with the keys and values of the positions before it; the state at the subject's first token, before which nothing is
 # corrupted, is clean from there on up, so its keys and values are the clean run's too; windows that begin at the same
 # layer are one run until the shorter one ends; the last layer's FFN and the unembedding see the last position alone.
 
 UNEMBEDDED = 256  # rows at a time
+Written = Callable[[str, int], Float[Tensor, "rows places d_model"]]
 
 
 @dataclass(frozen=True)
@@ -129,67 +130,59 @@ def cells_of(kind: str, n_layers: int, window: int) -> list[RestoredCell]:
     return [RestoredCell(layer, start, end) for layer, (start, end) in enumerate(spans)]
 
 
-class Restoring:
-    """The cells of a kind at one position.
+class Imposing:
+    """Runs in which a part writes other things than it did, at some positions and in windows of layers.
 
     Args:
-        replay: row 0 clean, each further row a corrupted run, from the embeddings on.
-        kind: one of ``KINDS`` and ``SEVERED``.
-        position: where the clean output is put back.
-        corrupted_from: the first position with noise.
+        replay: the runs as they are, from the embeddings on.
+        part: ``"ffn"`` or ``"attention"``; None where nothing is imposed above a cell's first layer.
+        positions: ascending.
+        rows: those of the replay that are changed.
+        written: given the part and a layer, what it is to write: ``[rows or 1, positions, d_model]``.
     """
 
-    def __init__(self, replay: Replay, kind: str, position: int, corrupted_from: int) -> None:
-        self.replay, self.kind, self.position = replay, kind, position
-        self.samples = replay.rows - 1
-        clean = kind == "state" and position == corrupted_from and position < replay.length - 1
-        self.first = position + int(clean)  # the first position that is run
-        self.rows = torch.arange(1, replay.rows) * int(not clean)  # whose keys and values stand before it
-        self.part = None if kind == "state" else kind.removeprefix("severed_")
-        # A severed part writes what it writes in the corrupted runs; a restored one what it writes in the clean run.
-        self.imposed = slice(1, None) if kind.startswith("severed_") else slice(0, 1)
-
-    def written(self, part: str, layer: int, rows: slice) -> Float[Tensor, "rows d_model"]:
-        """What a part of a layer writes at the position in some rows of the replay."""
-        return (self.replay.ffn if part == "ffn" else self.replay.attention)[layer][rows, self.position]
+    def __init__(
+        self, replay: Replay, part: str | None, positions: Sequence[int], rows: slice, written: Written
+    ) -> None:
+        self.replay, self.part, self.positions, self.changed, self.written = replay, part, positions, rows, written
+        self.first = positions[0]  # the first position that is run
+        self.rows = torch.arange(replay.rows)[rows]  # whose keys and values stand before it
+        self.samples = len(self.rows)
 
     def begin(self, layer: int) -> Float[Tensor, "samples after d_model"]:
-        """The output of the first restored layer, from the position on."""
-        replay, at = self.replay, self.position
-        output = replay.stream[layer + 1][1:, self.first :].clone()
-        if self.first > at:
-            return output
-        if self.kind not in ("ffn", "attention"):
-            output[:, 0] = replay.stream[layer + 1][:1, at]
-            return output
-        x = replay.stream[layer][1:, at]
-        attention = self.written("attention", layer, self.imposed if self.kind == "attention" else slice(1, None))
-        layers = replay.layers
-        added = layers.added(layer, "attention", attention)
-        if self.kind == "ffn":
-            ffn = self.written("ffn", layer, self.imposed)
-        elif replay.parallel[layer]:  # its FFN does not read what its attention writes
-            ffn = self.written("ffn", layer, slice(1, None))
-        else:
-            ffn = layers.parts[layer].project_out(layers.coefficients(layer, x + added))
-        output[:, 0] = x + added + layers.added(layer, "ffn", ffn)
+        """The output of the first layer of a window, from the first position that is run on."""
+        replay, layers, part = self.replay, self.replay.layers, self.part
+        assert part is not None
+        at = list(self.positions)
+        output = replay.stream[layer + 1][self.changed, self.first :].clone()
+        x = replay.stream[layer][self.changed][:, at]
+        own = {"attention": replay.attention, "ffn": replay.ffn}
+        does = {name: own[name][layer][self.changed][:, at] for name in own}
+        does[part] = self.written(part, layer)
+        added = layers.added(layer, "attention", does["attention"])
+        if part == "attention" and not replay.parallel[layer]:  # its FFN reads what its attention writes
+            does["ffn"] = layers.parts[layer].project_out(layers.coefficients(layer, x + added))
+        output[:, [position - self.first for position in at]] = x + added + layers.added(layer, "ffn", does["ffn"])
         return output
 
     def change(self, running: Sequence[RestoredCell]) -> Change:
-        """What to impose at the position in the layers that run; the rows are those of the running cells."""
+        """What to impose at the positions in the layers that run; the rows are those of the running cells."""
 
         def impose(layer: int, part: str, first: int, written: Tensor, _coefficients: Tensor | None) -> Tensor:
             held = [i for i, cell in enumerate(running) if cell.start < layer < cell.end]
-            if part != self.part or first > self.position or not held:
+            reached = [(i, position - first) for i, position in enumerate(self.positions) if position >= first]
+            if part != self.part or not reached or not held:
                 return written
             by_cell = rearrange(written.clone(), "(cell sample) pos d -> cell sample pos d", sample=self.samples)
-            by_cell[held, :, 0] = self.written(part, layer, self.imposed)
+            imposed = self.written(part, layer)
+            for i, column in reached:
+                by_cell[held, :, column] = imposed[:, i]
             return rearrange(by_cell, "cell sample pos d -> (cell sample) pos d")
 
         return impose
 
     def run(self, cells: Sequence[RestoredCell]) -> Float[Tensor, "cells samples d_model"]:
-        """What reaches the final norm at the last position, for each cell and corrupted run."""
+        """What reaches the final norm at the last position, for each cell and changed row."""
         replay, n_layers = self.replay, len(self.replay.layers)
         leads = {cell.start: cell for cell in sorted(cells, key=lambda cell: cell.end)}  # the last to end runs first
         running: list[RestoredCell] = []
@@ -225,6 +218,43 @@ class Restoring:
                 x = torch.cat([x, x[at : at + self.samples]])
                 running.append(cell)
         return x
+
+
+class Restoring(Imposing):
+    """The cells of a kind at one position, each with its clean output put back.
+
+    Args:
+        replay: row 0 clean, each further row a corrupted run, from the embeddings on.
+        kind: one of ``KINDS`` and ``SEVERED``.
+        position: where the clean output is put back.
+        corrupted_from: the first position with noise.
+    """
+
+    def __init__(self, replay: Replay, kind: str, position: int, corrupted_from: int) -> None:
+        self.window = kind in PARTS
+        # A severed part writes what it writes in the corrupted runs; a restored one what it writes in the clean run.
+        source = slice(0, 1) if self.window else slice(1, None)
+
+        def written(part: str, layer: int) -> Tensor:
+            found = replay.ffn if part == "ffn" else replay.attention
+            return found[layer][source, position : position + 1]
+
+        super().__init__(
+            replay, None if kind == "state" else kind.removeprefix("severed_"), [position], slice(1, None), written
+        )
+        if kind == "state" and position == corrupted_from and position < replay.length - 1:
+            self.first = position + 1
+            self.rows = torch.zeros_like(self.rows)
+
+    def begin(self, layer: int) -> Float[Tensor, "samples after d_model"]:
+        """The output of the first restored layer, from the first position that is run on."""
+        if self.window:
+            return super().begin(layer)
+        replay, at = self.replay, self.positions[0]
+        output = replay.stream[layer + 1][1:, self.first :].clone()
+        if self.first == at:
+            output[:, 0] = replay.stream[layer + 1][:1, at]
+        return output
 
 
 def cell_batches(cells: Sequence[RestoredCell], tokens: int, batch_tokens: int) -> Iterator[Sequence[RestoredCell]]:
