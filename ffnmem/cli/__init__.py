@@ -36,6 +36,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "calibrate": "planted",
     "plant": "planted",
     "trace": "trace",
+    "silence": "silence",
     "edit": "edit",
     "evaluate": "evaluate",
     "moment": "scan",

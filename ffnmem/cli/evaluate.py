@@ -12,11 +12,11 @@ import click
 import ffnmem as fm
 
 from ..core.choices import EDITORS
-from ..core.errors import InputError, counted, quoted
-from ..facts.listing import choose_facts
+from ..core.errors import InputError, quoted
 from ..show.records import emit
 from . import options
 from .editors import arguments_of, editor_options
+from .fact_choice import model_and_facts
 from .figures import save_axes
 from .guard import Command, note
 from .options import COUNT, ModelChoice, option, refuse
@@ -25,8 +25,6 @@ from .progress import Progress
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
     from ..evaluation.series import Decay, Sweep
-    from ..facts.fact import Fact
-    from ..models.model import Model
 
 
 EVERY = (*EDITORS, "none")
@@ -103,10 +101,14 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
     arguments = arguments_of(
         editors, asked["assigned"], None if asked["sweep"] else layer, asked["moment"], asked["force"]
     )
-    facts = choose_facts(asked["source"], relation=asked["relation"], limit=asked["limit"], seed=seed)
-    model = choice.load()
-    if asked["known"]:
-        facts = known_facts(model, facts)
+    model, facts = model_and_facts(
+        choice,
+        asked["source"],
+        relation=asked["relation"],
+        limit=asked["limit"],
+        seed=seed,
+        known_by="target" if asked["known"] else None,
+    )
     found: Scores | Sweep | Decay
     with Progress() as bars, goes_on(out):
         shared: dict[str, Any] = {"seed": seed, "progress": bars.report, **arguments}
@@ -163,17 +165,6 @@ def check_options(context: click.Context) -> None:
         raise InputError("--set layers does not go with --sweep, whose layers they would be: leave it out")
     if values["cases"] and not values["as_csv"]:
         raise InputError("--cases goes with --csv: give that, or leave it out (--json has the cases)")
-
-
-def known_facts(model: Model, facts: list[Fact]) -> list[Fact]:
-    """Those that the model says by itself; raises InputError where it says none."""
-    found = list(fm.facts.filter_known(model, facts).facts)
-    if not found:
-        raise InputError(
-            f"{model.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
-        )
-    note(f"{model.name} knows {len(found):,} of {counted(len(facts), 'fact')}")
-    return found
 
 
 def show(found: Scores | Sweep | Decay, form: str, asked: dict[str, Any], full: bool) -> None:

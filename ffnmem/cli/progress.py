@@ -37,6 +37,8 @@ PHASES = {  # what is said of each, and what it counts
     "edit": ("finding what to write", "facts"),
     "trace": ("restoring states", "columns"),
     "traces": ("tracing facts", "facts"),
+    "silence": ("silencing", "columns"),
+    "silences": ("silencing facts", "facts"),
     "evaluate": ("editing and asking", "edits"),
     "moment": ("reading text", "tokens"),
     "known": ("asking for facts", "facts"),

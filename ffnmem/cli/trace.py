@@ -11,9 +11,9 @@ import ffnmem as fm
 
 from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 from ..core.errors import InputError
-from ..facts.listing import choose_facts
 from ..show.records import emit
 from . import options
+from .fact_choice import WITH_FACTS, model_and_facts, with_facts
 from .figures import write_figure
 from .guard import Command, note
 from .options import COUNT, ModelChoice, argument, exclusive, option, refuse
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     metavar="TEXT",
     help="What is true; the trace is refused if the model says something else.  [default: whatever the model says]",
 )
-@option("--facts", "source", metavar="SOURCE", help="Trace facts: atlas, or a file of them.")
-@option("--relation", metavar="NAME", help="With --facts: of this relation, or of all that begin so.")
-@option("--limit", type=COUNT, metavar="N", help="With --facts: at most N, drawn with the seed.  [default: all]")
+@with_facts("Trace")
 @option("-o", "--out", metavar="DIR", help="With --facts: keep each result there; the same call goes on with it.")
 @option(
     "--kind",
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     metavar="SIGMA",
     help="Its standard deviation.  [default: three times that of the subjects' embeddings]",
 )
-@options.seed("Of the noise.")
+@options.seed("Of the noise, and of facts drawn.")
 @options.plot("a heat map for each kind (with --facts, the means by layer)")
 @options.bos
 @options.model
@@ -81,6 +79,7 @@ def trace(
     source: str | None,
     relation: str | None,
     limit: int | None,
+    known_only: bool,
     out: str | None,
     plot: Path | None,
     choice: ModelChoice,
@@ -102,6 +101,7 @@ def trace(
       ffnmem trace "The capital of France is" --subject France \\
           --target Paris --kind ffn --window 1 --samples 3
       ffnmem trace --facts atlas --relation landmark.city --limit 3 --samples 2
+      ffnmem trace --facts atlas --known --limit 2 --samples 2 --severed ffn
 
     --csv has a row a cell: kind, layer, position, token, score, indirect; with --facts a row a group: kind, group,
     layer, mean, low, high, n. --json has the best layers, the probabilities and the provenance; with --full every cell.
@@ -109,12 +109,14 @@ def trace(
     nothing = "nothing to trace: give a PROMPT and its --subject, or --facts SOURCE"
     if exclusive(prompt, source, "--facts", nothing):
         refuse(context, ("subject", "known"), "--facts")
-        facts = choose_facts(str(source), relation=relation, limit=limit, seed=settings["seed"])
-        model = choice.load()
+        known_by = "first" if known_only else None  # as a trace reads the answer: its first token
+        model, facts = model_and_facts(
+            choice, str(source), relation=relation, limit=limit, seed=settings["seed"], known_by=known_by
+        )
         with Progress() as bars:
             found: Trace | Traces = fm.tracing.trace_facts(model, facts, out=out, progress=bars.report, **settings)
     else:
-        refuse(context, ("relation", "limit", "out"), "a PROMPT")
+        refuse(context, (*WITH_FACTS, "out"), "a PROMPT")
         if subject is None:
             raise InputError("--subject is missing: say which words of the prompt to hide")
         model = choice.load()

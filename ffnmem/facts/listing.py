@@ -57,9 +57,14 @@ def choose_facts(
             hint = f": did you mean {' or '.join(close)}?" if close else "; give a part of its name"
             where = "" if relation is None else f" under {relation}"
             raise InputError(f"no subject of {source}{where} contains {quoted(subject)}{hint}")
-    if limit is None or limit >= len(chosen):
-        return chosen
-    return [chosen[i] for i in sorted(random.Random(seed).sample(range(len(chosen)), limit))]
+    return drawn(chosen, limit, seed)
+
+
+def drawn(facts: Sequence[Fact], limit: int | None, seed: int) -> list[Fact]:
+    """At most so many of some facts, drawn with the seed, in their order."""
+    if limit is None or limit >= len(facts):
+        return list(facts)
+    return [facts[i] for i in sorted(random.Random(seed).sample(range(len(facts)), limit))]
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,13 +1,15 @@
-"""matplotlib pictures of causal traces: heat maps of one fact, and effects averaged by where a token stands.
+"""matplotlib pictures of causal traces and of silencing: heat maps of one fact, and means by where a token stands.
 
 One panel a kind; each function takes ``axes=None``, draws on them or on a new figure, and returns the list of Axes.
-As in :mod:`ffnmem.plots.attribution`, blue brings the answer back and orange takes from it.
+As in :mod:`ffnmem.plots.attribution`, blue helps the answer and orange takes from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -15,10 +17,18 @@ from matplotlib.ticker import MaxNLocator
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted
 from ..core.token_text import printable, visible
+from ..tracing.silences import TOGETHER, Silencing, Silencings
 from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
 from .attribution import MOST_TICKS, SIGNS, ink
 
 GROUP_COLOURS = dict(zip(GROUPS, ("#56B4E9", "#009E73", "#0072B2", "#CC79A7", "#8A9099", "#E07B00"), strict=True))
+PLACE_COLOURS = {
+    **GROUP_COLOURS,
+    "BOS": "#D55E00",
+    "before subject": "#B8A000",
+    "whole subject": "#003D66",
+    "whole prompt": "#444444",
+}
 LABEL = 14  # characters of a token
 
 
@@ -38,28 +48,71 @@ def trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = N
         InputError: a kind that was not traced, or another number of axes.
     """
     kinds = kinds_to_draw(trace.kinds, kind)
-    labels = [visible(token, LABEL) + "*" * (i in trace.subject) for i, token in enumerate(trace.tokens)]
-    if trace.provenance.prepend_bos:
-        labels[0] = "BOS"
-    height = min(1.9 + 0.27 * len(labels), 14)
-    panels = panels_for(axes, len(kinds), (min(1.9 + 0.16 * trace.n_layers, 6), height), room=1.2)
-    for ax, one in zip(panels, kinds, strict=True):
-        effects = trace.indirect(one)
-        limit = float(abs(effects).max()) or 1.0
-        image = ax.imshow(
-            effects.T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="upper", interpolation="nearest"
-        )
-        ax.set_xticks(range(0, trace.n_layers, 1 + trace.n_layers // MOST_TICKS * 2))
-        ax.set_yticks(range(len(labels)), labels if ax is panels[0] or axes is not None else [], parse_math=False)
-        ax.set_xlabel("layer")
-        ax.set_title(kind_in_words(one, trace.window), loc="left", fontsize="medium")
-        assert ax.figure is not None
-        ax.figure.colorbar(image, ax=ax, pad=0.02, label="indirect effect" if ax is panels[-1] else "")
+    labels = labels_of(trace)
+    panels = panels_of_maps(axes, len(kinds), trace.n_layers, len(labels))
+    draw_maps(panels, {one: trace.indirect(one) for one in kinds}, trace.window, labels, "indirect effect", axes)
     if axes is None:
         separator = ": " if len(panels) > 1 else ":\n"  # a single panel is narrow
         found = f"{trace.clean:.1%} clean, {trace.corrupted:.1%} with noise on *"
         overall(panels[0], f"What brings back {trace.answer!r}{separator}{found}")
     return panels
+
+
+@public
+def silencing(silencing: Silencing, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """The losses of a fact as heat maps: layers across, places down, the subject's tokens marked with a star.
+
+    Args:
+        silencing: from :func:`ffnmem.tracing.silence_fact`.
+        kind, axes: as :func:`trace` takes them.
+
+    Returns: The Axes, one a kind. Colours have a scale for each, centred at the clean run's probability.
+
+    Raises: InputError: a kind that was not silenced, or another number of axes.
+    """
+    kinds = kinds_to_draw(silencing.kinds, kind)
+    labels = labels_of(silencing) + [place.name for place in silencing.places[len(silencing.tokens) :]]
+    if len(silencing.places) < len(silencing.tokens):  # of facts: places are groups
+        labels = [place.name for place in silencing.places]
+    panels = panels_of_maps(axes, len(kinds), silencing.n_layers, len(labels))
+    draw_maps(panels, {one: silencing.loss(one) for one in kinds}, silencing.window, labels, "loss", axes)
+    if axes is None:
+        overall(panels[0], f"What {silencing.answer!r} loses without it:\n{silencing.clean:.1%} clean")
+    return panels
+
+
+def labels_of(found: Trace | Silencing) -> list[str]:
+    """A prompt's tokens, the subject's with a star."""
+    labels = [visible(token, LABEL) + "*" * (i in found.subject) for i, token in enumerate(found.tokens)]
+    if found.provenance.prepend_bos:
+        labels[0] = "BOS"
+    return labels
+
+
+def panels_of_maps(axes: Sequence[Axes] | None, count: int, n_layers: int, labels: int) -> list[Axes]:
+    return panels_for(axes, count, (min(1.9 + 0.16 * n_layers, 6), min(1.9 + 0.27 * labels, 14)), room=1.2)
+
+
+def draw_maps(
+    panels: Sequence[Axes],
+    effects: dict[str, np.ndarray],
+    window: int,
+    labels: list[str],
+    said: str,
+    axes: Sequence[Axes] | None,
+) -> None:
+    """Each kind's ``[n_layers, places]`` on a panel, each with its own scale around 0."""
+    for ax, (kind, found) in zip(panels, effects.items(), strict=True):
+        limit = float(abs(found).max()) or 1.0
+        image = ax.imshow(
+            found.T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="upper", interpolation="nearest"
+        )
+        ax.set_xticks(range(0, len(found), 1 + len(found) // MOST_TICKS * 2))
+        ax.set_yticks(range(len(labels)), labels if ax is panels[0] or axes is not None else [], parse_math=False)
+        ax.set_xlabel("layer")
+        ax.set_title(kind_in_words(kind, window), loc="left", fontsize="medium")
+        assert ax.figure is not None
+        ax.figure.colorbar(image, ax=ax, pad=0.02, label=said if ax is panels[-1] else "")
 
 
 @public
@@ -82,39 +135,78 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     first = traces.traces[0]
     kinds = kinds_to_draw(first.kinds, kind)
     panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
-    for ax, one in zip(panels, kinds, strict=True):
-        of_kind = traces.groups[traces.groups["kind"] == one]
-        for group, rows in of_kind.groupby("group", sort=False):
-            colour = GROUP_COLOURS[str(group)]
-            marker = "o" if len(rows) <= MOST_TICKS else None
-            ax.plot(rows["layer"], rows["mean"], color=colour, label=str(group), marker=marker, markersize=3.5)
-            ax.fill_between(rows["layer"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
-        ax.axhline(0, color=ink(), linewidth=0.8)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set_xlabel("layer")
-        ax.set_title(kind_in_words(one, first.window), loc="left", fontsize="medium")
-        ax.spines[["top", "right"]].set_visible(False)
+    draw_lines(panels, kinds, traces.groups, "mean", first.window)
     panels[0].set_ylabel("mean indirect effect")
-    panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     if axes is None:
         overall(panels[0], where_recalled(traces))
     return panels
 
 
-def figure_of(found: Trace | Traces) -> Figure:
-    """All kinds of a trace, or of many, on a figure of their size with a title; raises InputError where none is."""
-    single = isinstance(found, Trace)
-    kinds = found.kinds if isinstance(found, Trace) else found.traces[0].kinds if len(found) else ()
-    rows = len(found.tokens) if isinstance(found, Trace) else 8
+@public
+def silencings(silencings: Silencings, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """Losses averaged over facts, by layer, a line for each group of positions.
+
+    Args:
+        silencings: from :func:`ffnmem.tracing.silence_facts`.
+        kind, axes: as :func:`traces` takes them.
+
+    Returns: The Axes, one a kind; bands are 95% intervals over facts.
+
+    Raises: InputError: no fact was asked, a kind that was not silenced, or another number of axes.
+    """
+    if not len(silencings):
+        raise InputError(f"no fact was asked ({len(silencings.skipped)} skipped), so there is nothing to draw")
+    first = silencings.silencings[0]
+    kinds = kinds_to_draw(first.kinds, kind)
+    panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
+    draw_lines(panels, kinds, silencings.groups, "loss", first.window)
+    panels[0].set_ylabel("mean loss of probability")
+    if axes is None:
+        overall(panels[0], what_is_lost(silencings))
+    return panels
+
+
+def draw_lines(panels: Sequence[Axes], kinds: Sequence[str], groups: pd.DataFrame, column: str, window: int) -> None:
+    """Each kind's means by layer on a panel, a line and a band a group; the legend beside the last."""
+    for ax, one in zip(panels, kinds, strict=True):
+        of_kind = groups[groups["kind"] == one]
+        for group, rows in of_kind.groupby("group", sort=False):
+            colour, dashed = PLACE_COLOURS[str(group)], "--" if group in TOGETHER else "-"
+            marker = "o" if len(rows) <= MOST_TICKS else None
+            ax.plot(rows["layer"], rows[column], dashed, color=colour, label=str(group), marker=marker, markersize=3.5)
+            ax.fill_between(rows["layer"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
+        ax.axhline(0, color=ink(), linewidth=0.8)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_xlabel("layer")
+        ax.set_title(kind_in_words(one, window), loc="left", fontsize="medium")
+        ax.spines[["top", "right"]].set_visible(False)
+    panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
+
+
+def figure_of(found: Trace | Traces | Silencing | Silencings) -> Figure:
+    """All kinds of a result on a figure of its size with a title; raises InputError where none is."""
+    single = isinstance(found, Trace | Silencing)
+    if isinstance(found, Trace | Silencing):
+        kinds, rows = found.kinds, len(found.tokens)
+    else:
+        some = found.traces if isinstance(found, Traces) else found.silencings
+        kinds, rows = some[0].kinds if some else (), 8
     figure = Figure(figsize=(2.2 + 3.2 * max(1, len(kinds)), min(1.9 + 0.27 * rows, 14)), layout="constrained")
     panels = list(figure.subplots(1, max(1, len(kinds)), squeeze=False, sharey=not single)[0])
-    if isinstance(found, Trace):
-        trace(found, axes=panels)
-        said = f"{found.clean:.1%} clean, {found.corrupted:.1%} with noise on *"
-        overall(panels[0], f"What brings back {found.answer!r}: {said}")
-    else:
-        traces(found, axes=panels)
-        overall(panels[0], where_recalled(found))
+    match found:
+        case Trace():
+            trace(found, axes=panels)
+            said = f"{found.clean:.1%} clean, {found.corrupted:.1%} with noise on *"
+            overall(panels[0], f"What brings back {found.answer!r}: {said}")
+        case Traces():
+            traces(found, axes=panels)
+            overall(panels[0], where_recalled(found))
+        case Silencing():
+            silencing(found, axes=panels)
+            overall(panels[0], f"What {found.answer!r} loses without it: {found.clean:.1%} clean")
+        case Silencings():
+            silencings(found, axes=panels)
+            overall(panels[0], what_is_lost(found))
     return figure
 
 
@@ -143,6 +235,11 @@ def panels_for(
 def where_recalled(found: Traces) -> str:
     verb = "is" if len(found) == 1 else "are"
     return f"Where {counted(len(found), 'fact')} {verb} recalled in {found.provenance.model}"
+
+
+def what_is_lost(found: Silencings) -> str:
+    verb = "loses" if len(found) == 1 else "lose"
+    return f"What {counted(len(found), 'fact')} {verb} without it in {found.provenance.model}"
 
 
 def overall(ax: Axes, title: str) -> None:

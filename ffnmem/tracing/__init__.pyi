@@ -1,4 +1,8 @@
 from .restoring import noise_scale as noise_scale
+from .silences import Silencing as Silencing
+from .silences import Silencings as Silencings
+from .silencing import silence_fact as silence_fact
+from .silencing import silence_facts as silence_facts
 from .traces import Trace as Trace
 from .traces import Traces as Traces
 from .tracing import trace_fact as trace_fact

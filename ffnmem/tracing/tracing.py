@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, quoted
@@ -209,22 +211,12 @@ def traced(
 ) -> Trace:
     """The trace of one prompt; InputError if the model does not answer what is known, or a target as users write it."""
     model = layers.model
-    expected = None if known is None else target_ids(model, known)[0]
     embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed)
     tokens = torch.tensor([asked.tokens], device=model.device).repeat(len(embeddings), 1)
     replay = Replay(layers, tokens, embeddings=embeddings)
     with torch.no_grad():
         final = replay.stream[len(layers)][:, -1]
-        logits = layers.logits(final[0])
-        answer = int(logits.argmax())
-        if target is not None:
-            expected = word_ids(model, target, lambda: logits, asked.text)[0]
-        if expected is not None and answer != expected:
-            said, wanted = model.token_strings([answer, expected])
-            raise InputError(
-                f"{model.name} answers {quoted(said)}, not {quoted(wanted)}, to {quoted(asked.text)}: "
-                "it does not know this"
-            )
+        answer = answered(layers, final[0], asked, known, target)
         clean, *noisy = probability(layers, final, answer).tolist()
         scores = maps(replay, asked, answer, settings, float(np.mean(noisy)), batch_tokens, progress)
     return Trace(
@@ -240,6 +232,24 @@ def traced(
         provenance=model.provenance(settings.prepend_bos, **settings.recorded()),
         **{key: getattr(settings, key) for key in ("window", "noise", "seed")},
     )
+
+
+def answered(
+    layers: PlainLayers, final: Float[Tensor, " d_model"], asked: SubjectPrompt, known: str | None, target: str | None
+) -> int:
+    """The likeliest token after what reaches the final norm; InputError if it is not what is known, or the target."""
+    model = layers.model
+    expected = None if known is None else target_ids(model, known)[0]
+    logits = layers.logits(final)
+    answer = int(logits.argmax())
+    if target is not None:
+        expected = word_ids(model, target, lambda: logits, asked.text)[0]
+    if expected is not None and answer != expected:
+        said, wanted = model.token_strings([answer, expected])
+        raise InputError(
+            f"{model.name} answers {quoted(said)}, not {quoted(wanted)}, to {quoted(asked.text)}: it does not know this"
+        )
+    return answer
 
 
 def maps(

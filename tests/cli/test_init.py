@@ -77,6 +77,7 @@ def test_commands() -> None:
         "store",
         "study",
         "trace",
+        "silence",
     ]
 
 
