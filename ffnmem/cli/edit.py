@@ -181,6 +181,11 @@ def show(
     effects = Effects(found, model).told(None if prompts is None else list(prompts), asked["top"], asked["seed"])
     doubts = (*found.warnings, *hardly_taken(found), *moved_neighbours(effects.prompts))
     effects = replace(effects, warnings=doubts)
+    said = doubts if asked["files"] else doubts[len(found.warnings) :]  # the editor has said its own
+    for line in said[:MOST_DOUBTS]:
+        note(f"warning: {line}")
+    if len(said) > MOST_DOUBTS:
+        note(f"warning: {len(said) - MOST_DOUBTS:,} more doubts, which --json lists")
     paths: dict[str, Path] = {}
     if asked["out"] is not None:
         paths["edit"] = found.save(asked["out"])
@@ -203,11 +208,6 @@ def show(
         sheet=lambda: effects.sheet(None if memories is None else promoted_tokens(model, memories.neurons)),
         data=data,
     )
-    said = doubts if asked["files"] else doubts[len(found.warnings) :]  # the editor has said its own
-    for line in said[:MOST_DOUBTS]:
-        note(f"warning: {line}")
-    if len(said) > MOST_DOUBTS:
-        note(f"warning: {len(said) - MOST_DOUBTS:,} more doubts, which --json lists")
     for path in paths.values():
         note(f"wrote {path}")
 
@@ -217,7 +217,7 @@ def hardly_taken(found: Edit) -> list[str]:
     if "after_delta" not in found.numbers:
         return []
     return [
-        f"the edit of {fact.name!r} has hardly taken: with v* itself {target!r} has a probability of only "
+        f"the edit of {quoted(fact.text)} has hardly taken: with v* itself {target!r} has a probability of only "
         f"{after:.1%} after {int(steps)} steps (--set steps=…, --set clamp=…, or another --layer)"
         for fact, target, after, steps in zip(
             found.facts, found.targets, found.numbers["after_delta"], found.numbers["steps"], strict=True

@@ -175,7 +175,7 @@ def swapped(
     request = plan.requests[which]
     model = plan.model
     old, new = target_ids(model, request.fact.target_true)[0], request.ids[0]
-    name = repr(request.fact.name)
+    name = quoted(request.fact.text)
     if old == new:
         both = model.token_strings([new])[0]
         raise InputError(f"fact {name}: both targets begin with {quoted(both)}, and only first tokens are rewritten")

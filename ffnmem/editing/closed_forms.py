@@ -271,7 +271,7 @@ def rome(
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
     check_choice("keys", keys, KEYS)
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
     plan.check_moment([plan.settings.layer], ridge)
     found = find_values(plan, progress)
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
@@ -338,7 +338,7 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
     return edit_together(plan, memit_form(plan, layers, weight, ridge), force, progress)
 
 
@@ -394,7 +394,7 @@ def emmet(
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
     check_epsilon(epsilon)
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
     return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 
@@ -456,7 +456,7 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
     protected = as_facts(previous, least=0)
     where = layer_range(plan, layers)
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))

@@ -20,6 +20,7 @@ from ..facts.questions import own_answer, target_ids
 from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
+from ..prompts.captures import warn_of_trailing_space
 from .edit import Edit
 from .edit_record import EditedLayer
 from .moments import RIDGE, SecondMoment, load_second_moment
@@ -183,17 +184,26 @@ def plan_edits(
     contexts: Sequence[str] | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | EditSettings | None = None,
+    *,
+    needs_moment: bool = False,
 ) -> EditPlan:
-    """What the editors' arguments mean; see :func:`ffnmem.rome`.
+    """What the editors' arguments mean; see :func:`ffnmem.rome`. Mistakes are told before contexts are sampled.
 
-    Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings.
+    Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings;
+        where a second moment is needed, none for this model.
         OutOfRangeError: no such layer.
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
     some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
     own = settings_asked(model, layer, settings)
+    meant = edit_target(model, some, target)
+    warn_of_trailing_space(model, *(fact.text for fact in some))
+    make_requests(model, some, meant, (PLAIN,))  # tells mistakes about facts and targets
+    if needs_moment:
+        moment = load_second_moment(moment, model)
+        moment.width(own.layer)
     texts = texts_for(model, contexts, seed)
-    requests = make_requests(model, some, edit_target(model, some, target), texts)
+    requests = make_requests(model, some, meant, texts)
     return EditPlan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
 
 
@@ -305,7 +315,7 @@ def make_edit(
         force: make it whatever its size. told: numbers that are named where it is refused, as :func:`check_change`.
     """
     requests = plan.of(which)
-    name = repr(requests[0].fact.name) if len(requests) == 1 else f"{len(requests)} facts"
+    name = quoted(requests[0].fact.text) if len(requests) == 1 else f"{len(requests)} facts"
     ratio, layer = check_change(plan, changes, name, force, **told)
     doubts = [*(plan.doubts[i] for i in which), change_doubt(layer, ratio) if plan.doubting else ""]
     return Edit.of(

@@ -15,7 +15,7 @@ from ..facts.fact import Fact
 from ..facts.questions import ask_about, target_ids
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.captures import capture, spelled, warn_of_trailing_space
+from ..prompts.captures import capture, spelled
 
 # Contexts: what stands in front of a fact's prompt while its key is averaged, sampled from the model or given.
 
@@ -198,7 +198,6 @@ def make_requests(model: Model, facts: Sequence[Fact], target: str | None, conte
     """
     if not contexts or contexts[0] != "{}":
         raise InputError("the first context must be '{}', the prompt without any")
-    warn_of_trailing_space(model, *(fact.text for fact in facts))
     return [make_request(model, fact, target, contexts) for fact in facts]
 
 
@@ -207,9 +206,9 @@ def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequenc
     if wanted is not None:
         check_text("target", wanted)
     if wanted is None or not wanted.strip():
-        raise InputError(f"fact {quoted(fact.name)} has no new target: name one, such as target='Rome'")
+        raise InputError(f"fact {quoted(fact.text)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
-        raise InputError(f"fact {quoted(fact.name)}: the new target {quoted(wanted.strip())} is its true one already")
+        raise InputError(f"fact {quoted(fact.text)}: the new target {quoted(wanted.strip())} is its true one already")
     return request_for(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
 
 
@@ -220,7 +219,7 @@ def request_for(model: Model, fact: Fact, target: str, ids: tuple[int, ...], con
         asked = ask_about(model, context.replace("{}", fact.prompt), fact.subject)
         if len(asked.tokens) + len(ids) > model.n_ctx:
             raise InputError(
-                f"fact {quoted(fact.name)}: its prompt, a context and the target exceed {model.n_ctx} tokens"
+                f"fact {quoted(fact.text)}: its prompt, a context and the target exceed {model.n_ctx} tokens"
             )
         rows.append(RequestRow(asked.tokens + ids[:-1], asked.subject_last))
     about = ask_about(model, KL_TEMPLATE, fact.subject)

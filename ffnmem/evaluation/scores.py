@@ -368,8 +368,8 @@ class Scores(Result):
         """``rome S 92.1, ES 98.0, …; 200 facts, 3 failures``."""
         parts = []
         for editor, group in self.summary.groupby("editor", sort=False):
-            means = dict(zip(group["metric"], group["mean"], strict=True))
-            parts.append(f"{editor} " + ", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means))
+            means = {n: mean for n, mean in zip(group["metric"], group["mean"], strict=True) if not math.isnan(mean)}
+            parts.append(f"{editor} " + (", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means) or "–"))
         failed = f", {len(self.failures)} failures" if len(self.failures) else ""
         return f"{'; '.join(parts)}; {counted(len(self), 'fact')} of {self.provenance.model}{failed}"
 

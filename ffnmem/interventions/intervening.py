@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ..core.arguments import public
-from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed
+from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
 from ..core.sheets import Column, Facts, Origin, Prompt, Sheet, place, rows
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
@@ -61,8 +62,32 @@ def intervene(
             the block reached is named at its end. HookError: a pass whose positions cannot be told. BusyError: another
             thread or context is inside a block of this model, or in the middle of something with it.
     """
-    plan = make_plan(model, interventions)
-    return intervening(model, plan, choose_positions(model, positions))
+    return Intervention(model, make_plan(model, interventions), choose_positions(model, positions))
+
+
+class Intervention(ContextDecorator, AbstractContextManager[None]):
+    """What ``intervene`` returns: nothing is changed until a ``with`` enters it, and who forgets that is told."""
+
+    def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None) -> None:
+        self.model, self.plan, self.positions = model, plan, positions
+        self.blocks: list[AbstractContextManager[None]] = []
+        self.entered = False
+
+    def __enter__(self) -> None:
+        self.entered = True
+        block = intervening(self.model, self.plan, self.positions)
+        block.__enter__()
+        self.blocks.append(block)
+
+    def __exit__(self, *exception: Any) -> bool | None:
+        return self.blocks.pop().__exit__(*exception)
+
+    def __repr__(self) -> str:
+        return f"<intervene: {self.plan.words}, while entered: with fm.intervene(…): …>"
+
+    def __del__(self) -> None:
+        if not self.entered and not sys.is_finalizing():
+            warn(f"intervene ({self.plan.words}) was never entered, so nothing was changed: with fm.intervene(…): …")
 
 
 def choose_positions(model: Model, positions: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int, ...] | None:

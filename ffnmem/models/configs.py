@@ -21,6 +21,8 @@ from .architectures import DESCRIBED, Architecture
 
 # What a name means: an embedded model, a folder on this disk, or an id of the Hugging Face hub.
 
+OFTEN_MEANT = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
+"""Names of the hub without an owner, which a misspelt name is compared with."""
 READ = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """The files of a model's folder that are opened."""
 
@@ -122,7 +124,7 @@ def ask_hub(name: str) -> bool:
     else:
         return False
     embedded = ", ".join(EMBEDDED)
-    near = get_close_matches(name.lower(), [*EMBEDDED, *cached_names()], 1)
+    near = get_close_matches(name.lower(), [*EMBEDDED, *WHEELS, *OFTEN_MEANT, *cached_names()], 1)
     meant = f" (perhaps {near[0]!r} was meant)" if near else ""
     raise ModelNotFoundError(
         f"no model {name!r}{meant}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"

@@ -263,7 +263,8 @@ class Model(Live):
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text as it stands; raises InputError for a token that the model has no embedding of."""
         with foreign(InputError, f"the tokenizer of {self.name} cannot read this text"):
-            ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+            # Not verbose: of a long text, a part of which is all that is read, transformers would say that it is long.
+            ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]
         if ids and max(ids) >= self.d_vocab:  # one that its tokenizer shares with other models
             token = self.tokenizer.convert_ids_to_tokens(max(ids))
             raise InputError(f"{quoted(token)} is a token that {self.name} has no embedding of: leave it out")

@@ -87,7 +87,7 @@ def silence_facts(
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Silencings:
-    """What is lost of the answers of many facts, averaged over groups of positions; those that the model does not know are skipped.
+    """What is lost of the answers of many facts, by groups of positions; those that are not known are skipped.
 
     A group's positions are silenced together: the six of :func:`ffnmem.tracing.trace_facts`, the
     beginning-of-sequence token, what stands before the subject, the whole subject, and the whole prompt.

@@ -153,7 +153,7 @@ def test_an_edit_that_has_hardly_taken_says_so(tiny: fm.Model) -> None:
         numbers=pd.DataFrame({"after_delta": [0.02, 0.9], "steps": [25, 9]}),
     )
     (line,) = hardly_taken(found)  # type: ignore[arg-type]
-    assert "'rome'" in line
+    assert "'Rome is of'" in line
     assert "2.0%" in line
     assert "25 steps" in line
     assert hardly_taken(SimpleNamespace(numbers=pd.DataFrame({"id": ["a"]}))) == []  # type: ignore[arg-type]

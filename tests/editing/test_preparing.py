@@ -8,7 +8,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
-from ffnmem.editing import second_moment
+from ffnmem.editing import preparing, second_moment
 from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
@@ -45,6 +45,22 @@ def test_a_missing_second_moment_is_refused_where_it_is_needed(tiny: fm.Model) -
     with refuses(InputError, ValueError, "second moment"):
         assert plan.moment
     assert plan_of(tiny, moment=(own := moment_of(tiny))).moment is own
+
+
+def test_mistakes_are_told_before_anything_is_sampled(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sampling contexts takes a while, and making a second moment longer: cheaper mistakes come first."""
+
+    def sampled(*_args: object, **_more: object) -> tuple[str, ...]:
+        raise AssertionError("contexts were sampled")
+
+    monkeypatch.setattr(preparing, "sample_contexts", sampled)
+    with refuses(InputError, ValueError, "its true one already"):
+        fm.rome(tiny, FACTS[0], target=FACTS[0].target_true)
+    with refuses(InputError, ValueError, "setting"):
+        fm.rome(tiny, FACTS[0], settings={"stepz": 3})
+    for editor in (fm.rome, fm.editing.memit, fm.editing.emmet, fm.editing.alphaedit):
+        with refuses(InputError, ValueError, "comes without a second moment"):
+            editor(tiny, FACTS[0])
 
 
 def test_outliers_are_refused_unless_forced(tiny: fm.Model) -> None:

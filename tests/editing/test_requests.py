@@ -33,9 +33,9 @@ def test_one_target_for_all(tiny: fm.Model) -> None:
 
 
 def test_refusals(tiny: fm.Model) -> None:
-    with refuses(InputError, ValueError, "paris", "no new target"):
+    with refuses(InputError, ValueError, repr(FACTS[0].text), "no new target"):
         make_requests(tiny, [replace(FACTS[0], target_new=None)], None, CONTEXTS)
-    with refuses(InputError, ValueError, "paris", "true one"):
+    with refuses(InputError, ValueError, repr(FACTS[0].text), "true one"):
         make_requests(tiny, FACTS[:1], " France", CONTEXTS)
     with refuses(InputError, ValueError, "first context"):
         make_requests(tiny, FACTS, None, CONTEXTS[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import HookError, InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
 
@@ -323,3 +324,18 @@ def test_a_prompt_read_before_the_block(tiny: fm.Model) -> None:
             found = hf(torch.tensor([[9]]), past_key_values=cache, use_cache=True).logits[0, -1]
     with fm.intervene(tiny, EVERY, positions=3):
         assert allclose(found, seen(tiny, [*SHORT, 9])[-1], 1e-5)
+
+
+def test_a_block_that_is_never_entered_is_told(tiny: fm.Model) -> None:
+    """``fm.intervene(model, …)`` on a line of its own changes nothing, and all that follows is the model as it was."""
+    with pytest.warns(FfnmemWarning, match=r"0\.3 = 0.*never entered.*with fm\.intervene"):
+        fm.intervene(tiny, {(0, 3): 0.0})
+    block = fm.intervene(tiny, {(0, 3): 0.0})
+    assert "0.3 = 0" in repr(block)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with block:
+            pass
+        with block:  # again
+            pass
+        del block

@@ -165,10 +165,20 @@ def test_unknown_names() -> None:
             fm.load(name)
 
 
-@pytest.mark.parametrize("name", ["atals", "Atlas", "atlas2"])
-def test_a_misspelt_name_is_met_with_the_one_that_was_meant(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("atals", "atlas"),
+        ("Atlas", "atlas"),
+        ("atlas2", "atlas"),
+        ("gtp2", "gpt2"),
+        ("gpt2-meduim", "gpt2-medium"),
+        ("smolm2", "smollm2"),
+    ],
+)
+def test_a_misspelt_name_is_met_with_the_one_that_was_meant(name: str, meant: str) -> None:
     """Who mistypes the embedded model would look for a network that it does not need."""
-    with refuses(ModelNotFoundError, FileNotFoundError, f"no model {name!r} (perhaps 'atlas' was meant)"):
+    with refuses(ModelNotFoundError, FileNotFoundError, f"no model {name!r} (perhaps {meant!r} was meant)"):
         fm.load(name)
 
 

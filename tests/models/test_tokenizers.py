@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelNotFoundError
@@ -121,3 +122,19 @@ def test_the_tokenizer_of_a_loaded_model(tiny_folder: Path, folder: Path) -> Non
     (folder / "tokenizer.json").write_text("null")
     with refuses(InputError, ValueError, "tokenizer=", "tokenizer.json"):
         tokenizer_of(str(folder), "GPT")
+
+
+def test_a_long_text_is_tokenised_in_silence(tiny_hf: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a corpus' texts a part is read; transformers would say that indexing errors are to come."""
+    own = copy.deepcopy(tokenizer)
+    own.model_max_length = 4
+    model = fm.load(tiny_hf, tokenizer=own)
+    transformers.logging.enable_propagation()
+    try:
+        with caplog.at_level("WARNING", "transformers"):
+            assert len(model.ids_of("The city of Paris is in France")) > 4
+            assert not caplog.records
+            own("The city of Paris is in France")
+            assert caplog.records, "transformers says nothing of long texts any more: verbose=False can go"
+    finally:
+        transformers.logging.disable_propagation()
