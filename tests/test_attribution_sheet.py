@@ -64,10 +64,24 @@ def test_neurons_and_what_they_promote(tiny: fm.Model, found: fm.prompts.Attribu
         assert f"{row.logit:+.2f}"[:4] in line
 
 
+def test_a_negative_coefficient_promotes_what_its_value_suppresses(
+    tiny: fm.Model, found: fm.prompts.Attribution
+) -> None:
+    """The tokens beside it would else be the ones that it wrote against."""
+    some = found.neurons[found.neurons["coefficient"] < 0].head(3)
+    tokens = promoted_tokens(tiny, some, fired="coefficient")
+    for row in some.itertuples():
+        own = tokens[row.layer, row.neuron]
+        frame = fm.project(tiny, row.layer, row.neuron, k=len(own), side="value")
+        assert own == frame.loc[frame["sign"] == "suppressed", "token"].tolist()
+        assert promoted_tokens(tiny, some)[row.layer, row.neuron] != own
+    assert "promotes" in " ".join(printed(found.neuron_table(some, tokens)))
+
+
 def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.prompts.Attribution) -> None:
     """GELU's small negative coefficients turn a value round; without one, there is nothing to explain."""
     every = found.neurons
-    caption = "a negative coefficient writes the opposite"
+    caption = "a negative coefficient promotes what the value suppresses"
     assert caption in found.neuron_table(every[every["coefficient"] < 0].head(3)).caption
     assert caption not in found.neuron_table(every[every["coefficient"] > 0].head(3)).caption
 

@@ -112,7 +112,7 @@ def ablate(
     emit(
         found,
         form,
-        sheet=lambda: found.sheet(None, promoted=promoted_tokens(model, table), attributed=table),
+        sheet=lambda: found.sheet(None, promoted=promoted_tokens(model, table, fired="peak"), attributed=table),
         data=lambda: {**found.to_dict(), "neurons": table.to_dict("records")},
         frame=lambda: table,
     )

@@ -40,8 +40,8 @@ def attribute(
     """Split the logit of an answer into what every FFN neuron, attention layer, embedding and bias wrote.
 
     PROMPT is a text; the answer is the token that the model is to say next. The table shows the model's own top
-    tokens, the neurons that wrote most towards the target (or away from it) with the tokens that their values promote,
-    and all components, which add up to the model's logit.
+    tokens, the neurons that wrote most towards the target (or away from it) with the tokens that they promote (where a
+    coefficient is negative, those that the value suppresses), and all components, which add up to the model's logit.
 
     \b
     Examples
@@ -63,7 +63,9 @@ def attribute(
     emit(
         found,
         form,
-        sheet=lambda: found.sheet(top, layers=shown, capture=capture, promoted=promoted_tokens(model, neurons)),
+        sheet=lambda: found.sheet(
+            top, layers=shown, capture=capture, promoted=promoted_tokens(model, neurons, fired="coefficient")
+        ),
         data=lambda: {
             **found.to_dict(1),
             "neurons": neurons.to_dict("records"),
@@ -147,7 +149,7 @@ def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelCho
     emit(
         None,
         form,
-        sheet=lambda: decomposition_sheet(capture, whole, listed, promoted_tokens(model, listed)),
+        sheet=lambda: decomposition_sheet(capture, whole, listed, promoted_tokens(model, listed, fired="coefficient")),
         data=lambda: {
             "prompt_tokens": capture.token_strings(),
             "layer": model.layer(layer),

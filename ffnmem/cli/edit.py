@@ -205,7 +205,9 @@ def show(
     emit(
         effects,
         form,
-        sheet=lambda: effects.sheet(None if memories is None else promoted_tokens(model, memories.neurons)),
+        sheet=lambda: effects.sheet(
+            None if memories is None else promoted_tokens(model, memories.neurons, fired="coefficient_after")
+        ),
         data=data,
     )
     for path in paths.values():

@@ -350,7 +350,9 @@ def of_share(value: float) -> str:
     return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
-NEGATIVE = "a negative coefficient writes the opposite of what the value promotes"
+NEGATIVE = "a negative coefficient promotes what the value suppresses, and those tokens are listed"
+PROMOTES = Column("promotes", wraps=True)
+"""Tokens that a neuron's coefficient times its value promotes; of its value alone it is "value promotes"."""
 
 
 def of_negatives(coefficients: Iterable[float]) -> str:

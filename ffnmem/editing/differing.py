@@ -16,6 +16,7 @@ from ..core.arguments import public
 from ..core.errors import InputError, check_count, counted
 from ..core.provenance import Provenance
 from ..core.sheets import (
+    PROMOTES,
     Column,
     Content,
     Facts,
@@ -146,8 +147,8 @@ class EditDiff(Result):
         """The neurons whose contribution changed most, and by which components the change came to the answer.
 
         Args:
-            promoted: the tokens that each neuron's value promotes, by (layer, neuron); without them, the table has what
-                the edit itself adds to each neuron's logit.
+            promoted: the tokens that each neuron promotes after the edit, by (layer, neuron); without them, the table
+                has what the edit itself adds to each neuron's logit.
         """
         frame = self.neurons
         places = {
@@ -157,9 +158,7 @@ class EditDiff(Result):
             Column("neuron", "neuron"),
             *(Column(name, left=False) for name in places),
             Column("change", "number", places=places["logit"], sign=True, colour=True),
-            Column("written", "number", places=places["logit"], sign=True)
-            if promoted is None
-            else Column("value promotes", wraps=True),
+            Column("written", "number", places=places["logit"], sign=True) if promoted is None else PROMOTES,
         )
         named = [self.target, *([] if self.foil is None else [self.foil])]
         for row in frame.to_dict("records"):

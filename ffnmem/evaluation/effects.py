@@ -279,7 +279,7 @@ class EditEffects(Result):
         """What was edited, what the model says to each prompt before and after, and the neurons that changed most.
 
         Args:
-            promoted: the tokens that the value of each of these neurons promotes, by (layer, neuron).
+            promoted: the tokens that each of these neurons promotes after the edit, by (layer, neuron).
         """
         facts = self.prompts.groupby(["fact", "true", "target"], sort=False)
         return Sheet.of(

@@ -18,6 +18,7 @@ from ..core.neuron_names import NeuronNames, pair_of
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import (
+    PROMOTES,
     Column,
     Content,
     Facts,
@@ -237,7 +238,7 @@ class Ablation(Result):
 
         Args:
             top: how many neurons; None for all.
-            promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
+            promoted: adds the tokens that each neuron promotes as it fired, by (layer, neuron).
             attributed: ``neurons`` with a column ``attribution``, which stands in for the loss: both would leave no
                 room for tokens.
         """
@@ -267,7 +268,7 @@ class Ablation(Result):
     def effect_table(
         self, shown: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
     ) -> Table:
-        """One row a neuron: the effects, and the tokens that its value promotes."""
+        """One row a neuron: the effects, and the tokens that it promotes as it fired."""
         last = "attribution" if "attribution" in shown else "loss"
         logits = decimals([*shown["direct"], *shown["logit"]])
         table = rows(
@@ -278,7 +279,7 @@ class Ablation(Result):
             Column("total", "number", places=logits, sign=True, colour=True, bars=True),
             Column("probability", left=False),
             Column(last, "number", sign=True),
-            *([] if promoted is None else [Column("value promotes", wraps=True)]),
+            *([] if promoted is None else [PROMOTES]),
         )
         named = [self.target, *([] if self.foil is None else [self.foil])]
         for row in shown.to_dict("records"):

@@ -230,18 +230,24 @@ def with_bars(frame: pd.DataFrame, column: str) -> list[Any]:
     return list(frame.assign(bar=[bar(axis, value) for value in frame[column]]).itertuples())
 
 
-def with_tokens(model: Model, found: pd.DataFrame, tokens: int, named: Collection[int]) -> pd.DataFrame:
-    """A table of neurons with the ``tokens`` tokens that each value promotes and suppresses most; ``named`` ids are
-    marked."""
+def with_tokens(
+    model: Model, found: pd.DataFrame, tokens: int, named: Collection[int], fired: str = "coefficient"
+) -> pd.DataFrame:
+    """A table of neurons with the ``tokens`` tokens that each promotes and suppresses most, as it fired; ``named`` ids
+    are marked. ``fired``: the column of coefficients; a negative one promotes what the value suppresses."""
     chips: dict[tuple[int, int, str], list[Chip]] = {}
     for layer in sorted(set(found["layer"])):
         neurons = found.loc[found["layer"] == layer, "neuron"].tolist()
         for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS).itertuples():
             chip = Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named)
             chips.setdefault((layer, row.neuron, row.sign), []).append(chip)
-    places = list(zip(found["layer"], found["neuron"], strict=True))
+    places = list(zip(found["layer"], found["neuron"], found[fired] < 0, strict=True))
+    signs = ("promoted", "suppressed")
     return found.assign(
-        **{sign: [chips.get((*place, sign), []) for place in places] for sign in ("promoted", "suppressed")}
+        **{
+            sign: [chips.get((*at, other if turned else sign), []) for *at, turned in places]
+            for sign, other in zip(signs, signs[::-1], strict=True)
+        }
     )
 
 

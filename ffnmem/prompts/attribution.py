@@ -19,6 +19,7 @@ from ..core.errors import InputError, check_count, counted, quoted
 from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.sheets import (
+    PROMOTES,
     Column,
     Content,
     Facts,
@@ -203,7 +204,7 @@ class Attribution(Result):
         Args:
             top: how many neurons. layers: of these layers only.
             capture: what was attributed: adds the model's own top tokens.
-            promoted: adds the tokens that each neuron's value promotes, by (layer, neuron).
+            promoted: adds the tokens that each neuron promotes as it fired, by (layer, neuron).
         """
         if len(self.positions) > 1:
             return Sheet.of(self.position_table(), Origin(self.provenance.to_dict()))
@@ -274,14 +275,14 @@ class Attribution(Result):
     def neuron_table(
         self, neurons: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
     ) -> Table:
-        """Neurons, and the tokens that their values promote."""
+        """Neurons, and the tokens that they promote as they fired."""
         columns = [
             Column("neuron", "neuron"),
             Column("coefficient", "number"),
             Column("logit", "number", sign=True, colour=True, bars=True),
             Column("share", "percent"),
         ]
-        shown = rows(*columns, *([] if promoted is None else [Column("value promotes", wraps=True)]))
+        shown = rows(*columns, *([] if promoted is None else [PROMOTES]))
         named = [self.target, *([] if self.foil is None else [self.foil])]
         for row in neurons.itertuples():
             at = (int(row.layer), int(row.neuron))
@@ -490,7 +491,7 @@ def decomposition_sheet(
     """What :func:`decompose` found: the place, and the listed neurons, the others as one row, the bias and their sum.
 
     Args:
-        whole: of all neurons. listed: those to show. promoted: the tokens that the value of each promotes.
+        whole: of all neurons. listed: those to show. promoted: the tokens that each promotes as it fired.
     """
     layer, position, tokens = capture.layers[0], whole.attrs["position"], capture.token_strings()
     norm = float(capture.ffn_out[layer][0, position].norm())
@@ -505,7 +506,7 @@ def decomposition_sheet(
         Column("value norm", "number", places=decimals(listed["value_norm"])),
         Column("weight", "number"),
         Column("share", "percent"),
-        Column("value promotes", wraps=True),
+        PROMOTES,
     )
     for row in listed.itertuples():
         at = (int(row.layer), int(row.neuron))

@@ -289,14 +289,23 @@ def project(
     return frame
 
 
-def promoted_tokens(model: Model, neurons: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int, int], list[str]]:
-    """The ``k`` tokens that the value of each neuron of a table promotes most, best first, by (layer, neuron)."""
+def promoted_tokens(
+    model: Model, neurons: pd.DataFrame, k: int = PROMOTED, *, fired: str | None = None
+) -> dict[tuple[int, int], list[str]]:
+    """The ``k`` tokens that each neuron of a table promotes most, best first, by (layer, neuron).
+
+    In general those of its value. With ``fired``, the column of the coefficients that the neurons had somewhere, what
+    they promoted there: where that is negative, what the value suppresses.
+    """
     found: dict[tuple[int, int], list[str]] = {}
-    names = sorted(set(zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), strict=True)))  # by layer
-    if names:
-        frame = project(model, names, k=k, side="value")
-        for row in frame[frame["sign"] == "promoted"].itertuples():
-            found.setdefault((row.layer, row.neuron), []).append(row.token)
+    pairs = list(zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), strict=True))
+    negative = set() if fired is None else {at for at, m in zip(pairs, neurons[fired], strict=True) if m < 0}
+    if pairs:
+        frame = project(model, sorted(set(pairs)), k=k, side="value")  # by layer
+        for row in frame.itertuples():
+            at = (row.layer, row.neuron)
+            if (row.sign == "suppressed") == (at in negative):
+                found.setdefault(at, []).append(row.token)
     return found
 
 

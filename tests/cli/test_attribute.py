@@ -89,7 +89,7 @@ def test_table(asked: list[Any], expected: fm.prompts.Attribution, width: int) -
     for label in ("prompt", "after", "next", "target", "foil", "logit", "memories"):
         assert f"\n{label} " in f"\n{out}"
     assert "BOS The ·Eiffel ·Tower ·is ·in ·the ·city ·of" in " ".join(out.split())
-    assert "value promotes" in out
+    assert "promotes" in out
     for row in expected.top(5).itertuples():
         assert f"\n{row.layer}.{row.neuron} " in out
     assert f"{expected.logit:.3f}" in out

@@ -59,7 +59,7 @@ def test_tables(on_atlas: fm.Model, tmp_path: Path) -> None:
         for part in (
             "rome: Eiffel Tower → Rome",
             "of its norm, rank 1",
-            "value promotes",
+            "promotes",
             "drift KL",
             "in all the logit",
         ):
