@@ -111,6 +111,8 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Neuron": lambda given: given.store.neuron(1, 5),
     "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
     "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),
+    "Silencing": lambda given: fm.tracing.silence_fact(given.tiny, PROMPT, "Eiffel Tower"),
+    "Silencings": lambda given: fm.tracing.silence_facts(given.tiny, FACTS),
     "Survey": Given.survey,
     "Sweep": lambda given: fm.evaluation.Sweep({3: given.scores, 1: given.scores}, given.scores.provenance),
     "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),

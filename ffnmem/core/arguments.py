@@ -33,6 +33,8 @@ FROM = {
     "Scores": "fm.evaluate",
     "Trace": "fm.trace_fact",
     "Traces": "fm.tracing.trace_facts",
+    "Silencing": "fm.tracing.silence_fact",
+    "Silencings": "fm.tracing.silence_facts",
 }
 """Where the classes that users hand on come from; of the others, the name says it."""
 PLAIN = {

@@ -155,7 +155,7 @@ def map_of(trace: Trace, kind: str) -> dict[str, Any]:
 
 
 def moved_memories(effects: Effects, found: EditDiff, named: int) -> list[Any]:
-    """The memories whose contribution changed most, with the tokens that they promote by their values before the edit."""
+    """The memories whose contribution changed most, with the tokens that their values before the edit promote."""
     with effects.unedited():
         return with_bars(with_tokens(effects.model, found.neurons, TOKENS, (named,), "coefficient_after"), "change")
 

@@ -74,10 +74,10 @@ def test_commands() -> None:
         "report",
         "roles",
         "scan",
+        "silence",
         "store",
         "study",
         "trace",
-        "silence",
     ]
 
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.plots import trace, traces
-from ffnmem.plots.tracing import GROUP_COLOURS
-from ffnmem.tracing import Trace, Traces, trace_fact
+from ffnmem.plots import silencing, silencings, trace, traces
+from ffnmem.plots.tracing import GROUP_COLOURS, figure_of
+from ffnmem.tracing import Silencing, Trace, Traces, silence_fact, silence_facts, trace_fact
 
 from ..helpers import PROMPT, allclose, refuses
 
@@ -102,3 +102,41 @@ def test_one_kind_of_many_facts(many: Traces) -> None:
 def test_colours_are_all_different() -> None:
     assert len(set(GROUP_COLOURS.values())) == 6
     assert np.all([colour.startswith("#") for colour in GROUP_COLOURS.values()])
+
+
+@pytest.fixture(scope="module")
+def silenced(tiny: fm.Model) -> Silencing:
+    return silence_fact(tiny, PROMPT, "Eiffel Tower", kinds=("ffn", "attention"), window=1)
+
+
+def test_what_is_silenced_at_each_place(silenced: Silencing) -> None:
+    """Tokens, and below them what is silenced together."""
+    panels = silencing(silenced)
+    assert [ax.get_title(loc="left") for ax in panels] == ["FFN of one layer", "attention of one layer"]
+    for ax, kind in zip(panels, silenced.kinds, strict=True):
+        assert allclose(ax.images[0].get_array(), silenced.loss(kind).T, 1e-12)
+    labels = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert labels[0] == "BOS"
+    assert labels[-2:] == ["whole subject", "whole prompt"]
+    assert [i for i, label in enumerate(labels) if label.endswith("*")] == list(silenced.subject)
+    drawn(panels[0].figure)
+    drawn(silenced.plot("ffn")[0].figure)
+    drawn(figure_of(silenced))
+    plt.close("all")
+
+
+def test_a_line_a_group_of_what_is_lost(tiny: fm.Model) -> None:
+    many = silence_facts(tiny, [fm.Fact("Eiffel Tower", "r", "The {} is in", target_new="x")] * 2, window=1)
+    (panel,) = silencings(many)
+    lines = {line.get_label(): line for line in panel.lines}
+    rows = many.groups
+    for group in rows["group"].unique():
+        assert allclose(lines[group].get_ydata(), rows[rows["group"] == group]["loss"], 1e-12)
+    assert lines["whole subject"].get_linestyle() == "--"
+    drawn(panel.figure)
+    drawn(figure_of(many))
+    plt.close("all")
+    with refuses(InputError, ValueError, "no fact was asked"):
+        silencings(replace(many, silencings=()))
+    with refuses(InputError, ValueError, "kind", "'state'"):
+        silencings(many, "state")
