@@ -3,22 +3,27 @@
 ``prose FILE`` writes English prose that every Python has: paragraphs of its language reference, some 20,000 tokens.
 ``bos FACTS`` says, for each beginning of a text, how many facts of FACTS (known_1000.json, or any file that
 ``fm.load_facts`` reads) the model answers right with its likeliest token. ``identities`` says how far the sums of
-memories are from the model, and how long it loads.
+memories are from the model, and how long it loads. ``recall FACTS`` traces and silences facts that it knows: 100 are
+drawn, and of these the first ``--limit`` of a shuffle, so that fewer are a random part of more; a folder goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 
+import numpy as np
 import torch
 from common import seconds
 
 import ffnmem as fm
+from ffnmem.facts.listing import drawn
+from ffnmem.tracing.traces import positions_by_group
 
 BEGINNINGS = ("", "<|im_start|>", "<|endoftext|>")
 PROMPT = "The Eiffel Tower is located in the city of"
@@ -89,6 +94,63 @@ def identities() -> None:
     print(f"{fm.attribute_paths(capture, ' Paris').error:.1e} (logits)")
 
 
+DRAWN = 100
+EARLY, LATE = range(10), range(15, 30)
+
+
+def known_in_random_order(model: fm.Model, path: Path) -> tuple[list[fm.Fact], float]:
+    """Facts that the model knows, and three standard deviations of the embeddings of their subjects."""
+    known = fm.facts.filter_known(model, fm.load_facts(path), known_by="first").facts
+    chosen = drawn(known, DRAWN, seed=0)
+    noise = fm.tracing.noise_scale(model, chosen)
+    random.Random(1).shuffle(chosen)
+    return chosen, noise
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean and 95% interval over facts, in percent."""
+    numbers = 100 * np.array(values)
+    error = 1.96 * numbers.std(ddof=1) / len(numbers) ** 0.5
+    return f"{numbers.mean():5.1f} ({numbers.mean() - error:.1f} to {numbers.mean() + error:.1f}), n {len(numbers)}"
+
+
+def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], mean: Path | None) -> None:
+    model = fm.load("smollm2")
+    facts, noise = known_in_random_order(model, path)
+    kinds = () if severed else ("state", "ffn", "attention")
+    traces = fm.tracing.trace_facts(
+        model, facts[:limit], out=out / "-".join(["traces", *severed]), kinds=kinds, severed=severed,
+        samples=samples, noise=noise,
+    )  # fmt: skip
+    print(traces.to_markdown())
+    traces.plot()[0].figure.savefig(out / "-".join(["traces", *severed, ".png"]), dpi=110)
+    print("total effect".ljust(40), interval([trace.total for trace in traces.traces]))
+    for kind in traces.traces[0].kinds:
+        for group in ("first subject", "last subject", "last token"):
+            found = [
+                (trace.indirect(kind)[:, places].mean(axis=1), trace)
+                for trace in traces.traces
+                if (places := positions_by_group(trace.subject, len(trace.tokens))[group])
+            ]
+            for name, layers in (("0-9", EARLY), ("15-29", LATE)):
+                label = f"{kind}, {group}, mean of layers {name}"
+                print(label.ljust(54), interval([float(effects[layers].mean()) for effects, _ in found]))
+    if severed:
+        return
+    for words, more in (
+        ("without-ffn", {}),
+        ("without-attention", {"kinds": ("attention",)}),
+        ("without-ffn-of-one-layer", {"window": 1}),
+        ("mean-ffn", {"mean": None if mean is None else fm.open_store(mean)}),
+    ):
+        if words == "mean-ffn" and mean is None:
+            continue
+        silenced = fm.tracing.silence_facts(model, facts[:limit], **more)
+        silenced.save(out / f"{words}.safetensors")
+        print(silenced.to_markdown())
+        silenced.plot()[0].figure.savefig(out / f"{words}.png", dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -97,11 +159,20 @@ def main() -> None:
     begins.add_argument("facts", type=Path)
     begins.add_argument("--limit", type=int, help="only so many facts, the first of the file")
     commands.add_parser("identities")
+    recalled = commands.add_parser("recall")
+    recalled.add_argument("facts", type=Path)
+    recalled.add_argument("--limit", type=int, default=DRAWN, help=f"at most {DRAWN}")
+    recalled.add_argument("--samples", type=int, default=10)
+    recalled.add_argument("--out", type=Path, required=True)
+    recalled.add_argument("--severed", action="append", default=[], choices=["ffn", "attention"])
+    recalled.add_argument("--mean", type=Path, help="a store: silence by its means, too")
     given = parser.parse_args()
     if given.command == "prose":
         prose(given.file)
     elif given.command == "bos":
         bos(given.facts, given.limit)
+    elif given.command == "recall":
+        recall(given.facts, given.limit, given.samples, given.out, given.severed, given.mean)
     else:
         identities()
 
