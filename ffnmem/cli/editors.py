@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
+from ..core.choices import ORIGINAL, WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
 from ..core.progress import Progress
 from . import options
@@ -88,8 +88,9 @@ def make_edit(
     from .. import editing  # needs torch
 
     more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
-    if name == "rome_original":
-        name, more = "rome", {**more, "keys": "original"}
+    if name.endswith(ORIGINAL):
+        name = name.removesuffix(ORIGINAL)
+        options = {**options, "settings": {"base": "published", **options.get("settings", {})}}
     found = getattr(editing, name)(model, fact, target, progress=progress, **more, **options)
     assert isinstance(found, editing.Edit)
     return found

@@ -34,7 +34,20 @@ TRACE_PARTS = ("ffn", "attention")
 TRACE_SAMPLES = 10
 
 # edits
-EDITORS = ("rome", "rome_original", "emmet", "memit", "alphaedit", "ft_l", "embedding_swap")
+EDITORS = (
+    "rome",
+    "rome_original",
+    "emmet",
+    "emmet_original",
+    "memit",
+    "memit_original",
+    "alphaedit",
+    "alphaedit_original",
+    "ft_l",
+    "embedding_swap",
+)
+ORIGINAL = "_original"
+"""Of the name of an editor that is another one's published program."""
 WITHOUT_MOMENT = ("ft_l", "embedding_swap")
 WITHOUT_LAYER = ("embedding_swap",)
 """Editors that need no second moment, and those that choose their layers themselves."""

@@ -23,13 +23,12 @@ from ..prompts.captures import capture
 from .edit import Edit
 from .edit_record import EditedLayer
 from .preparing import EditPlan, make_edit, one_by_one, plan_edits
-from .settings import is_published
-from .values import Adam
+from .published import FT_L, plain_name
+from .values import Adam, wide
 
 # `ft_l`: a fact rewritten by fine-tuning one layer's values within a bound, as a baseline.
 
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
-RATE = BOUND = 5e-4  # theirs, for GPT-2 XL
 
 
 @public
@@ -50,11 +49,15 @@ def ft_l(
 ) -> Edit | tuple[Edit, ...]:
     """Rewrite a fact by fine-tuning one layer's values on its prompt, no weight moving further than a bound.
 
+    This is the ROME authors' baseline but for three things of their program: it tunes layer 0 (``layer=0``), the bias
+    behind the values with them, and reads every token of a target at the prompt's last token. Of a target of one token
+    in a layer without a bias both are the same.
+
     Args:
         model, facts, target, subject, layer, force, progress: as :func:`ffnmem.rome` has them.
-        bound: the largest change of a weight (L∞); default 5e-4 for the published models, else a thirtieth of the
-            root mean square of the layer's values.
-        rate: Adam's; default as large as the bound.
+        bound: the largest change of a weight (L∞); default the published one (5e-4 for GPT-2 XL), else a thirtieth of
+            the root mean square of the layer's values.
+        rate: Adam's; default the published 5e-4, else as large as the bound.
         steps, stop: at most so many, until the loss is so low.
 
     Returns: An :class:`Edit` for one fact, a tuple for some.
@@ -70,10 +73,10 @@ def ft_l(
 
 def pace_of(plan: EditPlan, bound: float | None, rate: float | None) -> tuple[float, float]:
     """The bound of a weight's change and Adam's step size; raises InputError for one that is not above 0."""
-    at = plan.settings.layer
-    natural = BOUND if is_published(plan.model) else plan.norm(at) / plan.model.ffn[at].values.numel() ** 0.5 / 30
+    at, named = plan.settings.layer, FT_L.get(plain_name(plan.model.name))
+    natural = named.bound if named else plan.norm(at) / plan.model.ffn[at].values.numel() ** 0.5 / 30
     limit = natural if bound is None else bound
-    pace = limit if rate is None else rate
+    pace = rate if rate is not None else named.rate if named and bound is None else limit
     for name, value in (("bound", limit), ("rate", pace)):
         if not value > 0:
             raise InputError(f"{name} must be above 0, not {quoted(value)}")
@@ -102,10 +105,10 @@ def tuned(
 
     def loss_of(delta: Float[Tensor, "d_mlp d_model"]) -> Tensor:
         final = replay.finish([layer], plan.layers.more(layer, above, written, m @ delta.to(m.dtype)), last=len(ids))
-        logs = replay.logits(final[0]).float().log_softmax(-1)
+        logs = wide(replay.logits(final[0])).log_softmax(-1)
         return -logs.gather(1, ids.unsqueeze(1)).mean()
 
-    delta = torch.zeros(m.shape[-1], above.shape[-1], dtype=torch.float32, device=m.device)
+    delta = wide(torch.zeros(m.shape[-1], above.shape[-1], dtype=m.dtype, device=m.device))
     adam = Adam(delta)
     taken, losses = 0, []
     for _ in range(steps):

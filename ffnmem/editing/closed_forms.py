@@ -20,10 +20,10 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from .edit import Edit
 from .edit_record import EditedLayer
-from .moments import NULL, RIDGE
 from .preparing import (
     EditPlan,
     Moment,
+    Settings,
     announce,
     check_reaches,
     find_values,
@@ -32,8 +32,9 @@ from .preparing import (
     plan_edits,
     value_numbers,
 )
+from .published import UNNAMED, published
 from .requests import Request, request_for
-from .settings import EditSettings, is_published
+from .settings import is_published
 from .values import FoundValue, RequestRows
 
 # Closed forms for many facts at once, in one layer or spread over several: MEMIT, EMMET and AlphaEdit.
@@ -64,10 +65,15 @@ class ClosedForm:
     recorded: Mapping[str, Any]
 
 
-def layer_range(plan: EditPlan, layers: int | None) -> list[int]:
-    """The layers up to the plan's, ascending; by default a tenth of the depth (5 of 48 for GPT-2 XL), at least one."""
+def layer_range(plan: EditPlan, layers: int | None, editor: str) -> list[int]:
+    """The layers up to the plan's, ascending; by default a tenth of the depth (5 of 48 for GPT-2 XL), at least one.
+
+    A plan of the editor's published program has as many as are published for the model.
+    """
     high = plan.settings.layer
-    wanted = math.ceil(plan.model.n_layers / 10) if layers is None else check_count("layers", layers)
+    named = published(editor, plan.model.name) if plan.published else None
+    usual = math.ceil(plan.model.n_layers / 10) if named is None else len(named.layers)
+    wanted = usual if layers is None else check_count("layers", layers)
     if wanted > high + 1:
         if layers is not None:
             raise InputError(f"layers {layers} is too many: layer {high} has {high} below it")
@@ -134,6 +140,8 @@ class RequestReplay(RequestRows):
     def __init__(self, plan: EditPlan, requests: Sequence[Request], layers: Sequence[int]) -> None:
         super().__init__(plan.layers, requests, plan.settings, layers[0], essence=False)
         self.low, self.high = layers[0], layers[-1]
+        if len(layers) > 1:  # changes act at every position, and what they write before the lookup is attended to
+            self.first = 0
         self.at = self.lookup - self.first
         self.clean = self.read([], layers[0])[1]
 
@@ -162,7 +170,7 @@ class RequestReplay(RequestRows):
                 x = self.replay.run_layer(at, x, self.first, self.every, None, change)
         above = x[self.every, self.at].double()[self.plain]
         averages = torch.zeros(len(self.plain), keys[0].shape[1], dtype=torch.float64, device=x.device)
-        averages.index_add_(0, self.owner, self.weights.unsqueeze(1) * keys[0])
+        averages.index_add_(0, self.owner, self.key_weights.unsqueeze(1) * keys[0])
         return averages, above
 
 
@@ -180,14 +188,15 @@ def memit_left(plan: EditPlan, weight: float, ridge: float) -> Closed:
 def emmet_left(plan: EditPlan, epsilon: float, ridge: float) -> Closed:
     """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2403.14236): every key goes exactly where it should at ε = 0.
 
-    ε is relative to the mean diagonal of KᵀC⁻¹K.
+    ε is relative to the mean diagonal of KᵀC⁻¹K; in the published program it is absolute, and one key has none.
     """
 
     def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
         solved = plan.moment.solve(layer, keys, ridge)
         inside = keys @ solved.T
         unit = torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
-        inside = inside + epsilon * inside.diagonal().mean() * unit
+        size = float(len(keys) > 1) if plan.published else inside.diagonal().mean()
+        inside = inside + epsilon * size * unit
         if float(torch.linalg.cond(inside)) > SINGULAR:
             raise InputError(
                 f"{len(keys)} facts have keys so alike in layer {layer} that not each can go its own way: "
@@ -231,12 +240,12 @@ def rome(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    keys: str = "consistent",
+    keys: str | None = None,
     moment: Moment = None,
-    ridge: float = RIDGE,
+    ridge: float | None = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit | tuple[Edit, ...]:
@@ -253,12 +262,14 @@ def rome(
         target: the new target of all; default each fact's ``target_new``.
         subject: of a text, as it is spelled there.
         layer: whose FFN is edited; default by the model's name or depth.
-        keys: "consistent" uses the averaged key throughout; "original" takes the plain prompt's key everywhere but in
-            C⁻¹k*, as the published program does.
+        keys: "consistent", the default, uses the averaged key throughout; "original" takes the plain prompt's key
+            everywhere but in C⁻¹k*, as the published program does.
         moment: the second moment C: from :func:`ffnmem.editing.second_moment`, a file, or None for one that ships.
-        ridge: added to C, relative to its mean diagonal.
+        ridge: added to C, relative to its mean diagonal; default a millionth.
         contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
-        settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``.
+        settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``; or "published": this
+            editor's published program in everything, its hyperparameters by the model's name, and here
+            ``keys="original"`` and no ridge, unless they are given. ``{"base": "published", "steps": 40}`` changes it.
         force: make an edit also where it changes the layer by more than twice its own norm.
         progress: called with "edit", the facts done and all of them.
 
@@ -270,16 +281,18 @@ def rome(
 
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
-    check_choice("keys", keys, KEYS)
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
-    plan.check_moment([plan.settings.layer], ridge)
+    if keys is not None:
+        check_choice("keys", keys, KEYS)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "rome", needs_moment=True)
+    plan.check_moment([plan.settings.layer], plan.ridge(ridge))
     found = find_values(plan, progress)
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
     return one_or_all(plan, facts, edits)
 
 
-def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str, ridge: float, force: bool) -> Edit:
+def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool) -> Edit:
     """The edit of one of a plan's requests."""
+    keys, ridge = keys or ("original" if plan.published else "consistent"), plan.ridge(ridge)
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)
     averaged = found.key
@@ -295,7 +308,6 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str, ridge: fl
 
 # `memit`: many facts rewritten at once, over several layers.
 
-WEIGHTS = {"gpt2-xl": 20_000.0}  # λ of the published program
 SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
 
 
@@ -311,10 +323,10 @@ def memit(
     layers: int | None = None,
     weight: float | None = None,
     moment: Moment = None,
-    ridge: float = RIDGE,
+    ridge: float | None = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit:
@@ -323,13 +335,15 @@ def memit(
     Each layer's values get (λC + KKᵀ)⁻¹ K Rᵀ, R being the layer's share of what is still missing of each fact's δ above
     the highest layer. Unlike :func:`ffnmem.rome` it gives way where facts or the corpus disagree: at one fact its key
     goes the share kᵀC⁻¹k / (λ + kᵀC⁻¹k) of the way in each layer. v* is found as :func:`ffnmem.rome` finds
-    it, so ‖δ‖ is clamped in units of what the FFN writes; the published program does at .75 of the residual stream's.
+    it, so ‖δ‖ is clamped in units of what the FFN writes; the published program does at .75 of the residual stream's
+    (``settings="published"``).
 
     Args:
         model, facts, target, subject, moment, ridge, contexts, seed, settings, force, progress: as
-            :func:`ffnmem.rome` has them.
+            :func:`ffnmem.rome` has them; contexts also of the published program, which samples five.
         layer: the highest layer that is edited; default by the model's name or depth.
-        layers: how many layers up to it share the edit; default a tenth of the depth, as published for GPT-2 XL.
+        layers: how many layers up to it share the edit; default a tenth of the depth, as published for GPT-2 XL; those
+            published for the model where ``settings`` are "published".
         weight: λ; default the published one, else a tenth of d_mlp (which is the mean of kᵀC⁻¹k over the corpus).
 
     Returns: One :class:`Edit` of all facts.
@@ -338,20 +352,21 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "memit", needs_moment=True)
     return edit_together(plan, memit_form(plan, layers, weight, ridge), force, progress)
 
 
 def memit_form(
-    plan: EditPlan, layers: int | None = None, weight: float | None = None, ridge: float = RIDGE
+    plan: EditPlan, layers: int | None = None, weight: float | None = None, ridge: float | None = None
 ) -> ClosedForm:
     """The closed form for a plan; raises InputError for a weight that is not above 0."""
     model = plan.model
-    published = WEIGHTS.get(model.name.removeprefix("openai-community/"), SHARE * model.d_mlp)
-    own = published if weight is None else weight
+    named = published("memit", model.name)
+    usual = SHARE * model.d_mlp if named is None else named.weight
+    own = usual if weight is None else weight
     if not own > 0:
         raise InputError(f"weight must be above 0, not {quoted(weight)}")
-    where = layer_range(plan, layers)
+    where, ridge = layer_range(plan, layers, "memit"), plan.ridge(ridge)
     plan.check_moment(where, ridge)
     recorded = {"weight": own, **plan.moment_words(), "ridge": ridge}
     return ClosedForm("memit", where, memit_left(plan, own, ridge), recorded)
@@ -369,12 +384,12 @@ def emmet(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    epsilon: float = 0.0,
+    epsilon: float | None = None,
     moment: Moment = None,
-    ridge: float = RIDGE,
+    ridge: float | None = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit:
@@ -385,7 +400,9 @@ def emmet(
     Args:
         model, facts, target, subject, layer, moment, ridge, contexts, seed, settings, force, progress: as
             :func:`ffnmem.rome`.
-        epsilon: relative to the mean diagonal of KᵀC⁻¹K; above 0 where keys are alike, as of one subject's facts.
+        epsilon: relative to the mean diagonal of KᵀC⁻¹K, default 0; above 0 where keys are alike, as of one subject's
+            facts. Where ``settings`` are "published" it is absolute, counts for several facts only, and is the one
+            that is published for the model, else a tenth.
 
     Returns: One :class:`Edit` of all facts.
 
@@ -394,26 +411,39 @@ def emmet(
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
     check_epsilon(epsilon)
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "emmet", needs_moment=True)
     return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 
-def emmet_form(plan: EditPlan, epsilon: float = 0.0, ridge: float = RIDGE) -> ClosedForm:
+def emmet_form(plan: EditPlan, epsilon: float | None = None, ridge: float | None = None) -> ClosedForm:
     """The closed form for a plan; raises InputError for an epsilon below 0."""
+    ridge = plan.ridge(ridge)
     plan.check_moment([plan.settings.layer], ridge)
-    recorded = {"epsilon": check_epsilon(epsilon), **plan.moment_words(), "ridge": ridge}
+    epsilon = check_epsilon(epsilon)
+    if epsilon is None:
+        epsilon = published_epsilon(plan.model) if plan.published else 0.0
+    recorded = {
+        "epsilon": epsilon,
+        "epsilon_of": "1" if plan.published else "mean diagonal",
+        **plan.moment_words(),
+        "ridge": ridge,
+    }
     return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
 
 
-def check_epsilon(epsilon: float) -> float:
-    if not epsilon >= 0:
+def published_epsilon(model: Model) -> float:
+    """EMMET's for KᵀC⁻¹K: the program counts C ``weight`` times, which makes its own ε so many times larger."""
+    own = published("emmet", model.name) or UNNAMED["emmet"]
+    return own.weight * own.epsilon
+
+
+def check_epsilon(epsilon: float | None) -> float | None:
+    if epsilon is not None and not epsilon >= 0:
         raise InputError(f"epsilon must be at least 0, not {quoted(epsilon)}")
     return epsilon
 
 
 # `alphaedit`: facts rewritten in directions that the corpus hardly uses.
-
-PENALTY = 10.0  # the published program's
 
 
 @public
@@ -432,7 +462,7 @@ def alphaedit(
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit:
@@ -446,7 +476,8 @@ def alphaedit(
         model, facts, target, subject, layer, layers, moment, contexts, seed, settings, force, progress: as
             :func:`ffnmem.editing.memit`.
         threshold: of C's eigenvalues, absolute; default the published 2e-2 for models with published settings, else
-            the median of the layer's eigenvalues: what is small differs between models.
+            the median of the layer's eigenvalues: what is small differs between models. Published ``settings`` take the
+            published one for every model.
         penalty: λ; default the published 10 for those, else half the mean neuron's second moment.
         previous: facts edited before, whose keys (K_p) shall stay where they are.
 
@@ -456,9 +487,9 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, needs_moment=True)
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "alphaedit", needs_moment=True)
     protected = as_facts(previous, least=0)
-    where = layer_range(plan, layers)
+    where = layer_range(plan, layers, "alphaedit")
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))
     form = replace(form, recorded={**form.recorded, "previous": [fact.id for fact in protected]})
     return edit_together(plan, form, force, progress)
@@ -472,16 +503,19 @@ def alphaedit_form(
     previous: Mapping[int, Float64[Tensor, "p d_mlp"]] | None = None,
 ) -> ClosedForm:
     """The closed form for a plan; raises InputError: a penalty that is not above 0, no eigenvalue below a threshold."""
-    where, published = layer_range(plan, layers), is_published(plan.model)
+    where = layer_range(plan, layers, "alphaedit")
+    theirs = published("alphaedit", plan.model.name) or UNNAMED["alphaedit"]
+    as_theirs = plan.published or is_published(plan.model)
     own, weight = {}, penalty
     for at in where:
         eigenvalues = plan.moment.eigenvalues(at)
-        own[at] = threshold if threshold is not None else NULL if published else float(eigenvalues.median())
+        usual = theirs.threshold if as_theirs else float(eigenvalues.median())
+        own[at] = usual if threshold is None else threshold
         if not float(eigenvalues[0]) < own[at] <= float(eigenvalues[-1]):
             which = "no" if float(eigenvalues[0]) >= own[at] else "every"
             raise InputError(f"layer {at}: {which} eigenvalue of the second moment lies below threshold {own[at]:g}")
     if weight is None:
-        weight = PENALTY if published else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
+        weight = theirs.penalty if as_theirs else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
     if not weight > 0:
         raise InputError(f"penalty must be above 0, not {quoted(penalty)}")
     recorded = {

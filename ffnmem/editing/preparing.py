@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..core.errors import InputError, check_number, quoted, warn
+from ..core.errors import InputError, check_choice, check_number, quoted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact, facts_or_text
@@ -105,6 +105,8 @@ def change_doubt(layer: int, ratio: float) -> str:
 # What editors share: requests, contexts, second moments, v*, and an `Edit` with all that it was made with.
 
 Moment = SecondMoment | str | Path | None
+Settings = Mapping[str, Any] | EditSettings | str | None
+BASES = ("published",)
 CHANGE_LIMIT = 2.0  # of ‖ΔW‖/‖W‖
 
 
@@ -116,7 +118,7 @@ class EditPlan:
         model: to edit, as it is now. layers: its plain layers.
         requests: what is to be rewritten.
         contexts: in which keys are averaged and targets are trained. seed: of their sampling.
-        settings: how v* is found.
+        settings: how v* is found. published: whether the editor's published program is followed in everything else.
         source: what the second moment is read from.
         doubting: whether what is doubtful is said, which costs a pass over the requests.
     """
@@ -129,6 +131,7 @@ class EditPlan:
     settings: EditSettings
     source: Moment
     doubting: bool = True
+    published: bool = False
 
     @cached_property
     def moment(self) -> SecondMoment:
@@ -162,6 +165,10 @@ class EditPlan:
         if not 0 <= check_number("ridge", ridge) < math.inf:
             raise InputError(f"ridge must be at least 0 and finite, not {quoted(ridge)}")
 
+    def ridge(self, given: float | None) -> float:
+        """The ridge that was given, else ours; the published programs have none."""
+        return given if given is not None else 0.0 if self.published else RIDGE
+
     def value_words(self) -> dict[str, Any]:
         """How v* is found, as an edit records it."""
         return {**self.settings.to_dict(), "contexts": list(self.contexts), "context_seed": self.seed}
@@ -183,11 +190,16 @@ def plan_edits(
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
+    procedure: str = "rome",
     *,
     needs_moment: bool = False,
 ) -> EditPlan:
     """What the editors' arguments mean; see :func:`ffnmem.rome`. Mistakes are told before contexts are sampled.
+
+    Args:
+        procedure: the editor whose published program ``settings="published"`` means.
+        needs_moment: whether the editor cannot do without a second moment.
 
     Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings;
         where a second moment is needed, none for this model.
@@ -195,7 +207,7 @@ def plan_edits(
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
     some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
-    own = settings_asked(model, layer, settings)
+    own, published = settings_asked(model, layer, settings, procedure)
     meant = edit_target(model, some, target)
     warn_of_trailing_space(model, *(fact.text for fact in some))
     make_requests(model, some, meant, (PLAIN,))  # tells mistakes about facts and targets
@@ -204,7 +216,7 @@ def plan_edits(
         moment.width(own.layer)
     texts = texts_for(model, contexts, seed)
     requests = make_requests(model, some, meant, texts)
-    return EditPlan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment)
+    return EditPlan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment, published=published)
 
 
 def with_truth(model: Model, fact: Fact) -> Fact:
@@ -218,13 +230,23 @@ def with_truth(model: Model, fact: Fact) -> Fact:
 
 
 def settings_asked(
-    model: Model, layer: LayerName | None, settings: Mapping[str, Any] | EditSettings | None
-) -> EditSettings:
-    """The settings that an editor's arguments ask for."""
+    model: Model, layer: LayerName | None, settings: Settings, procedure: str, published: bool = False
+) -> tuple[EditSettings, bool]:
+    """The settings that an editor's arguments ask for, and whether they ask for its published program.
+
+    Args:
+        procedure: the editor whose program that is. published: whether to follow it in any case.
+    """
     at = None if layer is None else model.layer(layer)
     if isinstance(settings, EditSettings):
-        return check_settings(model, settings) if at is None else settings_for(model, at, settings.changed())
-    return settings_for(model, at, settings)
+        changed = check_settings(model, settings) if at is None else settings_for(model, at, settings.changed())
+        return changed, published
+    changes = {"base": settings} if isinstance(settings, str) else dict(settings or {})
+    base = changes.pop("base", None)
+    if base is not None:
+        check_choice("settings", base, BASES)
+    published = published or base is not None
+    return settings_for(model, at, changes or None, procedure if published else None), published
 
 
 def texts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[str, ...]:

@@ -11,26 +11,19 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_number, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, quoted
 from ..models.model import Model
+from .published import STOP, UNNAMED, published
 
-STEPS, RATE, STOP, KL, DECAY = 20, 0.5, 0.05, 0.0625, 0.5  # Meng et al. 2022, their program's hyperparameters
-PUBLISHED = {  # layer and clamp of ROME
-    "gpt2": (5, 4.0),
-    "openai-community/gpt2": (5, 4.0),
-    "gpt2-medium": (8, 3.0),
-    "openai-community/gpt2-medium": (8, 3.0),
-    "gpt2-large": (12, 4.0),
-    "openai-community/gpt2-large": (12, 4.0),
-    "gpt2-xl": (17, 4.0),
-    "openai-community/gpt2-xl": (17, 4.0),
-}
+ROME = UNNAMED["rome"]
+KL_PLACES = ("subject", "last")
+SCALES = ("ffn", "stream")
 DERIVED_STEPS, DERIVED_RATE, DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 120, 0.03, 4.0, 0.12, 0.25
 
 
 @dataclass(frozen=True)
 class EditSettings:
-    """How v* is found.
+    """How v* is found; the defaults are ROME's published procedure.
 
     Attributes:
         layer: whose FFN is edited.
@@ -40,20 +33,29 @@ class EditSettings:
         stop: the loss from which down no further step is taken.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖².
+        kl_at: where the essence's prediction is held: at the "subject"'s last token, as all published programs do,
+            or at the prompt's "last", which asks what the subject is.
+        scale_of: what ‖v₀‖ is of for clamp and decay: of what the "ffn" writes for the plain prompt, as in ROME's
+            program, or of the residual "stream" above the layer, as in MEMIT's.
         plain: the share of the prompt without context in averages over contexts (of keys and of the loss); None: as
             much as any context has.
-        source: "published", "derived" or "given".
+        key_plain: its share in averages of keys alone; None: ``plain``.
+        source: "published" (by the model's name), "procedure" (a published program's numbers with a layer by depth),
+            "derived" or "given".
     """
 
     layer: int
-    steps: int = STEPS
-    rate: float = RATE
+    steps: int = ROME.steps
+    rate: float = ROME.rate
     relative: bool = False
     stop: float = STOP
-    clamp: float = 4.0
-    kl: float = KL
-    decay: float = DECAY
+    clamp: float = ROME.clamp
+    kl: float = ROME.kl
+    decay: float = ROME.decay
+    kl_at: str = "subject"
+    scale_of: str = "ffn"
     plain: float | None = None
+    key_plain: float | None = None
     source: str = "given"
 
     def step_size(self, scales: Float[Tensor, " requests"], d_model: int) -> Float[Tensor, " requests"]:
@@ -63,12 +65,12 @@ class EditSettings:
         return self.rate * scales.new_ones(scales.shape)
 
     def weights(self, contexts: int) -> Float64[Tensor, " contexts"]:
-        """Of each context in an average, the first being the plain prompt; they sum to 1."""
-        if self.plain is None or contexts == 1:
-            return torch.full((contexts,), 1.0 / contexts, dtype=torch.float64)
-        found = torch.full((contexts,), (1.0 - self.plain) / (contexts - 1), dtype=torch.float64)
-        found[0] = self.plain
-        return found
+        """Of each context in an average of losses, the first being the plain prompt; they sum to 1."""
+        return shares(contexts, self.plain)
+
+    def key_weights(self, contexts: int) -> Float64[Tensor, " contexts"]:
+        """Of each context in an average of keys."""
+        return shares(contexts, self.plain if self.key_plain is None else self.key_plain)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -79,30 +81,76 @@ class EditSettings:
         return {name: value for name, value in asdict(self).items() if name not in ("source", "layer")}
 
 
+def shares(contexts: int, plain: float | None) -> Float64[Tensor, " contexts"]:
+    """Weights that sum to 1, of which the first is ``plain`` and the others are alike; None: all are."""
+    if plain is None or contexts == 1:
+        return torch.full((contexts,), 1.0 / contexts, dtype=torch.float64)
+    found = torch.full((contexts,), (1.0 - plain) / (contexts - 1), dtype=torch.float64)
+    found[0] = plain
+    return found
+
+
 def is_published(model: Model) -> bool:
     """Whether the papers give settings for a model of this name; their λ, thresholds and bounds hold for it then."""
-    return model.name in PUBLISHED
+    return published("rome", model.name) is not None
+
+
+def early_layer(n_layers: int) -> int:
+    """A layer in the first third of a model, where small ones recall."""
+    return max(0, round(n_layers / 3) - 2)
 
 
 def default_settings(name: str, n_layers: int) -> EditSettings:
     """Those of a model of this name and depth."""
-    if name in PUBLISHED:
-        layer, clamp = PUBLISHED[name]
-        return EditSettings(layer, clamp=clamp, source="published")
-    early = max(0, round(n_layers / 3) - 2)
+    if published("rome", name) is not None:
+        return published_settings("rome", name, n_layers)
     return EditSettings(
-        early,
+        early_layer(n_layers),
         DERIVED_STEPS,
         DERIVED_RATE,
         relative=True,
         stop=DERIVED_STOP,
         clamp=DERIVED_CLAMP,
+        kl_at="last",
         plain=DERIVED_PLAIN,
         source="derived",
     )
 
 
-def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, Any] | None = None) -> EditSettings:
+def published_settings(editor: str, name: str, n_layers: int) -> EditSettings:
+    """How an editor's published program finds v*, for a model of this name and depth.
+
+    Models without hyperparameters of their own get those that the editor's files agree on, and a layer by depth.
+
+    Args:
+        editor: "rome", "memit", "emmet" or "alphaedit".
+        name: of the model. n_layers: of it.
+
+    Source: Meng et al. 2022 (2202.05262), §3.1, and 2023 (2210.07229), §4.2, with ``compute_v`` and ``compute_z`` of
+        their programs; the programs of EMMET and AlphaEdit find v* as MEMIT's does.
+    """
+    found = published(editor, name)
+    own = UNNAMED[editor] if found is None else found
+    layer = early_layer(n_layers) if found is None else found.layers[-1]
+    settings = EditSettings(
+        layer,
+        own.steps,
+        own.rate,
+        clamp=own.clamp,
+        kl=own.kl,
+        decay=own.decay,
+        source="procedure" if found is None else "published",
+    )
+    # MEMIT's adds δ to the stream, and averages keys over kinds of contexts: the plain prompt is one, all others one.
+    return settings if editor == "rome" else replace(settings, scale_of="stream", key_plain=0.5)
+
+
+def settings_for(
+    model: Model,
+    layer: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    procedure: str | None = None,
+) -> EditSettings:
     """The settings of a model: published ones for a name that has them, else derived from its size.
 
     Derived: a layer in the first third (the published ones lie between .33 and .42 of the depth; small models recall
@@ -113,10 +161,12 @@ def settings_for(model: Model, layer: int | None = None, changes: Mapping[str, A
     Args:
         layer: another one than theirs.
         changes: fields of :class:`EditSettings` to set.
+        procedure: the editor whose published program they are of; None: the model's own, as above.
 
     Raises: InputError: an unknown field, or a value out of range. OutOfRangeError: no such layer.
     """
-    found = default_settings(model.name, model.n_layers)
+    known = model.name, model.n_layers
+    found = default_settings(*known) if procedure is None else published_settings(procedure, *known)
     if layer is not None:
         found = replace(found, layer=model.layer(layer))
         if (changes or {}).get("layer", found.layer) != found.layer:
@@ -139,6 +189,10 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
     for name in ("stop", "kl", "decay"):
         if not check_number(name, getattr(found, name)) >= 0:
             raise InputError(f"{name} must be at least 0, not {quoted(getattr(found, name))}")
-    if found.plain is not None and not 0 < check_number("plain", found.plain) < 1:
-        raise InputError(f"plain must lie between 0 and 1, or be None, not {quoted(found.plain)}")
+    for name in ("plain", "key_plain"):
+        share = getattr(found, name)
+        if share is not None and not 0 < check_number(name, share) < 1:
+            raise InputError(f"{name} must lie between 0 and 1, or be None, not {quoted(share)}")
+    check_choice("kl_at", found.kl_at, KL_PLACES)
+    check_choice("scale_of", found.scale_of, SCALES)
     return replace(found, layer=model.layer(found.layer))

@@ -58,7 +58,7 @@ class FoundValue:
     Attributes:
         keys: ``[contexts, d_mlp]``, the coefficients at the subject's last token after each context.
         written: ``[contexts, d_model]``, what the FFN writes there for them.
-        weights: ``[contexts]``, of each context in averages.
+        weights: ``[contexts]``, of each context in averages of keys.
         delta: ``[d_model]``, to be written in addition.
         steps: taken until the loss was low enough, or all.
         loss: the last loss; nll: its part of the target.
@@ -135,12 +135,18 @@ def request_batches(requests: Sequence[Request], batch_tokens: int) -> Iterator[
         yield chunk
 
 
+def wide(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """At least float32, where halves would round sums and logarithms away."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 class RequestRows:
     """Some requests' rows, run once from a layer on.
 
     Attributes:
         replay: of all rows, a request's together. every: their numbers. owner: by row, its request.
-        weights: by row, what it counts in averages over a request's contexts; the essence's nothing.
+        weights, key_weights: by row, what it counts in averages over a request's contexts, of losses and of keys; the
+            essence's nothing.
         first: the first position behind which any row is read. lookup: by row, its subject's last token.
         plain: by request, its first row, the prompt without context.
     """
@@ -155,9 +161,11 @@ class RequestRows:
         self.replay = Replay(layers, tokens, mask, start=start)
         self.every = torch.arange(len(rows), device=device)
         self.owner = torch.tensor([i for i, own in enumerate(by_request) for _ in own], device=device)
-        shares = [settings.weights(len(request.rows)) for request in requests]
         nothing = torch.zeros(int(essence), dtype=torch.float64)
-        self.weights = torch.cat([part for own in shares for part in (own, nothing)]).to(device)
+        self.weights, self.key_weights = (
+            torch.cat([part for request in requests for part in (shares(len(request.rows)), nothing)]).to(device)
+            for shares in (settings.weights, settings.key_weights)
+        )
         self.first = self.replay.length - max(row.after for row in rows)
         self.lookup = torch.tensor([self.replay.length - row.after for row in rows], device=device)
         self.plain = torch.searchsorted(self.owner, torch.arange(len(requests), device=device))
@@ -179,12 +187,26 @@ class RequestBatch(RequestRows):
         self.targets = torch.tensor(
             [[-1] * (self.width - len(request.ids)) + list(request.ids) for request in requests], device=device
         )
+        # How far from its end each essence is read.
+        self.back = torch.tensor(
+            [request.essence.after if settings.kl_at == "subject" else 1 for request in requests], device=device
+        )
+        scales = self.replay.stream[settings.layer + 1][every, self.lookup]
+        self.scales = wide((self.written if settings.scale_of == "ffn" else scales)[self.plain]).norm(dim=1)
         with torch.no_grad():
             final = self.replay.stream[len(layers)]
-            self.essence = self.replay.logits(final[self.is_essence, -1]).float().log_softmax(-1)
+            self.essence = self.essence_logs(final, every)
             self.clean_nll = self.nll(final[:, -self.width :], every, len(requests))
 
     # -- the loss ------------------------------------------------------------------------------------------------
+
+    def essence_logs(
+        self, final: Float[Tensor, "rows _ d_model"], rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "essences vocab"]:
+        """What the model predicts in each essence among some rows, as log-probabilities."""
+        held = self.is_essence[rows]
+        back = self.back[self.owner[rows][held]]
+        return wide(self.replay.logits(final[held, final.shape[1] - back])).log_softmax(-1)
 
     def nll(
         self, final: Float[Tensor, "rows width d_model"], rows: Int[Tensor, " rows"], count: int
@@ -194,7 +216,7 @@ class RequestBatch(RequestRows):
         own = self.owner[rows][asking]
         targets = self.targets[own]
         there = targets >= 0
-        logs = self.replay.logits(final[asking][there]).float().log_softmax(-1)
+        logs = wide(self.replay.logits(final[asking][there])).log_softmax(-1)
         each = -logs.gather(1, targets[there].unsqueeze(1)).squeeze(1)
         lengths = there.sum(1)
         where = rearrange(own, "rows -> rows 1").expand_as(targets)[there]
@@ -210,31 +232,22 @@ class RequestBatch(RequestRows):
         at = self.lookup[rows] - self.first
         each, more = torch.arange(len(rows), device=rows.device), delta[self.owner[rows]].to(outputs.dtype)
         outputs[each, at] = self.layers.more(settings.layer, outputs[each, at], self.written[rows], more)
-        width = min(self.width, outputs.shape[1])
-        final = self.replay.finish([settings.layer] * len(rows), outputs, rows, last=width)
-        final = torch.nn.functional.pad(final, (0, 0, self.width - width, 0))
-        nll = self.nll(final, rows, count)
-        held = self.is_essence[rows]
-        own = self.owner[rows][held]
-        logs = self.replay.logits(final[held, -1]).float().log_softmax(-1)
+        read = max(self.width, int(self.back.max()))  # positions from the end, all of them behind the first
+        final = self.replay.finish([settings.layer] * len(rows), outputs, rows, last=read)
+        nll = self.nll(final[:, final.shape[1] - self.width :], rows, count)
+        own = self.owner[rows][self.is_essence[rows]]
+        logs = self.essence_logs(final, rows)
         kl = (logs.exp() * (logs - self.essence[own])).sum(-1)
         kl = torch.zeros(count, dtype=kl.dtype, device=kl.device).index_add(0, own, kl)
         decay = delta.norm(dim=1) / self.scales**2
         return nll + settings.kl * kl + settings.decay * decay, nll
-
-    @property
-    def scales(self) -> Float[Tensor, " requests"]:
-        """‖v₀‖ of each request."""
-        return self.written[self.plain].norm(dim=1).float()
 
     # -- the descent ---------------------------------------------------------------------------------------------
 
     def descend(self) -> list[FoundValue]:
         settings, count = self.settings, len(self.requests)
         device, scales = self.written.device, self.scales
-        delta = torch.zeros(count, self.written.shape[1], dtype=torch.float32, device=device)
-        if self.written.dtype == torch.float64:
-            delta, scales = delta.double(), scales.double()
+        delta = torch.zeros(count, self.written.shape[1], dtype=scales.dtype, device=device)
         adam = Adam(delta)
         step_size = settings.step_size(scales, self.written.shape[1]).unsqueeze(1)
         running = torch.ones(count, dtype=torch.bool, device=device)
@@ -260,7 +273,7 @@ class RequestBatch(RequestRows):
             FoundValue(
                 keys=self.keys[own[i]],
                 written=self.written[own[i]],
-                weights=self.weights[own[i]],
+                weights=self.key_weights[own[i]],
                 delta=delta[i],
                 steps=int(taken[i]),
                 loss=float(last_loss[i]),

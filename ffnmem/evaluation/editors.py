@@ -7,7 +7,6 @@ import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -29,8 +28,8 @@ from ..editing.closed_forms import (
     rank_one,
 )
 from ..editing.edit import Edit
-from ..editing.moments import RIDGE, SecondMoment, load_second_moment
-from ..editing.preparing import EditPlan, Moment, find_values, settings_asked, texts_for
+from ..editing.moments import SecondMoment, load_second_moment
+from ..editing.preparing import EditPlan, Moment, Settings, find_values, settings_asked, texts_for
 from ..editing.requests import PLAIN, Request, make_request
 from ..editing.settings import EditSettings
 from ..editing.values import FoundValue
@@ -54,17 +53,19 @@ class Editor:
 
     Attributes:
         name: its name.
-        one: makes the edit of one of a batch's facts; None for functions of the user's.
+        one: makes the edit of one of a batch's facts by a plan of its own; None for functions of the user's.
         all: makes the edits of some facts by itself; a function of the user's.
         options: names of the options that it takes.
-        finds_values: whether ``one`` needs v*, and so contexts and a second moment.
+        procedure: where ``one`` needs v*, and so contexts and a second moment: the editor whose program finds it.
+        published: whether it is that program whatever the settings.
     """
 
     name: str
-    one: Callable[[FactBatch, int, Mapping[str, Any]], Edit] | None = None
+    one: Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit] | None = None
     all: OwnEditor | None = None
     options: tuple[str, ...] = ()
-    finds_values: bool = True
+    procedure: str | None = None
+    published: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +76,22 @@ class Setup:
         plan: model, layers, contexts, settings and second moment, without any request.
         target: the new one of all facts, or None.
         options: of all editors.
+        layer, settings: as they were asked for, which each editor takes in its own way.
     """
 
     plan: EditPlan
     target: str | None
     options: Mapping[str, Any]
+    layer: LayerName | None = None
+    settings: Settings = None
+
+    def own_plan(self, editor: Editor, plan: EditPlan | None = None) -> EditPlan:
+        """A plan, by default that of all facts, with the settings of an editor."""
+        plan = self.plan if plan is None else plan
+        if editor.procedure is None:
+            return plan
+        asked = settings_asked(plan.model, self.layer, self.settings, editor.procedure, editor.published)
+        return replace(plan, settings=asked[0], published=asked[1])
 
     def start(self, facts: Sequence[Fact], held: Held | None = None) -> FactBatch:
         """Facts to be edited; those that cannot be asked for have a reason."""
@@ -108,6 +120,7 @@ class FactBatch:
         plan: with the requests of those that can be asked for.
         places: by fact, its request. reasons: by fact, why it has none.
         held: keys of facts that were edited before.
+        values: by settings, v* of each request, found when the first editor needs it.
     """
 
     setup: Setup
@@ -116,12 +129,14 @@ class FactBatch:
     places: Mapping[int, int]
     reasons: Mapping[int, str]
     held: Held = field(default_factory=dict)
+    values: dict[EditSettings, list[FoundValue]] = field(default_factory=dict)
 
-    @cached_property
-    def found(self) -> list[FoundValue]:
-        """v* of each request, found when the first editor needs it."""
-        self.plan.check_moment([self.plan.settings.layer])
-        return find_values(self.plan) if self.plan.requests else []
+    def found(self, plan: EditPlan) -> list[FoundValue]:
+        """v* of each request by the settings of a plan; editors of the same settings share it."""
+        if plan.settings not in self.values:
+            plan.check_moment([plan.settings.layer])
+            self.values[plan.settings] = find_values(plan) if plan.requests else []
+        return self.values[plan.settings]
 
     def edits(self, editor: Editor) -> list[EditOrReason]:
         """Each fact's own edit, or why it has none."""
@@ -142,7 +157,7 @@ class FactBatch:
             if which in self.reasons:
                 return self.reasons[which]
             options = {name: value for name, value in self.setup.options.items() if name in editor.options}
-            return editor.one(self, self.places[which], options)
+            return editor.one(self, self.setup.own_plan(editor, self.plan), self.places[which], options)
         except InputError as error:
             return str(error)
 
@@ -161,38 +176,44 @@ class FactBatch:
 # -- the editors -------------------------------------------------------------------------------------------------------
 
 
-def by_rome(batch: FactBatch, i: int, options: Mapping[str, Any], keys: str = "consistent") -> Edit:
-    keys = check_choice("keys", options.get("keys", keys), KEYS)
-    return rank_one(batch.plan, i, batch.found[i], keys, options.get("ridge", RIDGE), options.get("force", False))
+def by_rome(batch: FactBatch, plan: EditPlan, i: int, options: Mapping[str, Any]) -> Edit:
+    keys, ridge, force = (options.get(name) for name in ("keys", "ridge", "force"))
+    return rank_one(plan, i, batch.found(plan)[i], keys, ridge, bool(force))
 
 
-def by_form(form: Callable[..., ClosedForm]) -> Callable[[FactBatch, int, Mapping[str, Any]], Edit]:
+def by_form(form: Callable[..., ClosedForm]) -> Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit]:
     """An editor that solves the closed form which ``form(plan, …)`` makes of its options."""
 
-    def edit(batch: FactBatch, i: int, options: Mapping[str, Any]) -> Edit:
+    def edit(batch: FactBatch, plan: EditPlan, i: int, options: Mapping[str, Any]) -> Edit:
         own = {name: value for name, value in options.items() if name != "force"}
         if form is alphaedit_form:
             own["previous"] = batch.held
-        return closed_form_edit(
-            batch.plan, [i], [batch.found[i]], form(batch.plan, **own), bool(options.get("force", False))
-        )
+        found = batch.found(plan)[i]
+        return closed_form_edit(plan, [i], [found], form(plan, **own), bool(options.get("force", False)))
 
     return edit
 
 
-def by_itself(make: Callable[..., Edit]) -> Callable[[FactBatch, int, Mapping[str, Any]], Edit]:
+def by_itself(make: Callable[..., Edit]) -> Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit]:
     """An editor that needs the request alone: ``make(plan, which, …)``."""
-    return lambda batch, i, options: make(batch.plan, i, **options)
+    return lambda _batch, plan, i, options: make(plan, i, **options)
+
+
+def with_original(
+    name: str, one: Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit], *options: str
+) -> tuple[Editor, Editor]:
+    """An editor, and as NAME_original its published program."""
+    original = tuple(option for option in options if option != "keys")
+    return Editor(name, one, None, options, name), Editor(f"{name}_original", one, None, original, name, published=True)
 
 
 KNOWN = (
-    Editor("rome", by_rome, options=("keys", "ridge", "force")),
-    Editor("rome_original", partial(by_rome, keys="original"), options=("ridge", "force")),
-    Editor("emmet", by_form(emmet_form), options=("epsilon", "ridge", "force")),
-    Editor("memit", by_form(memit_form), options=("layers", "weight", "ridge", "force")),
-    Editor("alphaedit", by_form(alphaedit_form), options=("layers", "threshold", "penalty", "force")),
-    Editor("ft_l", by_itself(tuned), options=("bound", "rate", "steps", "stop", "force"), finds_values=False),
-    Editor("embedding_swap", by_itself(swapped), options=("neurons", "less", "more", "force"), finds_values=False),
+    *with_original("rome", by_rome, "keys", "ridge", "force"),
+    *with_original("emmet", by_form(emmet_form), "epsilon", "ridge", "force"),
+    *with_original("memit", by_form(memit_form), "layers", "weight", "ridge", "force"),
+    *with_original("alphaedit", by_form(alphaedit_form), "layers", "threshold", "penalty", "force"),
+    Editor("ft_l", by_itself(tuned), options=("bound", "rate", "steps", "stop", "force")),
+    Editor("embedding_swap", by_itself(swapped), options=("neurons", "less", "more", "force")),
     Editor("none"),
 )
 EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
@@ -249,7 +270,7 @@ def set_up(
     seed: int,
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
     **options: Any,
 ) -> Setup:
     """What editors' arguments mean, for all facts; see :func:`ffnmem.evaluate`.
@@ -265,16 +286,18 @@ def set_up(
             raise InputError(
                 f"option {quoted(name)} is none of {', '.join(e.name for e in editors)}: they take {takes}"
             )
-    own = settings_asked(model, layer, settings)
-    optimised = any(editor.one is not None and editor.finds_values for editor in editors)
+    own, _ = settings_asked(model, layer, settings, "rome")
+    optimised = any(editor.procedure is not None for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
     texts = texts_for(model, contexts, seed) if optimised else (PLAIN,)
-    setup = Setup(EditPlan(model, plain, (), texts, seed, own, source, doubting=False), target, options)
-    check_options(setup, {editor.name for editor in editors})
+    setup = Setup(
+        EditPlan(model, plain, (), texts, seed, own, source, doubting=False), target, options, layer, settings
+    )
+    check_options(setup, editors)
     return setup
 
 
-def check_options(setup: Setup, editors: set[str]) -> None:
+def check_options(setup: Setup, editors: Sequence[Editor]) -> None:
     """Raise InputError for an option out of range, which would else be the failure of every fact."""
     given = {name: value for name, value in setup.options.items() if value is not None}
     if "keys" in given:
@@ -286,10 +309,11 @@ def check_options(setup: Setup, editors: set[str]) -> None:
         least = name in ("epsilon", "ridge", "less", "more", "stop")
         if name in given and not ((number := check_number(name, given[name])) > 0 or (least and number == 0)):
             raise InputError(f"{name} must be {'at least' if least else 'above'} 0, not {quoted(given[name])}")
-    if editors & {"memit", "alphaedit"}:
-        layer_range(setup.plan, given.get("layers"))
-    if "alphaedit" in editors:
-        alphaedit_form(setup.plan, *(given.get(name) for name in ("layers", "threshold", "penalty")))
+    for editor in editors:
+        if editor.procedure in ("memit", "alphaedit"):
+            layer_range(setup.own_plan(editor), given.get("layers"), editor.procedure)
+        if editor.procedure == "alphaedit":
+            alphaedit_form(setup.own_plan(editor), *(given.get(name) for name in ("layers", "threshold", "penalty")))
 
 
 def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
@@ -300,6 +324,9 @@ def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
         "target": setup.target and setup.target.strip(),
     }
     words |= {"settings": plan.settings.to_dict(), "contexts": list(plan.contexts), "seed": plan.seed}
+    plans = {editor.name: setup.own_plan(editor) for editor in editors}
+    if published := {name: one.settings.to_dict() for name, one in plans.items() if one.published}:
+        words["published"] = published
     if isinstance(plan.source, SecondMoment):
         words["second_moment"] = {"tokens": plan.source.count, "corpus": plan.source.corpus_hash}
     return words | {"options": dict(setup.options)}
@@ -307,8 +334,9 @@ def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
 
 def keys_in(batch: FactBatch, editor: Editor, which: int) -> Held:
     """The keys of a fact in the layers that alphaedit protects them in; none for other editors."""
-    if editor.name != "alphaedit" or which not in batch.places:
+    if editor.procedure != "alphaedit" or which not in batch.places:
         return {}
-    requests = batch.plan.of([batch.places[which]])
-    where = layer_range(batch.plan, batch.setup.options.get("layers"))
-    return {layer: keys_of(batch.plan, requests, layer) for layer in where}
+    plan = batch.setup.own_plan(editor, batch.plan)
+    requests = plan.of([batch.places[which]])
+    where = layer_range(plan, batch.setup.options.get("layers"), editor.procedure)
+    return {layer: keys_of(plan, requests, layer) for layer in where}

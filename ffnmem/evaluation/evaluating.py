@@ -20,9 +20,8 @@ from ..core.progress import Progress
 from ..editing.closed_forms import rank_one
 from ..editing.edit import Edit
 from ..editing.moments import RIDGE, SecondMoment
-from ..editing.preparing import EditPlan, find_values, plan_edits
+from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
 from ..editing.requests import edit_target
-from ..editing.settings import EditSettings
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -63,7 +62,8 @@ def evaluate(
         facts: each edited from this model.
         editor: a name of :data:`ffnmem.evaluation.editors.EDITORS`, or a function of model and facts that gives an
             edit each.
-        compare: further editors for the same facts. Those that find a v* share it.
+        compare: further editors for the same facts. Those that find a v* by the same settings share it; NAME_original
+            is the published program of NAME, whose settings are its own.
         target: the new target of all facts; default each fact's ``target_new``.
         metrics: names of :data:`ffnmem.evaluation.metrics.METRICS`; default all but those of generated text.
         layer: whose FFN is edited; default by the model's name or depth. Not taken by embedding_swap.
@@ -273,10 +273,10 @@ def edit_quality(
     *,
     metric: str = "S",
     layer: LayerName | None = None,
-    keys: str = "consistent",
+    keys: str | None = None,
     contexts: Sequence[str] | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | EditSettings | None = None,
+    settings: Settings = None,
 ) -> Callable[[SecondMoment], float]:
     """A function that scores ROME's edits of some facts with a second moment that it is given.
 

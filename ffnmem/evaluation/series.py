@@ -232,13 +232,14 @@ class EditSequence:
         batch = self.setup().start([fact], self.held)
         (edit,) = batch.edits(self.editor)
         if isinstance(edit, Edit):
-            for layer, keys in keys_in(batch, self.editor, 0).items():
-                self.held[layer] = torch.cat([self.held[layer], keys]) if layer in self.held else keys
             self.numbers[len(self.made)] = numbers_of(batch.plan, edit)
             try:
                 edit.apply(self.model)
             except InputError as error:  # too large for the model's dtype
                 edit = str(error)
+            else:  # its keys as they are now, as the published program keeps them
+                for layer, keys in keys_in(batch, self.editor, 0).items():
+                    self.held[layer] = torch.cat([self.held[layer], keys]) if layer in self.held else keys
         self.made.append(edit)
 
     def setup(self) -> Setup:

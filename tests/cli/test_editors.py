@@ -9,7 +9,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.editors import arguments_of, make_edit
 from ffnmem.core.choices import EDITORS as NAMES
-from ffnmem.core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
+from ffnmem.core.choices import ORIGINAL, WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.core.errors import InputError, unwarned
 from ffnmem.evaluation import EDITORS
 
@@ -21,9 +21,9 @@ from ..helpers import refuses
 def test_names_are_the_librarys() -> None:
     """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
-    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is not None and not e.finds_values}
+    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is not None and e.procedure is None}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
-    assert all(hasattr(fm.editing, name) for name in NAMES if name != "rome_original")
+    assert all(hasattr(fm.editing, name.removesuffix(ORIGINAL)) for name in NAMES)
     assert all("force" in e.options for e in EDITORS.values() if e.one is not None)
 
 
@@ -60,10 +60,10 @@ def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     arguments: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"moment": tiny_moment(tiny), "force": True}
     if name not in WITHOUT_MOMENT:
         arguments["settings"] = {"steps": 2}
-    if name == "alphaedit":
+    if "alphaedit" in name:
         arguments["threshold"] = 10.0
     with unwarned():  # of a change that is large: what is edited is random
         edit = make_edit(name, tiny, EIFFEL, " Rome", 3, arguments)
     assert edit.targets == ("Rome",)
-    assert edit.method == ("rome" if name == "rome_original" else name)
+    assert edit.method == name.removesuffix(ORIGINAL)
     assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)

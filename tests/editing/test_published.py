@@ -1,0 +1,218 @@
+"""Published editors equal their programs, given the same contexts and second moment; and their hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, unwarned
+from ffnmem.editing import Edit, SecondMoment, alphaedit, emmet, ft_l, memit, rome
+from ffnmem.editing.preparing import find_values, plan_edits
+from ffnmem.editing.published import EDITORS, FT_L, published
+from ffnmem.editing.settings import default_settings, published_settings
+from ffnmem.facts.questions import target_ids
+from ffnmem.models.norms import widen
+
+from ..helpers import allclose, build, build_gpt2, build_gpt_neox, refuses
+from .plans import CONTEXTS, FACTS, moment_of
+from .published_programs import Descent, Program
+
+EXACT = 1e-6
+STREAM = Descent(clamp=0.75)
+SOME = FACTS[1:]  # a target of several tokens, and one
+# GPT-J reads its FFN beside attention, as gpt-neox does; llama's are gated.
+BUILT: dict[str, tuple[Callable[[], Any], str]] = {
+    "gpt2": (lambda: build_gpt2(n_layer=4), "c_proj"),
+    "gpt-neox parallel": (lambda: build_gpt_neox(num_hidden_layers=4), "dense_4h_to_h"),
+    "llama": (lambda: build("Llama", num_hidden_layers=4), "down_proj"),
+}
+
+
+@dataclass(frozen=True)
+class Both:
+    """Our model, a program around the same weights, and a second moment of both."""
+
+    name: str
+    model: fm.Model
+    program: Program
+    moment: SecondMoment
+
+    @property
+    def c(self) -> dict[int, torch.Tensor]:
+        return {layer: self.moment.matrix(layer) for layer in range(4)}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"moment": self.moment, "contexts": CONTEXTS, "settings": "published", "force": True}
+
+
+@pytest.fixture(scope="module", params=BUILT)
+def both(request: pytest.FixtureRequest, tokenizer: Any) -> Both:
+    make, out = BUILT[request.param]
+    model = fm.load(make(), tokenizer=tokenizer, dtype="float64")
+    hf = make().double()
+    widen(hf)  # as load does, so that norms count in float64
+    hf.set_attn_implementation("sdpa")  # as layers are run again; eager attention takes its softmax in float32
+    blocks = hf.transformer.h if "gpt2" in request.param else hf.gpt_neox.layers if "neox" in request.param else None
+    program = Program(
+        hf,
+        hf.model.layers if blocks is None else blocks,
+        out,
+        lambda text: list(model.tokenize(text)),
+        lambda word: target_ids(model, word),
+        CONTEXTS,
+    )
+    return Both(request.param, model, program, moment_of(model))
+
+
+def same(edit: Any, changes: list[torch.Tensor], layers: tuple[int, ...]) -> None:
+    assert isinstance(edit, Edit)
+    assert edit.layers == layers
+    for ours, theirs in zip(edit.changes, changes, strict=True):
+        assert float(theirs.norm()) > 0
+        assert float((ours.delta() - theirs).abs().max()) <= EXACT * float(theirs.abs().max())
+
+
+# -- the programs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [Descent(), Descent(steps=6, stop=3.0, clamp=0.5)], ids=["published", "stopping"])
+def test_v_is_romes(both: Both, how: Descent) -> None:
+    """The KL read at another token, a step more or less, a mean over tokens and contexts together, another clamp."""
+    changes = {"base": "published", "steps": how.steps, "stop": how.stop, "clamp": how.clamp}
+    plan = plan_edits(both.model, SOME, layer=0, contexts=CONTEXTS, settings=changes)
+    for fact, found in zip(SOME, find_values(plan), strict=True):
+        target, before, steps = both.program.find(fact, both.program.blocks[0].mlp, how)
+        assert found.steps == steps
+        assert allclose(found.written[0], before, EXACT)
+        assert float((found.delta - (target - before)).norm()) <= EXACT * float(before.norm())
+
+
+def test_the_essence_is_held_where_the_subject_ends(both: Both) -> None:
+    """At the prompt's last token it is another procedure; were it the same, the test above would see nothing."""
+    options: dict[str, Any] = {"layer": 0, "contexts": CONTEXTS}
+    theirs, ours = (
+        find_values(plan_edits(both.model, FACTS[0], settings={"base": "published", "kl_at": at}, **options))[0].delta
+        for at in ("subject", "last")
+    )
+    assert float((theirs - ours).norm()) > 1e-3 * float(theirs.norm())
+
+
+def test_rome(both: Both) -> None:
+    with unwarned():
+        edits = rome(both.model, SOME, layer=1, **both.options)
+    assert isinstance(edits, tuple)
+    for fact, edit in zip(SOME, edits, strict=True):
+        same(edit, [both.program.rome(fact, 1, both.c[1], Descent())], (1,))
+        assert (edit.settings["keys"], edit.settings["ridge"], edit.settings["kl_at"]) == ("original", 0.0, "subject")
+
+
+def test_memit(both: Both) -> None:
+    """What the lower layer's change does at tokens before the subject is attended to in the higher one."""
+    with unwarned():
+        edit = memit(both.model, SOME, layer=2, layers=2, weight=5.0, **both.options)
+    same(edit, both.program.memit(SOME, (1, 2), both.c, 5.0, STREAM), (1, 2))
+
+
+@pytest.mark.parametrize("some", [SOME, SOME[:1]], ids=["two", "one"])
+def test_emmet(both: Both, some: tuple[Any, ...]) -> None:
+    """ε is absolute, of C counted so many times, and one fact has none."""
+    with unwarned():
+        edit = emmet(both.model, some, layer=1, epsilon=3.0 * 0.1, **both.options)
+    same(edit, both.program.emmet(some, 1, both.c, 3.0, 0.1, STREAM), (1,))
+
+
+def test_alphaedit(both: Both) -> None:
+    threshold = float(both.moment.eigenvalues(1)[40:42].mean())  # none that rounding would move across it
+    with unwarned():
+        edit = alphaedit(both.model, SOME, layer=2, layers=2, threshold=threshold, previous=FACTS[:1], **both.options)
+    changes = both.program.alphaedit(SOME, (1, 2), both.c, threshold, 10.0, FACTS[:1], STREAM)
+    same(edit, changes, (1, 2))
+    assert edit.settings["penalty"] == 10.0
+
+
+def test_ft_l_of_one_token_without_a_bias(tokenizer: Any) -> None:
+    """There it is torch's Adam on the weight, clamped after each step, until the loss is below .01."""
+    make, _ = BUILT["llama"]
+    model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double()
+    widen(hf)
+    hf.set_attn_implementation("sdpa")
+    fact, ids = FACTS[0], target_ids(model, str(FACTS[0].target_new))
+    assert len(ids) == 1
+    weight = hf.requires_grad_(False).model.layers[0].mlp.down_proj.weight.requires_grad_(True)
+    before = weight.detach().clone()
+    adam = torch.optim.Adam([weight], lr=5e-3)
+    for _ in range(25):
+        adam.zero_grad()
+        with torch.enable_grad():
+            loss = -hf(input_ids=torch.tensor([model.tokenize(fact.text)])).logits[0, -1].log_softmax(-1)[ids[0]]
+        if float(loss.detach()) < 1e-2:
+            break
+        loss.backward()
+        adam.step()
+        with torch.no_grad():
+            weight.copy_(weight.clamp(before - 0.02, before + 0.02))
+    edit = ft_l(model, fact, layer=0, bound=0.02, rate=5e-3)
+    assert isinstance(edit, Edit)
+    assert float((edit.changes[0].delta() - (weight.detach() - before).T).abs().max()) <= EXACT * 0.02
+
+
+# -- the hyperparameters -----------------------------------------------------------------------------------------------
+
+OWNERS = {"gpt2": "openai-community/", "gpt2-medium": "openai-community/", "gpt2-large": "openai-community/",
+          "gpt2-xl": "openai-community/", "gpt-j-6b": "EleutherAI/"}  # fmt: skip
+
+
+def test_hyperparameters_are_the_files() -> None:
+    """Another number would make another experiment than the one that is compared with."""
+    for name, layer, clamp in (
+        ("gpt2", 5, 4), ("gpt2-medium", 8, 3), ("gpt2-large", 12, 4), ("gpt2-xl", 17, 4), ("gpt-j-6b", 5, 4)
+    ):  # fmt: skip
+        for full in (name, OWNERS[name] + name, "EleutherAI/gpt-j-6B" if name == "gpt-j-6b" else name):
+            found = published_settings("rome", full, 99)
+            assert default_settings(full, 99) == found
+            assert (found.layer, found.clamp, found.source, found.plain) == (layer, clamp, "published", None)
+            assert (found.steps, found.rate, found.relative, found.stop) == (20, 0.5, False, 0.05)
+            assert (found.kl, found.kl_at, found.decay, found.scale_of) == (0.0625, "subject", 0.5, "ffn")
+    for editor, xl, j in (
+        ("memit", range(13, 18), range(3, 9)), ("alphaedit", range(13, 18), range(3, 9)), ("emmet", [17], [5])
+    ):  # fmt: skip
+        for name, layers, steps in (("gpt2-xl", xl, 20), ("EleutherAI/gpt-j-6b", j, 25)):
+            numbers, found = published(editor, name), published_settings(editor, name, 99)
+            assert numbers is not None
+            assert numbers.layers == tuple(layers)
+            assert (found.layer, found.steps, found.clamp, found.rate) == (layers[-1], steps, 0.75, 0.5)
+            assert (found.kl, found.kl_at, found.decay, found.scale_of) == (0.0625, "subject", 0.5, "stream")
+            assert (found.stop, found.key_plain, found.plain) == (0.05, 0.5, None)
+        assert published(editor, "gpt2-large") is None
+    of_xl, of_j = ({editor: by_name[name] for editor, by_name in EDITORS.items()} for name in ("gpt2-xl", "gpt-j-6b"))
+    assert (of_xl["memit"].weight, of_j["memit"].weight) == (20_000, 15_000)
+    assert (of_xl["emmet"].weight, of_j["emmet"].weight, of_xl["emmet"].epsilon) == (1_000, 10_000, 0.1)
+    assert {(one.threshold, one.penalty) for one in EDITORS["alphaedit"].values()} == {(0.02, 10.0)}
+    bounds = {name: (one.bound, one.rate) for name, one in FT_L.items() if one.file}
+    assert bounds == {
+        "gpt2-medium": (2e-3, 5e-4), "gpt2-large": (1e-3, 5e-4), "gpt2-xl": (5e-4, 5e-4), "gpt-j-6b": (5e-5, 5e-4)
+    }  # fmt: skip
+
+
+def test_only_gpt2_small_has_no_file() -> None:
+    """Which numbers are ours is said beside them."""
+    without = {name for by_name in (*EDITORS.values(), FT_L) for name, one in by_name.items() if not one.file}
+    assert without == {"gpt2"}
+
+
+def test_other_models_follow_the_procedure(tiny: fm.Model) -> None:
+    found = published_settings("memit", "mine", 24)
+    assert (found.source, found.steps, found.rate, found.relative, found.clamp) == ("procedure", 20, 0.5, False, 0.75)
+    plan = plan_edits(tiny, FACTS, contexts=CONTEXTS, settings={"base": "published", "steps": 3})
+    assert plan.published
+    assert (plan.settings.steps, plan.settings.kl_at, plan.settings.source) == (3, "subject", "given")
+    assert not plan_edits(tiny, FACTS, contexts=CONTEXTS, settings={"steps": 3}).published
+    for strange in ("theirs", {"base": "mine"}):
+        with refuses(InputError, ValueError, "settings", "published"):
+            plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=strange)
