@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
 from ..core.arguments import public
@@ -28,12 +28,12 @@ from ..show.result import Result
 from . import overlap
 from .duplicates import Duplicates, find_duplicates, kinds
 from .overlap import COSINES, QUANTILES, Overlap, cosines, memory_rows, memory_sides, unit_rows
+from .read_write import MISMATCHES, class_counts, class_table, derangements, neuron_cosines, read_write_classes
 
 # The input–output cosine of a layer's neurons, beside that of keys and values of different neurons.
 
 SPREAD = (0.05, 0.25, 0.5, 0.75, 0.95)
 NULL = (0.025, 0.975)
-MISMATCHES = 8
 
 
 def mismatched(
@@ -43,15 +43,6 @@ def mismatched(
     partners = derangements(len(keys), MISMATCHES, seed)
     found = [cosines(keys, values[torch.from_numpy(p).to(values.device)]) for p in partners]
     return torch.cat([keys.new_empty(0), *found])
-
-
-def derangements(n: int, count: int, seed: list[int]) -> Int64[np.ndarray, "count n"]:
-    """Permutations of n things without a fixed point, each different at each place: steps round a random circle."""
-    circle = np.random.default_rng(seed).permutation(n)
-    found = np.empty((max(min(count, n - 1), 0), n), dtype=np.int64)
-    for step, row in enumerate(found, start=1):
-        row[circle] = np.roll(circle, -step)
-    return found
 
 
 def alignment(
@@ -90,7 +81,7 @@ class Geometry(Result):
     """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
 
     Attributes:
-        layers: one row a layer. neurons: one row a neuron.
+        layers: one row a layer. neurons: one row a neuron. classes: one row a layer and read–write class.
         duplicates: near-duplicate neurons, the best pairs of each kind; None if not asked for.
         duplicate_counts: how many such pairs there are in all, by pair of layers; None likewise.
         sides: what neurons have: "key", "value", and in a gated model "gate".
@@ -102,6 +93,7 @@ class Geometry(Result):
 
     layers: pd.DataFrame
     neurons: pd.DataFrame
+    classes: pd.DataFrame
     duplicates: pd.DataFrame | None
     duplicate_counts: pd.DataFrame | None
     sides: tuple[str, ...]
@@ -140,6 +132,7 @@ class Geometry(Result):
         """Plain values, ready for JSON; ``neurons``: with a row for each."""
         tables = {
             "layers": self.layers,
+            "classes": self.classes,
             "neurons": self.neurons if neurons else None,
             "duplicates": self.duplicates,
             "duplicate_counts": self.duplicate_counts,
@@ -153,7 +146,8 @@ class Geometry(Result):
         return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}{sought}"
 
     def sheet(self, top: int = 20) -> Sheet:
-        """Overlap, rank and capacity of each layer's sides, cosines within neurons, and near-duplicates if sought.
+        """Overlap, rank and capacity of each layer's sides, cosines within neurons, read–write classes, and
+        near-duplicates if sought.
 
         ``top``: how many near-duplicates of each kind.
         """
@@ -162,6 +156,7 @@ class Geometry(Result):
             self.overlap_table(),
             self.space_table(),
             *(self.cosine_table(name) for name in self.alignments),
+            class_table(self.classes, self.strengthening, self.weakening),
             self.duplicate_block(top),
             Origin({name: value for name, value in origin.items() if value is not None}),
         )
@@ -296,7 +291,8 @@ def geometry(
     Args:
         model: from :func:`ffnmem.load`.
         layers: one or several; default all.
-        strengthening, weakening: an input–output cosine above or below counts as such.
+        strengthening, weakening: an input–output cosine above or below counts as such; the gate's cosines count towards
+            a read–write class where their size is above ``strengthening``.
         threshold: cosine above which two neurons are near-duplicates, between 0 and 1; None does not seek any. Kind
             "both" has neurons alike in key and value; gated ones in the gate too, key and value then alike or opposite.
         limit: pairs kept of each kind of near-duplicates.
@@ -316,15 +312,18 @@ def geometry(
         and 97.5% of keys with values of other neurons), ``io_beyond`` (share outside; 5% by chance),
         ``io_strengthening``, ``io_weakening`` (shares). Of a gated model the same of cos(g, v) with ``gate_io_`` and of
         cos(g, k) with ``gate_key_`` in front, their nulls too with vectors of other neurons.
-        Its ``neurons`` have layer, neuron, io_cosine (and gate_io_cosine, gate_key_cosine), and of each side ``norm``,
-        ``capacity``, ``interference`` (rms cosine with the layer's other neurons).
+        Its ``neurons`` have layer, neuron, io_cosine (and gate_io_cosine, gate_key_cosine), read_write, and of each
+        side ``norm``, ``capacity``, ``interference`` (rms cosine with the layer's other neurons).
+        Its ``classes`` have layer, read_write, neurons, share (of the layer) and chance (the share among keys, values
+        and gates of different neurons): eleven of gated neurons, which :func:`.read_write.read_write_classes` defines,
+        of others strengthening, weakening and orthogonal output.
 
     Raises:
         OutOfRangeError: no such layer. InputError: a threshold out of range, or a limit below 1.
 
     Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4;
         of gated neurons Gerstner and Schütze 2025 (2505.17936): cos(w_in, w_out), cos(w_gate, w_out) and
-        cos(w_gate, w_in).
+        cos(w_gate, w_in), and the classes.
     """
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
     check_cosine("strengthening", strengthening, -1.0)
@@ -333,11 +332,12 @@ def geometry(
         check_cosine("threshold", threshold, 0.0)
     check_count("limit", limit)
     check_seed(seed)
-    rows, neurons = [], []
+    rows, neurons, classes = [], [], []
     for done, layer in enumerate(chosen, start=1):
-        row, frame = measure_layer(model, layer, seed, strengthening, weakening)
+        row, frame, counts = measure_layer(model, layer, seed, strengthening, weakening)
         rows.append(row)
         neurons.append(frame)
+        classes.append(counts)
         if progress is not None:
             progress("geometry", done, len(chosen))
     found: Duplicates | None = None
@@ -349,6 +349,7 @@ def geometry(
     return Geometry(
         layers=pd.DataFrame(rows),
         neurons=pd.concat(neurons, ignore_index=True),
+        classes=pd.concat(classes, ignore_index=True),
         duplicates=None if found is None else found.pairs,
         duplicate_counts=None if found is None else found.counts,
         sides=memory_sides(model),
@@ -371,25 +372,27 @@ def check_cosine(name: str, value: float, low: float) -> None:
 
 def measure_layer(
     model: Model, layer: int, seed: int, strengthening: float, weakening: float
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """One layer's row, and its neurons' rows."""
+) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
+    """One layer's row, its neurons' rows, and its rows by read–write class."""
     vectors = {side: memory_rows(model, layer, side) for side in memory_sides(model)}
     width = len(vectors["key"])
     row: dict[str, Any] = {"layer": layer, "neurons": width}
     columns: dict[str, Any] = {"layer": layer, "neuron": range(width)}
     aligned: dict[str, Any] = {}
-    for name, (one, other) in COSINES.items():
-        if one in vectors:
-            own = cosines(vectors[one], vectors[other])
-            null = mismatched(vectors[one].double(), vectors[other].double(), [seed, layer])
-            columns[f"{name}_cosine"] = own.cpu().numpy()
-            found = alignment(own, null, strengthening, weakening)
-            aligned |= {f"{name}_{column}": number for column, number in found.items()}
+    own = neuron_cosines(vectors)
+    for name, cosine in own.items():
+        one, other = (vectors[side].double() for side in COSINES[name])
+        columns[f"{name}_cosine"] = cosine
+        found = alignment(torch.from_numpy(cosine), mismatched(one, other, [seed, layer]), strengthening, weakening)
+        aligned |= {f"{name}_{column}": number for column, number in found.items()}
+    columns["read_write"] = read_write_classes(own, strengthening, weakening)
+    counts = class_counts(columns["read_write"], vectors, strengthening, weakening, [seed, layer])
+    counts.insert(0, "layer", layer)
     for place, side in enumerate(vectors):
         numbers, by_neuron = measure_side(vectors[side], [seed, layer, place])
         row |= {f"{side}_{name}": number for name, number in numbers.items()}
         columns |= {f"{side}_{name}": values for name, values in by_neuron.items()}
-    return row | aligned, pd.DataFrame(columns)
+    return row | aligned, pd.DataFrame(columns), counts
 
 
 def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[str, Float64[np.ndarray, " rows"]]]:

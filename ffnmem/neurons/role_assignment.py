@@ -19,7 +19,8 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
-from .overlap import centred_values, own_cosines
+from .overlap import COSINES, centred_values, own_cosines
+from .read_write import read_write_classes
 from .unembedding import (
     cosine_moments,
     frequency_direction,
@@ -228,7 +229,8 @@ def roles(
         layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
         decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
         cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)) and
-        gate_key_cosine (cos(gᵢ, kᵢ)); with a store also firing_rate (whole scan),
+        gate_key_cosine (cos(gᵢ, kᵢ)); read_write (the class by these cosines and ``io``, see
+        :func:`ffnmem.neurons.geometry`, which counts them); with a store also firing_rate (whole scan),
         position_information, position_p, frequency_cosine, firings (of the reading), covering_types, covered_types,
         trigger_share and triggers (tokens, of detectors). NaN where a value is zero. ``attrs``: thresholds as used,
         settings, null_space, partition_null, frequency_null (what random directions have), provenance.
@@ -303,11 +305,11 @@ def weight_statistics(
             "value_norm": values.double().norm(dim=-1).cpu().numpy(),
             **{f"cosine_{name}": moment for name, moment in moments.items()},
             "null_share": null.share(centred),
-            "io_cosine": own_cosines(model, layer).cpu().numpy(),
         }
-        if model.gated:
-            columns["gate_io_cosine"] = own_cosines(model, layer, "gate_io").cpu().numpy()
-            columns["gate_key_cosine"] = own_cosines(model, layer, "gate_key").cpu().numpy()
+        names = COSINES if model.gated else ("io",)
+        own = {name: own_cosines(model, layer, name).cpu().numpy() for name in names}
+        columns |= {f"{name}_cosine": cosine for name, cosine in own.items()}
+        columns["read_write"] = read_write_classes(own, thresholds.io, -thresholds.io)
         if frequency is not None:
             columns["frequency_cosine"] = frequency.cosines(centred)
         frames.append(pd.DataFrame(columns))

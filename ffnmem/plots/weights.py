@@ -16,7 +16,8 @@ from ..core.errors import check_choice
 from ..core.token_text import printable
 from ..models.parameters import Anatomy, Matrix
 from ..neurons.layer_geometry import Geometry
-from .attribution import ATTENTION, FFN, axes_for, ink, layer_axis, pair_for, titled
+from ..neurons.read_write import ORTHOGONAL
+from .attribution import ATTENTION, FFN, axes_for, ink, layer_axis, pair_for, stacked, titled
 
 # matplotlib pictures of the geometry of memories, by layer.
 #
@@ -29,6 +30,19 @@ NAMES = {"key": "keys", "value": "values", "gate": "gates"}
 OFFSETS = {2: (-0.2, 0.2), 3: (-0.28, 0.0, 0.28)}  # of the sides of a layer, by how many there are
 WIDTHS = {1: 0.3, 2: 0.3, 3: 0.2}
 PAIRS = {"io": COLOURS["key"], "gate_io": "#CC79A7", "gate_key": "#E69F00"}
+CLASS_COLOURS = {
+    "strengthening": "#0072B2",
+    "atypical strengthening": "#99C7E0",
+    "conditional strengthening": "#009E73",
+    "atypical conditional strengthening": "#99D8C7",
+    "proportional change": "#6B6B6B",
+    "atypical proportional change": "#C4C4C4",
+    "atypical conditional weakening": "#F5D999",
+    "conditional weakening": "#E69F00",
+    "atypical weakening": "#EEBF99",
+    "weakening": "#D55E00",
+}
+"""Of read–write classes, from below; what is left of a layer writes along nothing that it reads."""
 PAIR_NAMES = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
 
 
@@ -43,8 +57,9 @@ def geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = N
             the 99.9% quantile of random directions. ``"capacity"``: the share of a dimension that a neuron has to
             itself, 5% to 95% of neurons light, 25% to 75% dark, a line at the median, a grey one at that of random
             rows. ``"io"``: the cosine of a neuron's key and value likewise, in grey 2.5% to 97.5% of mismatched
-            pairs; of gated neurons also those of gate and value, and of gate and key. ``"rank"``: effective ranks;
-            dotted, those of random rows.
+            pairs; of gated neurons also those of gate and value, and of gate and key. ``"classes"``: the shares of the
+            read–write classes but orthogonal output, stacked; in grey what neurons of mismatched sides have of them.
+            ``"rank"``: effective ranks; dotted, those of random rows.
         ax: where to draw; default a new figure.
 
     Returns:
@@ -129,6 +144,20 @@ def draw_io(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
     return f"{what} of the neurons of {geometry.provenance.model}"
 
 
+def draw_classes(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
+    places = np.arange(len(rows))
+    shares = geometry.classes.pivot(index="layer", columns="read_write", values="share").loc[rows["layer"]]
+    drawn = {name: shares[name].to_numpy() for name in CLASS_COLOURS if name in shares and shares[name].any()}
+    stacked(ax, places, drawn, 0.75, CLASS_COLOURS)
+    chance = geometry.classes[geometry.classes["read_write"] == ORTHOGONAL]["chance"].to_numpy()
+    ax.hlines(1 - chance, places - 0.45, places + 0.45, color=ATTENTION, linewidth=2, label="of mismatched sides")
+    ax.set_ylim(0, max(0.01, 1.08 * float(shares.drop(columns=ORTHOGONAL).sum(axis=1).max())))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    ax.set_ylabel("share of the layer's neurons")
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True, fontsize="small")
+    return f"Read–write classes of the neurons of {geometry.provenance.model}"
+
+
 def draw_rank(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> str:
     places = np.arange(len(rows))
     for side in geometry.sides:
@@ -168,6 +197,7 @@ DRAWS: dict[str, Callable[[pd.DataFrame, Axes, Geometry], str]] = {
     "interference": draw_interference,
     "capacity": draw_capacity,
     "io": draw_io,
+    "classes": draw_classes,
     "rank": draw_rank,
 }
 

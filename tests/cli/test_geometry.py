@@ -51,7 +51,7 @@ def test_json_has_all(tiny: fm.Model) -> None:
     counts = sum(row["pairs"] for row in found["duplicate_counts"] if row["by"] == "key")
     assert counts == fm.neurons.geometry(tiny, threshold=0.5).duplicate_total("key") > 0
     assert found["provenance"]["threshold"] == 0.5
-    assert set(data("geometry", "--layer", 0)) == {"layers", "provenance"}
+    assert set(data("geometry", "--layer", 0)) == {"layers", "classes", "provenance"}
 
 
 def test_plot(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.neurons.layer_geometry import alignment, derangements, mismatched
+from ffnmem.neurons.layer_geometry import alignment, mismatched
 from ffnmem.neurons.overlap import cosines
+from ffnmem.neurons.read_write import derangements
 
 from ..helpers import allclose
 

@@ -130,7 +130,8 @@ def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned
     """Which is the same neuron; only the sign of its gate's cosines is another."""
     one, other = (fm.neurons.geometry(model, threshold=0.5) for model in (gated, turned))
     flips = np.where(np.arange(128) % 2 == 0, -1.0, 1.0)
-    for name in one.neurons:
+    assert one.neurons["read_write"].equals(other.neurons["read_write"])
+    for name in one.neurons.drop(columns="read_write"):
         expected = one.neurons[name] * (flips if name in ("gate_io_cosine", "gate_key_cosine") else 1.0)
         assert allclose(other.neurons[name], expected, 1e-5)
     assert one.duplicate_total("gate") == other.duplicate_total("gate") > 0
@@ -230,7 +231,7 @@ def test_names_of_quantiles() -> None:
 def test_sheet(name: str, tokenizer: Any) -> None:
     """Numbers of another side, layer or null; a column without its like; near-duplicates beyond those asked for."""
     found = fm.neurons.geometry(made(name, tokenizer), threshold=0.5)
-    overlap, space, *cosine, duplicates = found.sheet(2).blocks[:-1]
+    overlap, space, *cosine, classes, duplicates = found.sheet(2).blocks[:-1]
     sides = found.sides
     for row, line in ((at // len(sides), line) for at, line in enumerate(overlap.rows)):
         side, numbers = line[1][:-1], found.layers.iloc[row]
@@ -254,6 +255,7 @@ def test_sheet(name: str, tokenizer: Any) -> None:
         assert table.rows[1][5:] == tuple(
             row[f"{alignment}_{part}"] for part in ("beyond", "strengthening", "weakening")
         )
+    assert classes.title == "read–write classes: neurons of each layer"
     assert found.duplicates is not None
     assert len(duplicates.rows) == (found.duplicates["rank"] <= 2).sum() < len(found.duplicates)
     assert all(f"{found.duplicate_total(by):,} by {by}" in duplicates.title for by in found.kinds)

@@ -13,8 +13,9 @@ from matplotlib.patches import Rectangle
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import Geometry
+from ffnmem.neurons.read_write import KINDS, ORTHOGONAL
 from ffnmem.plots.attribution import ATTENTION
-from ffnmem.plots.weights import COLOURS, DRAWS, PAIRS
+from ffnmem.plots.weights import CLASS_COLOURS, COLOURS, DRAWS, PAIRS
 
 from ..helpers import draw_whole, refuses
 from ..neurons.gated import GATED, made
@@ -84,6 +85,20 @@ def test_rank_lines(found: Geometry) -> None:
     assert drawn["keys: entropy"] == pytest.approx(found.layers["key_entropy_rank"].tolist())
     assert drawn["dimensions"] == [found.dimensions] * 2 == [15 if found.centred else 16] * 2
     assert ("gates: entropy" in drawn) == ("gate" in found.sides)
+
+
+def test_classes_are_stacked(tokenizer: Any) -> None:
+    """Bars of another layer or class; a class without a colour."""
+    assert set(CLASS_COLOURS) == set(KINDS.values()) - {ORTHOGONAL}
+    loose = fm.neurons.geometry(made("llama", tokenizer), threshold=None, strengthening=0.3, weakening=-0.3)
+    ax = fm.plots.geometry(loose, "classes")
+    shares = loose.classes.pivot(index="layer", columns="read_write", values="share")
+    for name, colour in CLASS_COLOURS.items():
+        heights = [high - low for low, high in spans(ax, colour)]
+        assert heights == (pytest.approx(shares[name].tolist()) if shares[name].any() else [])
+    assert max(high for name in CLASS_COLOURS for _, high in spans(ax, CLASS_COLOURS[name])) == pytest.approx(
+        1 - shares[ORTHOGONAL].min()
+    )
 
 
 def test_chosen_layers_keep_their_names(tiny: fm.Model) -> None:
