@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float64
 
 from ..core.arguments import public
 from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
@@ -19,7 +20,7 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
-from .overlap import COSINES, centred_values, own_cosines
+from .overlap import COSINES, centred_values, folded_keys, own_cosines
 from .read_write import read_write_classes
 from .unembedding import (
     cosine_moments,
@@ -82,12 +83,23 @@ class Thresholds:
     types: int = 5
     coverage: float = 0.95
     min_count: int = 10
+    silent: float = 0.1
 
     def resolved(self, d_model: int) -> Thresholds:
         """With what depends on the model's width filled in; raises InputError for what makes no sense."""
         for name in ("late", "types", "min_count"):
             check_count(name, getattr(self, name))
-        for name in ("kurtosis", "partition", "null_share", "norm", "variance", "io", "position", "frequency"):
+        for name in (
+            "kurtosis",
+            "partition",
+            "null_share",
+            "norm",
+            "variance",
+            "io",
+            "position",
+            "frequency",
+            "silent",
+        ):
             check_number(name, getattr(self, name))
         if not 0 < check_number("coverage", self.coverage) <= 1:
             raise InputError(f"coverage must be above 0 and at most 1, not {self.coverage}")
@@ -101,7 +113,8 @@ def assign(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> p
     Args:
         statistics: of :func:`weight_statistics`, or joined with :func:`firing_statistics`; all neurons of each layer.
             ``attrs["partition_null"]`` and ``attrs["frequency_null"]``, where given, are what their thresholds are
-            raised to: what random directions have is no role.
+            raised to: what random directions have is no role; ``attrs["frequency_reach"]`` is what that of frequency is
+            a share of.
         thresholds: resolved. n_layers: of the model, to know which layers are late.
 
     Returns:
@@ -133,15 +146,18 @@ def flag(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> dic
     """Whether each role applies to each neuron; roles that need a store only where its columns are there."""
     column = {name: statistics[name].to_numpy() for name in statistics.columns}
     peaked = column["cosine_kurtosis"] > thresholds.kurtosis
-    by_layer = statistics.groupby("layer")
-    norm = column["value_norm"] > thresholds.norm * by_layer["value_norm"].transform("median").to_numpy()
-    flat = column["cosine_variance"] < thresholds.variance * by_layer["cosine_variance"].transform("median").to_numpy()
+    flat = column["cosine_variance"] < thresholds.variance * layer_medians(statistics, column["cosine_variance"])
     late = column["layer"] >= n_layers - thresholds.late
     splits = max(thresholds.partition, statistics.attrs.get("partition_null", 0.0))
-    # A gated neuron's value and key may be turned round together; its gate says which way they count.
-    skew = column["cosine_skew"] * (np.sign(column["gate_key_cosine"]) if "gate_key_cosine" in column else 1.0)
+    # Of a gated neuron the value's length and direction say nothing alone: the key's can take them over.
+    norm, skew = column["value_norm"], column["cosine_skew"]
+    if "gate_key_cosine" in column:
+        told = "write_norm" in column
+        norm = column["write_norm"] if told else norm * column["key_norm"]
+        skew = skew * (column["coefficient_sign"] if told else np.sign(column["gate_key_cosine"]))
+    long = norm > thresholds.norm * layer_medians(statistics, norm)
     flags = {
-        "entropy": late & norm & flat & (column["null_share"] > thresholds.null_share),
+        "entropy": late & long & flat & (column["null_share"] > thresholds.null_share),
         "prediction": peaked & (skew > 0),
         "suppression": peaked & (skew < 0),
         "partition": column["cosine_variance"] > splits,
@@ -149,14 +165,20 @@ def flag(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> dic
         "weakening": column["io_cosine"] < -thresholds.io,
     }
     if "dead" in column:
-        aligned = max(thresholds.frequency, statistics.attrs.get("frequency_null", 0.0))
+        about, write = statistics.attrs, column["write_norm"]
+        aligned = max(thresholds.frequency * about.get("frequency_reach", 1.0), about.get("frequency_null", 0.0))
         flags |= {
-            "dead": column["dead"].astype(bool),
+            "dead": column["dead"].astype(bool) & (write <= thresholds.silent * layer_medians(statistics, write)),
             "position": column["position_information"] > thresholds.position,
             "token-frequency": np.abs(column["frequency_cosine"]) > aligned,
             "token-detector": column["detects"].astype(bool),
         }
     return flags
+
+
+def layer_medians(statistics: pd.DataFrame, column: np.ndarray) -> np.ndarray:
+    """Of each neuron, the median of a column over its layer."""
+    return pd.Series(column, statistics.index).groupby(statistics["layer"]).transform("median").to_numpy()
 
 
 @public
@@ -180,6 +202,7 @@ def roles(
     types: int = 5,
     coverage: float = 0.95,
     min_count: int = 10,
+    silent: float = 0.1,
     n_sequences: int | None = SEQUENCES_READ,
     seed: int = 0,
     progress: Progress | None = None,
@@ -188,8 +211,8 @@ def roles(
 
     From weights alone (cos over the vocabulary between W_U and vᵢ, processed as the papers do it, see ``basis``):
 
-    - *prediction*, *suppression*: excess kurtosis above ``kurtosis``, with positive, negative skew; of a gated neuron
-      with the skew times the sign of cos(gᵢ, kᵢ), see below.
+    - *prediction*, *suppression*: kurtosis (the fourth standardised moment, 3 of a normal distribution) above
+      ``kurtosis``, with positive, negative skew; of a gated neuron with the skew turned as below.
     - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance is
       about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
     - *entropy*: in the last ``late`` layers, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ above ``null_share`` (V₀: W_U's last ``null_dimension``
@@ -201,16 +224,20 @@ def roles(
     fires where its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one
     where its gate is open:
 
-    - *dead*: never fired in the whole scan.
+    - *dead*: never fired in the whole scan, and what it writes, √E[mᵢ²]·‖vᵢ‖, is at most ``silent`` of the layer's
+      median: a gate of SiLU or GELU lets something through while it is closed.
     - *position*: I(fires; position) above ``position`` nats, less its bias.
-    - *token-frequency*: \\|cos(W_U vᵢ, log-unigram)\\| above ``frequency`` (ours: the paper gives none), and above what
-      99.9% of random directions have. The distribution is the corpus's.
+    - *token-frequency*: \\|cos(W_U vᵢ, log-unigram)\\| above ``frequency`` of the most that any direction can have
+      (ours: the paper gives none), and above what 99.9% of random directions have. The distribution is the corpus's.
     - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which it
       fires ``coverage`` of the time; of tokens that the reading holds ``min_count`` times or more.
 
-    Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together without a change of what it does, so
-    no role may depend on that. Of the statistics only the skew does: it counts as if k pointed the way of its gate,
-    where the coefficient is positive at inputs along the gate. Columns have the stored sign.
+    Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together, and one made longer as the other
+    becomes shorter, without a change of what it does, so no role may depend on that. The skew does, and the value's
+    length. With a store both are taken with the coefficient: the skew times the sign of E[mᵢ³], which is that of the
+    skew, over tokens and vocabulary, of what the neuron adds to logits; and √E[mᵢ²]·‖vᵢ‖ as the length. Weights alone
+    know ‖kᵢ‖·‖vᵢ‖, and the sign of cos(gᵢ, kᵢ), which the coefficient has at inputs along the gate: a guess, since
+    inputs have directions in common that weights do not know of. Columns have the stored sign.
 
     With an RMSNorm nothing is centred over d_model, and (1, …, 1) is no null direction. Values have the gain of a norm
     behind the FFN (Gemma 2) in them; that norm sets how long the FFN's write is, so that norms only compare neurons of
@@ -222,18 +249,20 @@ def roles(
         layer: only this layer; default all.
         basis: of the cosines: ``"folded"``: final gain folded into W_U, centred over d_model and vocabulary, values
             centred (over d_model under LayerNorm only); ``"raw"``: as they are. ρ and frequency are always folded.
+        silent: see *dead*.
         seed: of the sequences read, and of the random directions.
         progress: told ("weights", neurons done, in all) and ("text", sequences done, in all).
 
     Returns:
         layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
         decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
-        cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)) and
-        gate_key_cosine (cos(gᵢ, kᵢ)); read_write (the class by these cosines and ``io``, see
-        :func:`ffnmem.neurons.geometry`, which counts them); with a store also firing_rate (whole scan),
-        position_information, position_p, frequency_cosine, firings (of the reading), covering_types, covered_types,
-        trigger_share and triggers (tokens, of detectors). NaN where a value is zero. ``attrs``: thresholds as used,
-        settings, null_space, partition_null, frequency_null (what random directions have), provenance.
+        cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)),
+        gate_key_cosine (cos(gᵢ, kᵢ)) and key_norm; read_write (the class by these cosines and ``io``, see
+        :func:`ffnmem.neurons.geometry`, which counts them); with a store also firing_rate (whole scan), write_norm
+        (√E[mᵢ²]·‖vᵢ‖), of a gated model coefficient_sign (of E[mᵢ³]), position_information, position_p,
+        frequency_cosine, firings (of the reading), covering_types, covered_types, trigger_share and triggers (tokens,
+        of detectors). NaN where a value is zero. ``attrs``: thresholds as used, settings, null_space, partition_null,
+        frequency_null (what random directions have), frequency_reach (the most that any has), provenance.
 
     Raises:
         OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
@@ -243,7 +272,7 @@ def roles(
     """
     thresholds = Thresholds(
         kurtosis, partition, null_share, null_dimension, norm, variance, late, io, position, frequency, types, coverage,
-        min_count,
+        min_count, silent,
     ).resolved(model.d_model)  # fmt: skip
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
     if store is not None:
@@ -254,7 +283,7 @@ def roles(
     if store is not None:
         firing = count_firings(model, store, layers, n_sequences=n_sequences, seed=seed, progress=progress)
         settings |= reading_settings(store, firing)
-        frame = frame.join(firing_statistics(model, store, firing, thresholds))
+        frame = frame.join(firing_statistics(model, store, firing, thresholds, frame["value_norm"].to_numpy()))
         frame.attrs = about  # which joining drops
     frame = assign(frame, thresholds, model.n_layers)
     provenance = model.provenance(**({} if store is None else {"corpus": store.manifest["corpus"]["hash"]}))
@@ -288,7 +317,7 @@ def weight_statistics(
     """What weights say: one row a neuron; with a store the cosine with its log-unigram direction too.
 
     ``attrs["null_space"]`` describes W_U's near-null space, ``attrs["partition_null"]`` and ``attrs["frequency_null"]``
-    the variances and cosines of random directions.
+    the variances and cosines of random directions, ``attrs["frequency_reach"]`` the largest cosine that there is.
     """
     folded = read_unembedding(model)
     unembedding = folded if basis == "folded" else read_unembedding(model, basis)
@@ -309,6 +338,8 @@ def weight_statistics(
         names = COSINES if model.gated else ("io",)
         own = {name: own_cosines(model, layer, name).cpu().numpy() for name in names}
         columns |= {f"{name}_cosine": cosine for name, cosine in own.items()}
+        if model.gated:
+            columns["key_norm"] = folded_keys(model, layer).double().norm(dim=-1).cpu().numpy()
         columns["read_write"] = read_write_classes(own, thresholds.io, -thresholds.io)
         if frequency is not None:
             columns["frequency_cosine"] = frequency.cosines(centred)
@@ -326,15 +357,23 @@ def weight_statistics(
         },
     }
     if frequency is not None:
-        frame.attrs["frequency_null"] = frequency.null
+        frame.attrs |= {"frequency_null": frequency.null, "frequency_reach": frequency.reach}
     return frame
 
 
-def firing_statistics(model: Model, store: Store, firing: FiringCounts, thresholds: Thresholds) -> pd.DataFrame:
-    """What text says: one row a neuron of every layer that was read, in order."""
-    frames = []
+def firing_statistics(
+    model: Model,
+    store: Store,
+    firing: FiringCounts,
+    thresholds: Thresholds,
+    value_norms: Float64[np.ndarray, " neurons"],
+) -> pd.DataFrame:
+    """What text says: one row a neuron of every layer that was read, in order, as ``value_norms`` are."""
+    frames, first = [], 0
     for layer in firing.layers:
         stats = store.stats(layer)
+        norms, first = value_norms[first : first + len(stats)], first + len(stats)
+        mean, std = stats["mean"].to_numpy(), stats["std"].to_numpy()
         information = position_information(firing.at_position[layer], firing.positions)
         rule = {name: getattr(thresholds, name) for name in ("types", "coverage", "min_count")}
         detection = token_detection(firing, layer, **rule)
@@ -342,6 +381,8 @@ def firing_statistics(model: Model, store: Store, firing: FiringCounts, threshol
         columns = {
             "firing_rate": stats["firing_rate"].to_numpy(),
             "dead": stats["dead"].to_numpy(),
+            "write_norm": np.hypot(mean, std) * norms,
+            **({"coefficient_sign": np.sign(third_moment(mean, std, stats["skewness"]))} if model.gated else {}),
             "position_information": information.information,
             "position_p": information.p,
             "firings": firing.fired(layer),
@@ -353,6 +394,13 @@ def firing_statistics(model: Model, store: Store, firing: FiringCounts, threshol
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
+
+
+def third_moment(
+    mean: Float64[np.ndarray, " n"], std: Float64[np.ndarray, " n"], skewness: pd.Series
+) -> Float64[np.ndarray, " n"]:
+    """E[m³]: strong coefficients decide its sign. What never varies has no skewness."""
+    return skewness.fillna(0.0).to_numpy() * std**3 + 3 * mean * std**2 + mean**3
 
 
 APPLIES = "neurons that each role applies to, by layer"

@@ -131,10 +131,11 @@ def written(model: Model, layer: LayerName, basis: str) -> Float[Tensor, "d_mlp 
 def cosine_moments(
     vectors: Float[Tensor, "rows d_model"], units: Float[Tensor, "vocab d_model"]
 ) -> dict[str, Float64[np.ndarray, " rows"]]:
-    """``mean``, ``variance``, ``skew`` and excess ``kurtosis`` over the vocabulary of every vector's cosine with the
-    tokens; NaN where a vector is zero.
+    """``mean``, ``variance``, ``skew`` and ``kurtosis`` over the vocabulary of every vector's cosine with the tokens;
+    NaN where a vector is zero.
 
-    The variance is what Stolfo et al. 2024 call LogitVar. The product is taken in the vectors' type, block by block: no
+    The kurtosis is the fourth standardised moment, 3 of a normal distribution, as the paper's program has it. The
+    variance is what Stolfo et al. 2024 call LogitVar. The product is taken in the vectors' type, block by block: no
     ``[rows, vocab]`` is made; its power sums in float64 about the mean, which is known beforehand. ``units`` are token
     rows of length 1.
 
@@ -173,14 +174,15 @@ def add_powers(
 
 
 def central(raw: Float64[np.ndarray, "rows 4"]) -> Float64[np.ndarray, "4 rows"]:
-    """Mean, variance, skew and excess kurtosis from the means of the first four powers; NaN where nothing varies."""
+    """Mean, variance, skew and kurtosis (3 of a normal distribution) from the means of the first four powers; NaN where
+    nothing varies."""
     m, s2, s3, s4 = raw.T
     variance = s2 - m**2
     third = s3 - 3 * m * s2 + 2 * m**3
     fourth = s4 - 4 * m * s3 + 6 * m**2 * s2 - 3 * m**4
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.where(variance > 0, variance, np.nan)
-        return np.stack([m, variance, third / spread**1.5, fourth / spread**2 - 3])
+        return np.stack([m, variance, third / spread**1.5, fourth / spread**2])
 
 
 def variance_null(unembedding: Unembedding, seed: int = 0) -> float:
@@ -270,11 +272,14 @@ class FrequencyDirection:
         gram: of W_U.
         null: the 99.9% quantile of \\|cosine\\| of random directions: where frequency is W_U's main direction, even
             they are aligned with it.
+        reach: the largest cosine that any direction has: d_model directions reach a part of the vocabulary's only, and
+            less of a distribution that was counted in a small corpus.
     """
 
     pulled: Float64[Tensor, " d_model"]
     gram: Float64[Tensor, "d_model d_model"]
     null: float
+    reach: float
 
     def cosines(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
         """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit.
@@ -299,6 +304,9 @@ def frequency_direction(
     for start in range(0, len(tokens), GRAM):
         pulled += direction[start : start + GRAM] @ tokens[start : start + GRAM].double()
     drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((NULL_DRAWS, tokens.shape[1])))
-    found = FrequencyDirection(pulled, unembedding.gram, np.nan)
+    gram = unembedding.gram
+    # Of W_U v the part along u is largest where v solves W_U v ≈ u.
+    reach = (pulled @ torch.linalg.pinv(gram, hermitian=True) @ pulled).clamp(0.0, 1.0).sqrt()
+    found = FrequencyDirection(pulled, gram, np.nan, float(reach))
     random = np.abs(found.cosines(drawn.to(tokens.device)))
     return replace(found, null=float(np.nanquantile(random, NULL_QUANTILE)))

@@ -30,7 +30,7 @@ PUBLISHED: Mapping[str, Any] = {
     "models": "GPT-2 small, GPT-2 medium (five seeds each) and Pythia 160M",
     "weights": "final gain folded in, W_U centred over d_model and vocabulary, values centred (basis 'folded')",
     "prediction and suppression": "kurtosis of cos(W_U, v) above 10, by the sign of the skew",
-    "kurtosis": "the paper's program takes the fourth standardised moment, 3 above the excess kurtosis used here",
+    "kurtosis": "the fourth standardised moment, 3 of a normal distribution, here too",
     "partition": "variance of cos(W_U, v) above 0.005",
     "finding": "prediction neurons grow more frequent from the middle of the model on; at the end suppression neurons "
     "take over",
@@ -49,11 +49,11 @@ TABLES = {
         "Prediction against suppression by layer",
         "Of the neurons whose kurtosis is above the threshold, the share with negative skew, with its 95% Wilson "
         "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
-        "sign of cos(g, k).",
+        "sign of E[m³], which strong coefficients decide; either sign occurs of many.",
     ),
     "statistics": (
         "Statistics of cos(W_U, v) and of the weights by layer",
-        "Quantiles over the neurons of a layer; the kurtosis is the excess over a normal distribution. The sign of "
+        "Quantiles over the neurons of a layer; the kurtosis of a normal distribution is 3. The sign of "
         "a gated neuron's skew and of its gate's cosines is a convention.",
     ),
     "strongest": (
@@ -83,8 +83,8 @@ def study(
 ) -> Study:
     """Roles by layer, and the statistics behind them.
 
-    Of gated neurons as :func:`ffnmem.roles` has them: prediction and suppression by the skew that a value has as its
-    gate turns it.
+    Of gated neurons as :func:`ffnmem.roles` has them: prediction and suppression by the skew that a value has with
+    its coefficient's sign.
 
     Args:
         model: from :func:`ffnmem.load`. store: a finished scan of it.

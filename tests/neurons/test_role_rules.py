@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = {
     "cosine_mean": 0.0,
     "cosine_variance": 0.001,
     "cosine_skew": 0.1,
-    "cosine_kurtosis": 0.0,
+    "cosine_kurtosis": 3.0,
     "null_share": 0.1,
     "io_cosine": 0.0,
 }
@@ -27,6 +27,7 @@ TEXT: dict[str, Any] = {
     "frequency_cosine": 0.0,
     "firing_rate": 0.1,
     "dead": False,
+    "write_norm": 1.0,
     "position_information": 0.0,
     "position_p": 1.0,
     "firings": 5,
@@ -35,7 +36,7 @@ TEXT: dict[str, Any] = {
 }
 ENTROPY = {"null_share": 0.9, "value_norm": 2.0, "cosine_variance": 0.0002}
 CASES: dict[str, dict[str, Any]] = {
-    "dead": {"dead": True, "firing_rate": 0.0},
+    "dead": {"dead": True, "firing_rate": 0.0, "write_norm": 0.1},
     "position": {"position_information": 0.06},
     "entropy": ENTROPY,
     "token-frequency": {"frequency_cosine": -0.8},
@@ -47,6 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
     "weakening": {"io_cosine": -0.51},
 }
 MISSES: list[dict[str, Any]] = [
+    {"dead": True, "firing_rate": 0.0, "write_norm": 0.11},  # its gate is shut, and it writes all the same
     {"position_information": 0.05},
     {**ENTROPY, "layer": 0},
     {**ENTROPY, "null_share": 0.4},
@@ -92,6 +94,36 @@ def test_each_rule(name: str) -> None:
 @pytest.mark.parametrize("miss", MISSES, ids=str)
 def test_just_missed(miss: dict[str, Any]) -> None:
     assert assign(table(miss), thresholds(), 2).iloc[-1]["role"] == NONE
+
+
+GATED = {"gate_key_cosine": 0.2, "key_norm": 1.0, "coefficient_sign": 1.0}
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_a_gated_neurons_length_and_sign_are_those_of_what_it_writes(text: bool) -> None:
+    """From text, or where there is none from its key: the value alone can be written in any length, and either way."""
+    length = "write_norm" if text else "key_norm"
+    turned = "coefficient_sign" if text else "gate_key_cosine"
+    peaked = {"cosine_kurtosis": 11.0, "cosine_skew": 2.0}
+    cases = [
+        ({**ENTROPY, "value_norm": 1.0, length: 1.3}, "entropy"),
+        ({**ENTROPY, "value_norm": 1.3, length: 0.9}, NONE),
+        ({**peaked, turned: 0.3}, "prediction"),
+        ({**peaked, turned: -0.3}, "suppression"),
+        ({**peaked, "cosine_skew": -2.0, turned: -0.3}, "prediction"),
+        ({**peaked, turned: 0.0}, NONE),
+    ]
+    plain = {**PLAIN, **(TEXT if text else {}), **{k: v for k, v in GATED.items() if text or k != "coefficient_sign"}}
+    rows = [plain] * 20 + [{**plain, **case} for case, _ in cases]
+    frame = pd.DataFrame(rows).assign(neuron=np.arange(20 + len(cases)))
+    assert assign(frame, thresholds(), 2)["role"].tolist() == [NONE] * 20 + [role for _, role in cases]
+
+
+def test_a_frequency_is_measured_by_what_can_be_reached() -> None:
+    """Few directions for many tokens, or a small corpus: no value can have a large cosine."""
+    frame = table({"frequency_cosine": 0.31}, {"frequency_cosine": -0.29})
+    frame.attrs |= {"frequency_null": 0.2, "frequency_reach": 0.6}
+    assert assign(frame, thresholds(), 2)["is_token_frequency"].tolist()[-2:] == [True, False]
 
 
 def test_precedence_keeps_every_flag() -> None:
@@ -146,7 +178,7 @@ def test_senseless_thresholds(name: str, value: float) -> None:
         Thresholds(**{name: value}).resolved(64)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["kurtosis", "partition", "norm", "io", "position", "frequency", "coverage"])
+@pytest.mark.parametrize("name", ["kurtosis", "partition", "norm", "io", "position", "frequency", "coverage", "silent"])
 def test_no_threshold_is_nan(name: str) -> None:
     """Nothing is above NaN: a role would silently have no neurons."""
     with refuses(InputError, ValueError, name, "nan"):
@@ -155,7 +187,7 @@ def test_no_threshold_is_nan(name: str) -> None:
 
 def test_a_gate_says_which_way_a_value_counts() -> None:
     """A value of negative skew with a key turned against its gate raises those tokens: that is prediction."""
-    peaked = {**PLAIN, "cosine_kurtosis": 11.0}
+    peaked = {**PLAIN, "key_norm": 1.0, "cosine_kurtosis": 11.0}
     rows = [{**peaked, "cosine_skew": skew, "gate_key_cosine": sign} for skew in (2.0, -2.0) for sign in (0.3, -0.3)]
     rows.append({**peaked, "cosine_skew": 2.0, "gate_key_cosine": np.nan})
     found = flag(pd.DataFrame(rows), Thresholds().resolved(768), 4)

@@ -83,7 +83,7 @@ def test_moments_are_scipys(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, 
     assert allclose(found["mean"], exact.mean(axis=1), 1e-6)
     assert allclose(found["variance"], exact.var(axis=1), 1e-6)
     assert allclose(found["skew"], stats.skew(exact, axis=1), 1e-5)
-    assert allclose(found["kurtosis"], stats.kurtosis(exact, axis=1), 1e-5)
+    assert allclose(found["kurtosis"], stats.kurtosis(exact, axis=1, fisher=False), 1e-5)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=20))
@@ -93,7 +93,7 @@ def test_central_moments(values: list[float]) -> None:
     mean, variance, skew, kurtosis = central(raw)[:, 0]
     assert allclose([mean, variance], [x.mean(), x.var()], 1e-9)
     if x.var() > 0.01:
-        assert allclose([skew, kurtosis], [stats.skew(x), stats.kurtosis(x)], 1e-6)
+        assert allclose([skew, kurtosis], [stats.skew(x), stats.kurtosis(x, fisher=False)], 1e-6)
 
 
 def test_length_does_not_matter() -> None:
@@ -123,7 +123,7 @@ def test_one_token_apart_is_prediction() -> None:
     """In a vocabulary of orthogonal tokens, a value that writes one token has one outlier."""
     found = cosine_moments(torch.stack([torch.eye(64)[3], -torch.eye(64)[3]]), torch.eye(64))
     outlier = np.eye(64)[3]
-    assert allclose(found["kurtosis"], [stats.kurtosis(outlier)] * 2, 1e-5)
+    assert allclose(found["kurtosis"], [stats.kurtosis(outlier, fisher=False)] * 2, 1e-5)
     assert allclose(found["skew"], [stats.skew(outlier), -stats.skew(outlier)], 1e-5)
     assert found["kurtosis"][0] > 10
 
