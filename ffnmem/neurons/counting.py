@@ -299,6 +299,8 @@ class Detection:
     Attributes:
         covering: the fewest tokens that make up ``coverage`` of a neuron's firings; NaN where no number of the tokens
             looked at does, and where it never fired.
+        at_least: the same where it is known; where rarer tokens are needed, how many tokens it takes if each of these
+            fires the neuron as often as a token can that was too rare to be looked at. NaN where it never fired.
         covered: how many tokens fire it nearly every time. share: which part of its firings they make up; NaN where it
             never fired.
         detects: whether it is a token detector.
@@ -306,6 +308,7 @@ class Detection:
     """
 
     covering: Float64[np.ndarray, " d_mlp"]
+    at_least: Float64[np.ndarray, " d_mlp"]
     covered: Int64[np.ndarray, " d_mlp"]
     share: Float64[np.ndarray, " d_mlp"]
     detects: Bool[np.ndarray, " d_mlp"]
@@ -330,13 +333,19 @@ def token_detection(
     Source: Voita et al. 2023 (2309.04827), §4.1 and §4.2.
     """
     active, fired = counts.at_type[layer], counts.fired(layer)
-    covering = np.full(len(fired), np.nan)
+    covering, at_least = np.full(len(fired), np.nan), np.full(len(fired), np.nan)
+    rare = counts.least_count - 1  # firings at a token that was not looked at, at most
     for start in range(0, len(fired), SORTED):
         part = slice(start, start + SORTED)
-        made_up = np.cumsum(-np.sort(-active[:, part], axis=0), axis=0, dtype=np.int64)
+        ordered = -np.sort(-active[:, part], axis=0)
+        made_up = np.cumsum(ordered, axis=0, dtype=np.int64)
         enough = made_up >= coverage * fired[part]
         reached = enough.any(axis=0) & (fired[part] > 0)
         covering[part] = np.where(reached, 1.0 + enough.argmax(axis=0), np.nan)
+        better = ordered > rare
+        missing = coverage * fired[part] - np.where(better, ordered, 0).sum(axis=0, dtype=np.int64)
+        more = better.sum(axis=0) + np.ceil(missing / max(rare, 1))
+        at_least[part] = np.where(reached, covering[part], np.where(fired[part] > 0, more, np.nan))
     known = counts.type_counts[:, None] >= min_count
     covers = known & (active >= coverage * counts.type_counts[:, None])
     share = np.full(len(fired), np.nan)
@@ -348,4 +357,4 @@ def token_detection(
         slots = np.flatnonzero(covers[:, neuron])
         order = slots[np.argsort(-active[slots, neuron], kind="stable")]
         triggers[neuron] = counts.types[order].tolist()
-    return Detection(covering, covers.sum(axis=0, dtype=np.int64), share, detects, triggers)
+    return Detection(covering, at_least, covers.sum(axis=0, dtype=np.int64), share, detects, triggers)

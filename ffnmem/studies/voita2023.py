@@ -53,11 +53,13 @@ TABLES = {
         "Dead, token-detecting and positional neurons by layer",
         "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
         "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
-        "before does not; suppressing is the share of detectors that write away from their tokens.",
+        "before does not; suppressing is the share of detectors that write away from their tokens. Of a gated neuron "
+        "dead means that its gate never opened: with SiLU or GELU it may write all the same (see fm.roles).",
     ),
     "covering": (
         "How many tokens make up a neuron's firings",
-        "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings.",
+        "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings. Tokens too "
+        "rare to be counted one by one are needed of some; how many at least follows from how rare they are.",
     ),
     "detectors": (
         "Token detectors",
@@ -225,9 +227,10 @@ def covering_table(store: Store, found: Mapping[int, Detection]) -> pd.DataFrame
     rows = []
     for layer, detection in found.items():
         alive = ~np.isnan(detection.share)  # fired in the reading
-        covering = detection.covering[alive]
+        covering, at_least = detection.covering[alive], detection.at_least[alive]
         counts = {f"{low} to {high}": int(((covering >= low) & (covering <= high)).sum()) for low, high in CATEGORIES}
-        counts |= {MORE: int((covering > CATEGORIES[-1][1]).sum()), BEYOND: int(np.isnan(covering).sum())}
+        many = at_least > CATEGORIES[-1][1]
+        counts |= {MORE: int(many.sum()), BEYOND: int((np.isnan(covering) & ~many).sum())}
         total = max(int(alive.sum()), 1)
         rows += [
             {"layer": layer, "tokens": name, "neurons": count, "share": count / total} for name, count in counts.items()

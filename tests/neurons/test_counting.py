@@ -179,10 +179,39 @@ def test_covering_is_the_fewest(seed: int, tiny_store: Store) -> None:
         {0: active[:, None]},
         1,
     )
-    found = token_detection(firing, 0).covering[0]
+    detected = token_detection(firing, 0)
+    found = detected.covering[0]
+    assert np.isnan(found) or detected.at_least[0] == found
     ordered = sorted(active.tolist(), reverse=True)
     enough = [k for k in range(1, 13) if sum(ordered[:k]) >= 0.95 * fired]
     assert (np.isnan(found) and not (enough and fired)) or found == enough[0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("rare", [1, 3])
+def test_rare_tokens_bound_how_many_it_takes(seed: int, rare: int, tiny_store: Store) -> None:
+    """Against all tokens counted one by one, of which only the frequent ones were looked at; exact where every rare
+    token fires the neuron as often as it can."""
+    draw = np.random.default_rng([seed, rare])
+    frequent = draw.poisson(draw.gamma(0.5, 12, 8)).astype(np.int32)
+    often = bool(seed % 2)
+    others = np.full(400, rare) if often else draw.integers(0, rare + 1, 400)
+    every = np.sort(np.concatenate([frequent, others]))[::-1]
+    fired = int(every.sum())
+    firing = FiringCounts(
+        sample_of(tiny_store, 1),
+        np.array([0, 5000]),
+        {0: np.array([[0], [fired]], np.int32)},
+        np.arange(8),
+        np.full(8, 500),
+        {0: frequent[:, None]},
+        rare + 1,
+    )
+    found = token_detection(firing, 0)
+    needed = 1 + int((np.cumsum(every) >= 0.95 * fired).argmax())
+    assert np.isnan(found.covering[0])
+    assert found.at_least[0] == needed if often else found.at_least[0] <= needed
+    assert found.at_least[0] > 8
 
 
 def test_a_gated_neuron_fires_where_its_gate_is_open(gated: fm.Model, gated_store: Store) -> None:
