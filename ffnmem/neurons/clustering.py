@@ -345,8 +345,8 @@ def alike(
         meanings[block], ms[block] = out[:, 0], out[:, 1]
         clusters[block] = foote(inputs, weights, keys[block], background.rows[draws.rows(found.neurons[block])], draws)
     estimates = {
-        "meanings": numbered(meanings, draws.draws),
-        "clusters": numbered(clusters, draws.draws),
+        "meanings": numbered(meanings, draws.draws, found.counts),
+        "clusters": numbered(clusters, draws.draws, strongest(found.strengths)),
         "ms": estimate(ms, draws.draws, "greater"),
     }
     for row, weights in zip(labels, found.strengths, strict=True):
@@ -354,11 +354,11 @@ def alike(
     return Alike(estimates, labels)
 
 
-def numbered(found: Float64[np.ndarray, "n draws2"], draws: int) -> Estimate:
+def numbered(found: Float64[np.ndarray, "n draws2"], draws: int, examples: Int64[np.ndarray, " n"]) -> Estimate:
     """An effective number; drawing examples again loses clusters, so the interval is around the value as
     :func:`ffnmem.neurons.triggers.spread_around` has it."""
     plain = estimate(found, draws, "less")
-    low, high = spread_around(plain.value, found[:, 1 : 1 + draws])
+    low, high = spread_around(plain.value, found[:, 1 : 1 + draws], examples)
     return replace(plain, low=low, high=high)
 
 
@@ -385,13 +385,18 @@ def foote(
     out = np.full((len(keys), 1 + 2 * draws.draws), np.nan)
     if rows.shape[1] < 2:
         return out
-    counts = (weights >= FOOTE_ABOVE * weights[:, :1]).sum(1) * (weights[:, 0] > 0)
+    counts = strongest(weights)
     similarity, random = read_alike(inputs, keys), read_alike(rows, keys)
     upper = random[:, *np.triu_indices(rows.shape[1], 1)].astype(np.float64)
     cuts = upper.mean(1) + FOOTE_CUT * upper.std(1)
     fixed = (cuts, random, draws.few, draws.multiplicity, out)
     in_threads(partial(component_block, similarity, weights, counts, *fixed), len(keys))
     return out
+
+
+def strongest(weights: Float64[np.ndarray, "n most"]) -> Int64[np.ndarray, " n"]:
+    """How many of each neuron's examples are above FOOTE_ABOVE of its largest coefficient."""
+    return (weights >= FOOTE_ABOVE * weights[:, :1]).sum(1) * (weights[:, 0] > 0)
 
 
 def read_alike(

@@ -43,7 +43,6 @@ class Shared:
 
     store: Store
     model: Model
-    sign: str
     seed: int
     draws: int
     rule: Rule
@@ -114,48 +113,66 @@ def polysemanticity(
     Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 (2401.12181) for unigrams,
         Scherlis et al. 2022 for capacity; meanings and the verdict are ours, calibrated by ``ffnmem calibrate``.
     """
-    check_choice("sign", sign, (*COEFFICIENT_SIGNS, "both"))
+    signs = COEFFICIENT_SIGNS if check_choice("sign", sign, (*COEFFICIENT_SIGNS, "both")) == "both" else (sign,)
     chosen = chosen_layers(store, layers)
-    if sign == "both":
-        both = [
-            polysemanticity(
-                store, model, layers=chosen, sign=one, seed=seed, draws=draws, budget=budget, rule=rule,
-                progress=progress,
-            )
-            for one in COEFFICIENT_SIGNS
-        ]  # fmt: skip
-        joined = pd.concat(both).sort_values(["layer", "neuron"], kind="stable", ignore_index=True)
-        provenance = both[0].attrs["provenance"]
-        settings = {**provenance["polysemanticity"], "sign": sign}
-        joined.attrs = {"provenance": {**provenance, "polysemanticity": settings}}
-        return joined
     draws, seed = check_count("draws", draws, least=20), check_seed(seed)
     budget = None if budget is None else check_count("budget", budget, least=1000)
     if model is not None:
         store.check_model(model)  # what is kept would be read back without it
-    key = settings_key(store, seed=seed, draws=draws, budget=budget, rule=rule, sign=sign)
-    whole = chosen == list(range(store.n_layers))
-    kept = read_saved(store, sign, key)
-    if kept is not None:
-        return kept if whole else kept[kept["layer"].isin(chosen)].reset_index(drop=True)
-    shared = begin(store, model, sign, seed, draws, rule, progress)
-    found = within_budget([firing(store, layer, sign=sign) for layer in chosen], budget)
-    places = {f.layer: np.concatenate([f.places[f.places >= 0], shared.sample.places]) for f in found}
-    total, done = sum(len(f.neurons) for f in found), 0
-    frames, labels = [], []
-    with Inputs(store, shared.model, places, progress) as inputs:
-        for one in found:
-            frame, own = layer_rows(shared, one, inputs)
-            frames.append(frame)
-            labels.append(own)
-            done += len(one.neurons)
-            if progress is not None:
-                progress("meanings", done, total)
-    table = pd.concat(frames, ignore_index=True)
-    table.attrs = {"provenance": {**store.provenance, "polysemanticity": key}}
-    if whole:
-        write_saved(store, sign, key, table, found, labels)
+    settings: dict[str, Any] = {"seed": seed, "draws": draws, "budget": budget, "rule": rule}
+    keys = {one: settings_key(store, sign=one, **settings) for one in signs}
+    tables = {one: kept for one, key in keys.items() if (kept := read_saved(store, one, key, rule)) is not None}
+    if missing := [one for one in signs if one not in tables]:
+        tables |= measured(store, model, chosen, missing, keys, rule, progress)
+    parts = [tables[one][tables[one]["layer"].isin(chosen)] for one in signs]
+    table = pd.concat(parts).sort_values(["layer", "neuron"], kind="stable", ignore_index=True)
+    provenance = tables[signs[0]].attrs["provenance"]
+    table.attrs = {"provenance": {**provenance, "polysemanticity": {**provenance["polysemanticity"], "sign": sign}}}
     return table
+
+
+def measured(
+    store: Store,
+    model: Model | None,
+    layers: list[int],
+    signs: Sequence[str],
+    keys: Mapping[str, dict[str, Any]],
+    rule: Rule,
+    progress: Progress | None,
+) -> dict[str, pd.DataFrame]:
+    """The table of each sign, kept if it is of all layers; the text is read once for all of them."""
+    budget, draws = keys[signs[0]]["budget"], keys[signs[0]]["draws"]
+    shared = begin(store, model, keys[signs[0]]["seed"], draws, rule, progress)
+    found = {sign: within_budget([firing(store, layer, sign=sign) for layer in layers], budget) for sign in signs}
+    rows: dict[str, list[pd.DataFrame]] = {sign: [] for sign in signs}
+    labels: dict[str, list[Int64[np.ndarray, "n most"]]] = {sign: [] for sign in signs}
+    total, done = sum(len(one.neurons) for several in found.values() for one in several), 0
+    with Inputs(store, shared.model, wanted(found.values(), shared.sample), progress) as inputs:
+        for of_layer in zip(*found.values(), strict=True):
+            both_signs = layer_estimates(shared, of_layer[0].layer)
+            for sign, one in zip(signs, of_layer, strict=True):
+                frame, own = layer_rows(shared, one, inputs, sign, both_signs[sign])
+                rows[sign].append(frame)
+                labels[sign].append(own)
+                done += len(one.neurons)
+                if progress is not None:
+                    progress("meanings", done, total)
+    tables = {}
+    for sign in signs:
+        tables[sign] = pd.concat(rows[sign], ignore_index=True)
+        tables[sign].attrs = {"provenance": {**store.provenance, "polysemanticity": keys[sign]}}
+        if len(layers) == store.n_layers:
+            write_saved(store, sign, keys[sign], tables[sign], found[sign], labels[sign])
+    return tables
+
+
+def wanted(found: Iterable[Sequence[Firing]], sample: Sample) -> dict[int, Int64[np.ndarray, " n"]]:
+    """By layer, the places that have to be read."""
+    several = [one for firings in found for one in firings]
+    return {
+        layer: np.concatenate([sample.places, *(f.places[f.places >= 0] for f in several if f.layer == layer)])
+        for layer in {f.layer for f in several}
+    }
 
 
 def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) -> list[int]:
@@ -170,35 +187,37 @@ def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) 
 
 
 def begin(
-    store: Store, model: Model | None, sign: str, seed: int, draws: int, rule: Rule, progress: Progress | None
+    store: Store, model: Model | None, seed: int, draws: int, rule: Rule, progress: Progress | None
 ) -> Shared:
     """Load what is missing and read the backgrounds."""
     model = store.read_model() if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
     sample, counts = token_sample(store, seed=seed), content_counts(store)
     counts = np.pad(counts, (0, max(model.d_vocab - len(counts), 0)))  # a vocabulary may be padded, as Pythia's is
-    return Shared(store, model, sign, seed, draws, rule, backgrounds, sample, counts)
+    return Shared(store, model, seed, draws, rule, backgrounds, sample, counts)
 
 
-def layer_rows(shared: Shared, found: Firing, inputs: Inputs) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
-    """All measures of one layer's neurons."""
+def layer_estimates(shared: Shared, layer: int) -> dict[str, dict[str, Estimate]]:
+    """By sign, what weights alone say of a layer's neurons."""
+    model, seed = shared.model, shared.seed
+    coherence = value_coherence(model, layer, shared.counts, seed=seed, draws=shared.draws)
+    keys = key_estimates(model, layer, seed)
+    return {sign: {"coherence": coherence[sign], **keys} for sign in COEFFICIENT_SIGNS}
+
+
+def layer_rows(
+    shared: Shared, found: Firing, inputs: Inputs, sign: str, of_weights: Mapping[str, Estimate]
+) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
+    """All measures of one layer's neurons, for one sign."""
     layer, store, model = found.layer, shared.store, shared.model
     examples = compare(store, model, found, inputs, shared.backgrounds[layer], shared.counts, shared.seed, shared.draws)
     sampled = sample_measures(
-        model, layer, shared.sample, inputs.at(layer, shared.sample.places), sign=shared.sign, seed=shared.seed,
+        model, layer, shared.sample, inputs.at(layer, shared.sample.places), sign=sign, seed=shared.seed,
         draws=shared.draws,
     )  # fmt: skip
-    coherence = value_coherence(model, layer, shared.counts, seed=shared.seed, draws=shared.draws)[shared.sign]
-    estimates: dict[str, Estimate] = {
-        **examples.estimates,
-        **sampled,
-        "coherence": coherence,
-        **key_estimates(model, layer, shared.seed),
-    }
-    told, why = verdicts(
-        fires(store, found, shared.sign, model.gated), found.counts, estimates["meanings"], shared.rule
-    )
-    columns = {"layer": layer, "neuron": found.neurons, "sign": shared.sign, "examples": found.counts}
+    estimates: dict[str, Estimate] = {**examples.estimates, **sampled, **of_weights}
+    told, why = verdicts(fires(store, found, sign, model.gated), found.counts, estimates["meanings"], shared.rule)
+    columns = {"layer": layer, "neuron": found.neurons, "sign": sign, "examples": found.counts}
     for name, estimate in estimates.items():
         columns |= estimate.columns(name)
     return pd.DataFrame({**columns, "verdict": told, "why": why}), examples.labels
@@ -217,10 +236,16 @@ def fires(store: Store, found: Firing, sign: str, gated: bool = False) -> np.nda
 
 # What was found of a whole store, kept beside it: a table, and each neuron's examples.
 
-VERSION = 1
+VERSION = 2
 LISTS = ("places", "strengths", "meaning")
+MEANINGS = ("meanings", "meanings_low", "meanings_high", "meanings_null", "meanings_p")
 KEY = b"ffnmem"
-HEADER = schemas.fields({"provenance": schemas.table(schemas.text(), schemas.anything)})
+HEADER = schemas.fields(
+    {
+        "provenance": schemas.table(schemas.text(), schemas.anything),
+        "rule": schemas.table(schemas.text(), schemas.number()),
+    }
+)
 
 
 def settings_key(store: Store, *, seed: int, draws: int, budget: int | None, rule: Rule, sign: str) -> dict[str, Any]:
@@ -286,7 +311,7 @@ def write_saved(
 
 def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[NeuronTable, dict[str, Any]] | None:
     """The file of an earlier call for this store with these settings (some or all of :func:`settings_key`), and its
-    header."""
+    header. The rule may be another one: it changes nothing that was measured."""
     path = file_of(store, sign)
     if not path.is_file():
         return None
@@ -297,7 +322,8 @@ def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[Neuron
         table.check_rows(store.manifest["d_mlp"])
     except (FileError, Misfit):  # cut short or damaged by another program: it can be measured again
         return None
-    wanted = json.loads(json.dumps({**store_key(store), **settings}))
+    measured = {name: value for name, value in settings.items() if name != "rule"}
+    wanted = json.loads(json.dumps({**store_key(store), **measured}))
     return (table, header) if all(header.get(name) == value for name, value in wanted.items()) else None
 
 
@@ -306,8 +332,8 @@ def is_kept(store: Store, sign: str, settings: Mapping[str, Any]) -> bool:
     return opened(store, sign, settings) is not None
 
 
-def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame | None:
-    """The table of an earlier call of the same key, if there is one and it is whole."""
+def read_saved(store: Store, sign: str, key: Mapping[str, Any], rule: Rule) -> pd.DataFrame | None:
+    """The table of an earlier call of the same key, if there is one and it is whole, with the verdicts of the rule."""
     found = opened(store, sign, key)
     if found is None:
         return None
@@ -318,8 +344,18 @@ def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame 
             frame = table.file.read(columns=names).to_pandas()
     except FileError:  # damaged behind its header
         return None
-    frame.attrs = {"provenance": header["provenance"]}
+    if header["rule"] != key["rule"]:
+        frame = judged(frame, rule)
+    frame.attrs = {"provenance": {**header["provenance"], "polysemanticity": dict(key)}}
     return frame
+
+
+def judged(frame: pd.DataFrame, rule: Rule) -> pd.DataFrame:
+    """The table with the verdicts of another rule."""
+    parts = (frame[name].to_numpy(np.float64) for name in MEANINGS)
+    fired = (frame["verdict"] != "dead").to_numpy()
+    told, why = verdicts(fired, frame["examples"].to_numpy(), Estimate(*parts), rule)
+    return frame.assign(verdict=told, why=why)
 
 
 def read_one(store: Store, layer: int, neuron: int, sign: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -331,8 +367,17 @@ def read_one(store: Store, layer: int, neuron: int, sign: str, settings: Mapping
     found = opened(store, sign, settings)
     if found is None:
         return None
+    table, header = found
     try:
-        rows = found[0].table(layer, neuron).to_pylist()
+        row = table.table(layer, neuron)
     except FileError:  # damaged behind its header
         return None
-    return {**rows[0], "provenance": found[1]["provenance"]} if rows else None
+    if not len(row):
+        return None
+    provenance, rule = header["provenance"], settings.get("rule", header["rule"])
+    one = row.to_pylist()[0]
+    if rule != header["rule"]:
+        again = judged(row.select([*MEANINGS, "examples", "verdict"]).to_pandas(), Rule(**rule)).iloc[0]
+        one |= {"verdict": str(again["verdict"]), "why": str(again["why"])}
+        provenance = {**provenance, "polysemanticity": {**provenance["polysemanticity"], "rule": rule}}
+    return {**one, "provenance": provenance}

@@ -15,7 +15,7 @@ from numba import njit
 
 from ..core.errors import InputError
 from ..vocabulary.scoring import in_threads
-from .verdicts import Estimate, interval, p_values
+from .verdicts import Estimate, interval, p_values, unseen_number
 
 DRAWS = 200
 BLOCK = 2048  # neurons at once: 2 × 3.3 MB of draws
@@ -34,7 +34,7 @@ def trigger_tokens(
 
     The interval is from a bootstrap over examples, each of which comes from a sequence of its own. Drawing examples
     again with replacement loses types, so draws lie too low as a whole; their spread around their median, in
-    proportion, is what is taken. The null puts tokens of the corpus's own frequencies under the same activations.
+    proportion, is what is taken, and room for a type that none of them shows. The null puts tokens of the corpus's own frequencies under the same activations.
 
     Args:
         tokens: the token at each example. weights: its activation, at least 0; NaN behind the last one.
@@ -65,7 +65,7 @@ def trigger_tokens(
         block = (types[part], mass[part], counts[part], places, chance, value[part], drawn, by_chance)
         in_threads(lambda first, last, block=block: effective(*block, first, last), part.stop - start)  # type: ignore[misc]
         here, expected = drawn[: part.stop - start], by_chance[: part.stop - start]
-        low[part], high[part] = spread_around(value[part], here)
+        low[part], high[part] = spread_around(value[part], here, counts[part])
         null[part] = expected.mean(axis=1)
         p[part] = p_values(value[part] * (1 + TIED), expected, "less")
     return Estimate(value, low, high, null, p)
@@ -93,14 +93,20 @@ def shares(unigram: Real[np.ndarray, " vocab"]) -> Float64[np.ndarray, " vocab"]
 
 
 def spread_around(
-    value: Float64[np.ndarray, " n"], draws: Float64[np.ndarray, "n draws"]
+    value: Float64[np.ndarray, " n"], draws: Float64[np.ndarray, "n draws"], examples: Int64[np.ndarray, " n"]
 ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
-    """An interval around the value: the draws' quantiles over their median, times the value; not below one token."""
+    """An interval around an effective number of groups: the draws' quantiles over their median, times the value; not
+    below 1.
+
+    Examples that are all of one group are so in every draw, however few they are. So the upper end is never below what
+    that many examples of one group leave possible (:func:`ffnmem.neurons.verdicts.unseen_number`).
+    """
     low, high = interval(draws)
     median = np.full(len(draws), np.nan)
     known = np.isfinite(draws).any(axis=1)  # a draw without activation is NaN
     median[known] = np.nanmedian(draws[known], axis=1)
-    return np.maximum(value * low / median, 1.0), np.maximum(value * high / median, value)
+    high = np.maximum(value * high / median, value)
+    return np.maximum(value * low / median, 1.0), np.maximum(high, unseen_number(examples))
 
 
 # no_type_check keeps the tests' import hook from wrapping what numba has to compile.

@@ -15,6 +15,7 @@ from ..core.errors import InputError, check_choice, check_count
 # One measure of many neurons: what was found, its interval, and what chance would have found.
 
 INTERVAL = (0.025, 0.975)
+UNSEEN = 0.05  # the chance that the examples show nothing of a group as large as is said to be possible
 DIRECTIONS = ("greater", "less")
 
 
@@ -102,6 +103,21 @@ def interval(draws: Float[np.ndarray, "n draws"]) -> tuple[Float64[np.ndarray, "
     return low, high
 
 
+def unseen_share(examples: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """The largest share of a group that none of so many examples is of, at 95%: 1 − .05^(1/n), about 3/n.
+
+    Source: Clopper and Pearson 1934; Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?"
+    """
+    return 1 - UNSEEN ** (1 / np.maximum(examples, 1))
+
+
+def unseen_number(examples: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """The effective number of groups that so many examples of a single one leave possible: exp of the entropy of a
+    second group's :func:`unseen_share` (or of a half, where it is more) and the rest."""
+    share = np.minimum(unseen_share(examples), 0.5)
+    return np.exp(-share * np.log(share) - (1 - share) * np.log1p(-share))
+
+
 # The verdict on a neuron: dead, monosemantic, polysemantic or unclear, by one stated rule.
 
 
@@ -112,7 +128,8 @@ class Rule:
 
     Dead: it never fired. Unclear: fewer than ``examples``, or examples no more alike than unrelated inputs
     (p ≥ ``alpha``), or an interval of ``meanings`` with ``above`` inside. Else polysemantic above ``above`` meanings,
-    monosemantic below.
+    monosemantic below; that takes more examples, since few of one meaning leave room for another
+    (:attr:`fewest_of_one`).
 
     Attributes:
         above: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``ffnmem calibrate``).
@@ -143,10 +160,12 @@ def verdicts(
     """
     value: Float64[np.ndarray, " n"] = meanings.value
     clear = np.where(value > rule.above, meanings.low > rule.above, meanings.high <= rule.above)
+    few = unseen_number(examples) > rule.above
     reasons = [
         (~fires, ""),
         (examples < rule.examples, f"fewer than {rule.examples} examples"),
         (~(meanings.p < rule.alpha), "examples no more alike than unrelated inputs"),
+        (~clear & few & (value <= rule.above), "too few examples to rule out another meaning"),
         (~clear, f"the interval has {rule.above:g} meanings inside"),
     ]
     why = np.select([when for when, _ in reasons], [text for _, text in reasons], "")
