@@ -22,6 +22,8 @@ COEFFICIENT_SIGNS = ("positive", "negative")
 VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
 ABOVE = 1.35
 """The number of meanings above which a neuron is polysemantic."""
+DIRECTIONS = ("own", "matched", "isotropic", "mixed")
+"""What verdicts by chance are of: neurons themselves, and kinds of random directions."""
 MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
 

@@ -1,3 +1,5 @@
+from .chance_verdicts import ChanceVerdicts as ChanceVerdicts
+from .chance_verdicts import chance_verdicts as chance_verdicts
 from .concepts import Meanings as Meanings
 from .concepts import meanings as meanings
 from .dying import Dying as Dying

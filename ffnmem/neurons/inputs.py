@@ -98,14 +98,32 @@ def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = N
         if not len(size) or size[0] <= 0:
             continue
         tops[i] = size[0]
-        keep = np.flatnonzero(size >= FLOOR * size[0])[:TOP]
-        mine = place_of(rows["sequence"][a:b][keep].astype(np.int64), rows["position"][a:b][keep].astype(np.int64))
-        more = others(factor * values[:, neuron].astype(np.float64), sampled[:, neuron], mine, FLOOR * size[0])
-        chosen = np.concatenate([mine, sampled[more, neuron]])
-        weight = np.concatenate([size[keep], factor * values[more, neuron].astype(np.float64)])
-        best = np.argsort(-weight, kind="stable")
-        places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen[best], weight[best]
+        there = place_of(rows["sequence"][a:b].astype(np.int64), rows["position"][a:b].astype(np.int64))
+        of_sample = factor * values[:, neuron].astype(np.float64)
+        chosen, weight = chosen_examples(size, there, of_sample, sampled[:, neuron])
+        places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen, weight
     return Firing(layer, asked, places, strengths, tops)
+
+
+def chosen_examples(
+    sizes: Float64[np.ndarray, " top"],
+    places: Int64[np.ndarray, " top"],
+    sample_sizes: Float64[np.ndarray, " sample"],
+    sample_places: Int64[np.ndarray, " sample"],
+) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
+    """The examples of one neuron, strongest first, and their strengths.
+
+    Args:
+        sizes, places: of the sequences with its largest coefficients, strongest first.
+        sample_sizes, sample_places: of the random sequences.
+    """
+    least = FLOOR * sizes[0]
+    keep = np.flatnonzero(sizes >= least)[:TOP]
+    more = others(sample_sizes, sample_places, places[keep], least)
+    chosen = np.concatenate([places[keep], sample_places[more]])
+    weight = np.concatenate([sizes[keep], sample_sizes[more]])
+    best = np.argsort(-weight, kind="stable")
+    return chosen[best], weight[best]
 
 
 def others(

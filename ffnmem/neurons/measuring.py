@@ -121,7 +121,7 @@ def polysemanticity(
         store.check_model(model)  # what is kept would be read back without it
     settings: dict[str, Any] = {"seed": seed, "draws": draws, "budget": budget, "rule": rule}
     keys = {one: settings_key(store, sign=one, **settings) for one in signs}
-    tables = {one: kept for one, key in keys.items() if (kept := read_saved(store, one, key, rule)) is not None}
+    tables = {one: kept for one, key in keys.items() if (kept := read_saved(store, one, key)) is not None}
     if missing := [one for one in signs if one not in tables]:
         tables |= measured(store, model, chosen, missing, keys, rule, progress)
     parts = [tables[one][tables[one]["layer"].isin(chosen)] for one in signs]
@@ -186,9 +186,7 @@ def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) 
     return found
 
 
-def begin(
-    store: Store, model: Model | None, seed: int, draws: int, rule: Rule, progress: Progress | None
-) -> Shared:
+def begin(store: Store, model: Model | None, seed: int, draws: int, rule: Rule, progress: Progress | None) -> Shared:
     """Load what is missing and read the backgrounds."""
     model = store.read_model() if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
@@ -332,8 +330,8 @@ def is_kept(store: Store, sign: str, settings: Mapping[str, Any]) -> bool:
     return opened(store, sign, settings) is not None
 
 
-def read_saved(store: Store, sign: str, key: Mapping[str, Any], rule: Rule) -> pd.DataFrame | None:
-    """The table of an earlier call of the same key, if there is one and it is whole, with the verdicts of the rule."""
+def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame | None:
+    """The table of an earlier call of the same key, if there is one and it is whole, with the verdicts of the key's rule."""
     found = opened(store, sign, key)
     if found is None:
         return None
@@ -345,7 +343,7 @@ def read_saved(store: Store, sign: str, key: Mapping[str, Any], rule: Rule) -> p
     except FileError:  # damaged behind its header
         return None
     if header["rule"] != key["rule"]:
-        frame = judged(frame, rule)
+        frame = judged(frame, Rule(**key["rule"]))
     frame.attrs = {"provenance": {**header["provenance"], "polysemanticity": dict(key)}}
     return frame
 

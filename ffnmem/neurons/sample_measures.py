@@ -291,8 +291,13 @@ def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed:
     and with its bias at the mean input the product, of those of one of the layer's neurons."""
     random = np.random.default_rng(seed)
     donors = torch.from_numpy(random.integers(model.ffn[layer].d_mlp, size=CHANCE)).to(model.device)
+    return turned_anyhow(own_keys(model, layer, donors), mean, random)
+
+
+def turned_anyhow(own: KeyPairs, mean: Float[Tensor, " d_model"], random: np.random.Generator) -> KeyPairs:
+    """Keys without a preferred direction, each with the length and the product with the mean input of the one given."""
     found: KeyPairs = []
-    for keys, bias in own_keys(model, layer, donors):
+    for keys, bias in own:
         drawn = torch.from_numpy(random.standard_normal(tuple(keys.shape))).to(mean)
         product = keys @ mean if bias is None else keys @ mean + bias
         drawn = drawn * (keys.norm(dim=-1) / drawn.norm(dim=-1)).unsqueeze(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan, sqrt
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
@@ -15,6 +15,7 @@ from ..core.errors import InputError, check_choice, check_count
 # One measure of many neurons: what was found, its interval, and what chance would have found.
 
 INTERVAL = (0.025, 0.975)
+NORMAL = 1.959963984540054  # standard errors to either end of a 95% interval
 UNSEEN = 0.05  # the chance that the examples show nothing of a group as large as is said to be possible
 DIRECTIONS = ("greater", "less")
 
@@ -116,6 +117,15 @@ def unseen_number(examples: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"
     second group's :func:`unseen_share` (or of a half, where it is more) and the rest."""
     share = np.minimum(unseen_share(examples), 0.5)
     return np.exp(-share * np.log(share) - (1 - share) * np.log1p(-share))
+
+
+def share_interval(count: float, total: int) -> tuple[float, float]:
+    """The ends of a share's 95% interval (Wilson 1927); NaN of nothing."""
+    if not total:
+        return nan, nan
+    share, square = count / total, NORMAL**2 / total
+    middle, half = share + square / 2, NORMAL * sqrt(share * (1 - share) / total + square / total / 4)
+    return max((middle - half) / (1 + square), 0.0), min((middle + half) / (1 + square), 1.0)
 
 
 # The verdict on a neuron: dead, monosemantic, polysemantic or unclear, by one stated rule.

@@ -17,7 +17,7 @@ from pandas.testing import assert_frame_equal
 from ffnmem.neurons import Rule, measuring
 from ffnmem.neurons.inputs import Firing, firing
 from ffnmem.neurons.measuring import file_of, opened, read_one, read_saved, settings_key, store_key, write_saved
-from ffnmem.neurons.verdicts import RULE
+from ffnmem.neurons.verdicts import RULE, Estimate, verdicts
 from ffnmem.scanning import Store, open_store
 
 SETTINGS: dict[str, Any] = {"seed": 0, "draws": 20, "budget": None, "rule": RULE, "sign": "positive"}
@@ -41,7 +41,8 @@ def contents(store: Store) -> tuple[pd.DataFrame, list[Firing], list[np.ndarray]
         n = len(f.neurons)
         value = random.random(n)
         value[3] = np.nan
-        columns = {"layer": f.layer, "neuron": f.neurons, "sign": "positive", "examples": f.counts, "meanings": value}
+        columns = {"layer": f.layer, "neuron": f.neurons, "sign": "positive", "examples": f.counts}
+        columns |= Estimate(value, 0.9 * value, value + 0.3, value, np.full(n, 0.01)).columns("meanings")
         texts = {"verdict": np.array(["dead"] * n, object), "why": np.array(["", "few"] * (n // 2), object)}
         frames.append(pd.DataFrame({**columns, **texts}))
     table = pd.concat(frames, ignore_index=True)
@@ -69,13 +70,34 @@ def test_reads_back_as_it_was(written: Written) -> None:
     assert not list(store.folder.glob(".*.tmp"))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"seed": 1}, {"draws": 21}, {"budget": 5000}, {"rule": Rule(above=1.5)}, {"rule": Rule(examples=9)}]
-)
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"draws": 21}, {"budget": 5000}])
 def test_not_for_other_settings(written: Written, changes: dict[str, Any]) -> None:
     store = written[0]
     assert read_saved(store, "positive", keyed(store, **changes)) is None
     assert read_one(store, 0, 0, "positive", {}) is not None
+
+
+def test_another_rule_judges_what_is_kept(written: Written) -> None:
+    """Nothing is measured again; the dead stay dead, and a neuron by itself is judged as in the table."""
+    store, table, found, labels = written
+    table = table.assign(verdict=["dead", *["unclear"] * (len(table) - 1)])
+    table.attrs = written[1].attrs
+    write_saved(store, "positive", keyed(store), table, found, labels)
+    rule = Rule(above=1.1, examples=2)
+    back = read_saved(store, "positive", keyed(store, rule=rule))
+    assert back is not None
+    fired = (table["verdict"] != "dead").to_numpy()
+    parts = (table[name].to_numpy() for name in measuring.MEANINGS)
+    told, why = verdicts(fired, table["examples"].to_numpy(), Estimate(*parts), rule)
+    assert back["verdict"].tolist() == told.tolist()
+    assert back["why"].tolist() == why.tolist()
+    assert {"dead", "unclear"} < set(told)
+    assert back.attrs["provenance"]["polysemanticity"]["rule"] == measuring.rule_key(rule)
+    for at in np.random.default_rng(0).integers(len(table), size=5).tolist():
+        row = read_one(store, *table.loc[at, ["layer", "neuron"]], "positive", {"rule": measuring.rule_key(rule)})
+        assert row is not None
+        assert (row["verdict"], row["why"]) == (told[at], why[at])
+        assert row["provenance"]["polysemanticity"]["rule"] == measuring.rule_key(rule)
 
 
 def test_not_for_the_other_sign(written: Written) -> None:

@@ -1,0 +1,382 @@
+"""``chance_verdicts``: the verdicts on directions that no training chose, beside those on a layer's own neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float32, Float64, Int64
+from scipy.stats import mannwhitneyu
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.choices import COEFFICIENT_SIGNS, DIRECTIONS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
+from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.neuron_names import LayerName
+from ..core.progress import Progress
+from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, rows
+from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
+from ..corpus.passes import read
+from ..models.layer_pass import LayerPass
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..scanning.state import place_of
+from ..scanning.store import Store
+from ..show.result import Result
+from .clustering import Draws, alike
+from .inputs import MOST, TOP, Background, Firing, Inputs, chosen_examples, read_backgrounds
+from .measuring import chosen_layers, rule_key
+from .sample_measures import KeyPairs, coefficients, own_keys, turned_anyhow
+from .verdicts import RULE, Rule, share_interval, verdicts
+
+# Directions to hold neurons against: what each reads with.
+#
+# What most strongly lies along any direction is of several kinds, so many of them are polysemantic too. A share of
+# neurons says something where it differs from theirs.
+
+WORDS = {
+    "own": "neurons",
+    "matched": "random directions that fire as often",
+    "isotropic": "random directions",
+    "mixed": "gates and keys of different neurons",
+}
+PER_LAYER = 64
+
+
+def directions(
+    kind: str, model: Model, layer: int, neurons: Int64[np.ndarray, " n"], background: Background, seed: int
+) -> KeyPairs:
+    """What the neurons, or directions made of them, compare their input with."""
+    rng = np.random.default_rng([seed, 31, layer, DIRECTIONS.index(kind)])
+    own = own_keys(model, layer, torch.from_numpy(neurons).to(model.device))
+    if kind == "own":
+        return own
+    mean = torch.from_numpy(background.mean).to(own[0][0])
+    if kind == "isotropic":
+        return turned_anyhow(own, mean, rng)
+    if kind == "matched":
+        return turned_alike(own, background, rng)
+    others = rng.permutation(model.ffn[layer].d_mlp)
+    partner = others[(np.argsort(others)[neurons] + 1) % len(others)]  # the next in a random circle: never itself
+    return [own[0], own_keys(model, layer, torch.from_numpy(partner).to(model.device))[1]]
+
+
+def turned_alike(own: KeyPairs, background: Background, random: np.random.Generator) -> KeyPairs:
+    """Keys, and gates with them, turned at random in the space of whitened inputs, in which all directions vary alike.
+
+    What they give has the mean and the variance that it had, and gate and key the correlation that they had, over
+    random positions: so they fire about as often.
+    """
+    root = np.linalg.inv(background.whiten.astype(np.float64))
+    mean, inputs = background.mean.astype(np.float64), background.rows.astype(np.float64)
+    vectors = np.stack([keys.double().cpu().numpy() for keys, _ in own], axis=-1)  # [n, d_model, keys]
+    _, shape = np.linalg.qr(np.einsum("de,nek->ndk", root, vectors))
+    anyhow, _ = np.linalg.qr(random.standard_normal(vectors.shape))
+    turned = np.einsum("de,nek->ndk", background.whiten.astype(np.float64), anyhow @ shape)
+    # Whitening has a ridge, so that directions in which inputs hardly vary count for less than they would.
+    before, after = (np.einsum("md,ndk->mnk", inputs, some).std(0)[:, None] for some in (vectors, turned))
+    turned *= np.divide(before, after, out=np.ones_like(after), where=after > 0)
+    found: KeyPairs = []
+    for place, (keys, bias) in enumerate(own):
+        moved = (vectors[:, :, place] - turned[:, :, place]) @ mean
+        shift = torch.from_numpy(moved).to(keys)
+        found.append((torch.from_numpy(turned[:, :, place]).to(keys), shift if bias is None else bias + shift))
+    return found
+
+
+# Where they fire most: one pass over the text.
+
+
+@dataclass(eq=False)
+class Highest:
+    """Of each direction and each sequence read, the largest coefficient and where; and how often it was above 0."""
+
+    values: Float32[np.ndarray, "sequences n"]
+    at: Int64[np.ndarray, "sequences n"]
+    fired: Int64[np.ndarray, " n"]
+
+    @staticmethod
+    def of(sequences: int, n: int) -> Highest:
+        values = np.full((sequences, n), -np.inf, np.float32)
+        return Highest(values, np.zeros((sequences, n), np.int64), np.zeros(n, np.int64))
+
+    def firing(
+        self, layer: int, neurons: Int64[np.ndarray, " n"], numbers: Int64[np.ndarray, " sequences"],
+        sampled: Bool[np.ndarray, " sequences"],
+    ) -> Firing:  # fmt: skip
+        """The examples, chosen as those of a store's neurons are."""
+        places, strengths = np.full((len(neurons), MOST), -1, np.int64), np.zeros((len(neurons), MOST))
+        where = place_of(numbers[:, None], self.at)
+        for i in range(len(neurons)):
+            sizes = self.values[:, i].astype(np.float64)
+            top = np.argsort(-sizes, kind="stable")[:TOP]
+            if not len(top) or sizes[top[0]] <= 0:
+                continue
+            chosen, weight = chosen_examples(sizes[top], where[top, i], sizes[sampled], where[sampled, i])
+            places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen, weight
+        return Firing(layer, neurons, places, strengths, np.maximum(self.values.max(0), 0).astype(np.float64))
+
+
+def highest(
+    store: Store, model: Model, numbers: Int64[np.ndarray, " sequences"],
+    reading: Mapping[int, Mapping[str, KeyPairs]], factor: float, progress: Progress | None,
+) -> tuple[dict[int, dict[str, Highest]], int]:  # fmt: skip
+    """Of each layer's directions of each kind, in the sequences with these numbers; and how many positions these have."""
+    body, until, positions = LayerPass(model), max(reading), 0
+    found = {
+        layer: {kind: Highest.of(len(numbers), len(pairs[0][0])) for kind, pairs in kinds.items()}
+        for layer, kinds in reading.items()
+    }
+
+    def keep(page: Page, layer: int, x: Tensor) -> None:
+        if layer not in reading:
+            return
+        mask = rearrange(page.mask, "(rows pos) -> rows pos", rows=len(page.batch.sequences))
+        row = np.searchsorted(numbers, page.batch.sequences)
+        for kind, pairs in reading[layer].items():
+            here = factor * coefficients(model, layer, rearrange(x, "rows pos d -> (rows pos) d"), pairs)
+            here = rearrange(here, "n (rows pos) -> rows pos n", rows=len(mask))
+            here = np.where(mask[:, :, None], here, -np.inf)
+            kept = found[layer][kind]
+            kept.at[row], kept.values[row] = here.argmax(1), here.max(1)
+            kept.fired += (here > 0).sum((0, 1))
+
+    def take(page: Page) -> None:
+        nonlocal positions
+        positions += int(page.mask.sum())
+        tokens = torch.from_numpy(page.batch.tokens).to(model.device)
+        body.run(tokens, on_input=partial(keep, page), until=until)
+
+    settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
+    read(Selection(store.sequences, settings, numbers, together=len(numbers)), take, "directions", progress)
+    return found, positions
+
+
+# `ChanceVerdicts`: the verdicts on neurons and on directions, in one table.
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class ChanceVerdicts(Result):
+    """Verdicts on a sample of neurons and on random directions. Made by :func:`ffnmem.neurons.chance_verdicts`.
+
+    Attributes:
+        model: its name.
+        table: one row for each neuron drawn and each kind of direction made of it: layer, neuron, kind ("own" is the
+            neuron itself), sign, examples, firing_rate, meanings and ms with their ``_low``, ``_high``, ``_null`` and
+            ``_p``, verdict, why.
+        provenance: plain values.
+    """
+
+    model: str
+    table: pd.DataFrame
+    provenance: dict[str, Any]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind in DIRECTIONS if kind in set(self.table["kind"])]
+
+    def shares(self, layer: int | None = None) -> pd.DataFrame:
+        """One row a kind: kind, directions (how many), each verdict's share with its ``_low`` and ``_high`` (95%,
+        Wilson), and meanings_told, ms_told: the chance that a neuron has fewer meanings (a larger MS) than a direction
+        of the kind, ties half; .5 says nothing. Of all layers, or one."""
+        table = self.table if layer is None else self.table[self.table["layer"] == layer]
+        own = table[table["kind"] == "own"]
+        found = []
+        for kind in self.kinds:
+            part = table[table["kind"] == kind]
+            row: dict[str, Any] = {"kind": kind, "directions": len(part)}
+            for verdict in VERDICTS:
+                count = int((part["verdict"] == verdict).sum())
+                low, high = share_interval(count, len(part))
+                row |= {verdict: count / max(len(part), 1), f"{verdict}_low": low, f"{verdict}_high": high}
+            row["meanings_told"] = 1 - chance_larger(own["meanings"], part["meanings"])
+            row["ms_told"] = chance_larger(own["ms"], part["ms"])
+            found.append(row)
+        return pd.DataFrame(found)
+
+    def told(self, verdict: str = "monosemantic") -> str:
+        """One verdict's share of neurons against that of directions, in a line."""
+        shares = self.shares().set_index("kind")
+        said = [f"{of_share(shares.at[kind, verdict])} of {WORDS[kind]}" for kind in self.kinds]
+        return f"{verdict} {said[0]} against {', '.join(said[1:])}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "shares": self.shares().to_dict("records"),
+            "layers": [row for layer in sorted(set(self.table["layer"])) for row in self.of_layer(layer)],
+            "provenance": self.provenance,
+        }
+
+    def of_layer(self, layer: int) -> list[dict[str, Any]]:
+        return [{"layer": int(layer), **row} for row in self.shares(layer).to_dict("records")]
+
+    def summary(self) -> str:
+        return f"{self.model}: {self.told()}"
+
+    def sheet(self) -> Sheet:
+        """Shares of each verdict by kind of direction, then monosemantic ones by layer."""
+        return Sheet.of(
+            self.share_table(), self.layer_table(), Origin(self.provenance), title=f"Verdicts by chance: {self.model}"
+        )
+
+    def share_table(self) -> Table:
+        """A row a kind of direction."""
+        shown = rows(
+            Column("", wraps=True), Column("directions", "count"), *(Column(name, left=False) for name in VERDICTS),
+            Column("meanings", left=False), Column("MS", left=False),
+        )  # fmt: skip
+        for row in self.shares().to_dict("records"):
+            cells = [
+                f"{of_share(row[name])} ({of_share(row[f'{name}_low'])} to {of_share(row[f'{name}_high'])})"
+                for name in VERDICTS[:3]
+            ]
+            told = [None if row["kind"] == "own" else of_number(row[f"{name}_told"], 2) for name in ("meanings", "ms")]
+            shown.add(WORDS[row["kind"]], row["directions"], *cells, of_share(row["dead"]), *told)
+        return shown.table(
+            "neurons and directions",
+            caption="95% intervals (Wilson); meanings, MS: the chance that a neuron has fewer, or a larger one.",
+        )
+
+    def layer_table(self) -> Table:
+        """The monosemantic share of each kind, a row a layer."""
+        shown = rows(Column("layer", left=False), *(Column(WORDS[kind], left=False) for kind in self.kinds))
+        for layer in sorted(set(self.table["layer"])):
+            shown.add(str(layer), *(of_share(row["monosemantic"]) for row in self.of_layer(layer)))
+        return shown.table("monosemantic by layer")
+
+
+def chance_larger(own: pd.Series, others: pd.Series) -> float:
+    """The chance that one of the first is larger than one of the second, ties half; NaN of none."""
+    a, b = own.dropna().to_numpy(float), others.dropna().to_numpy(float)
+    return float(mannwhitneyu(a, b).statistic / (len(a) * len(b))) if len(a) and len(b) else float("nan")
+
+
+@public
+@in_turn
+def chance_verdicts(
+    store: Store,
+    model: Model | None = None,
+    *,
+    layers: LayerName | Iterable[LayerName] | None = None,
+    per_layer: int = PER_LAYER,
+    kinds: str | Iterable[str] | None = None,
+    sign: str = "positive",
+    seed: int = 0,
+    draws: int = MEANING_DRAWS,
+    budget: int | None = MEANING_BUDGET,
+    rule: Rule = RULE,
+    progress: Progress | None = None,
+) -> ChanceVerdicts:
+    """Measure how many random directions get each verdict of :func:`ffnmem.polysemanticity`, beside as many neurons.
+
+    What most strongly lies along a random direction is of several kinds too, so a share of polysemantic neurons is to be
+    held against one of directions. All are read in the same text, and their examples are chosen in the same way.
+
+    Args:
+        store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
+        layers: one or several; default all.
+        per_layer: how many neurons of each are drawn. Each gives one direction of each kind.
+        kinds: of directions, default all that there are:
+            "matched": the neuron's key (of a gated one its gate and key together) turned at random in the space of
+            whitened inputs: what it gives has the mean and variance that the neuron's has, so it fires about as often;
+            "isotropic": drawn anyhow, with the key's length and its mean product with inputs: these mostly lie along
+            what all inputs share;
+            "mixed": of gated neurons, the neuron's key with another one's gate.
+        sign: of the coefficient, "positive" or "negative".
+        seed, draws, rule: as :func:`ffnmem.polysemanticity` has them.
+        budget: tokens to read at most for where directions fire, None for all of the store's text; its random sequences
+            come on top.
+        progress: called as (phase, done, total) with the phases "directions" and "read" (tokens).
+
+    Returns: A :class:`ChanceVerdicts`.
+
+    Raises:
+        OutOfRangeError: no such layer. InputError: another model's store, settings out of range, "mixed" of classic
+        neurons. ModelError: the model cannot be loaded by its name.
+
+    Source: ours; Bricken et al. 2023 and Gurnee et al. 2023 (2305.01610) compare neurons with random directions.
+    """
+    factor = 1.0 if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else -1.0
+    chosen, asked = chosen_layers(store, layers), check_kinds(kinds, store.gated)
+    per_layer, draws, seed = (
+        check_count("per_layer", per_layer),
+        check_count("draws", draws, least=20),
+        check_seed(seed),
+    )
+    budget = None if budget is None else check_count("budget", budget, least=1000)
+    model = store.read_model() if model is None else model
+    backgrounds = read_backgrounds(store, model, seed, progress)
+    neurons = {layer: drawn_neurons(store.d_mlp(layer), per_layer, [seed, 30, layer]) for layer in chosen}
+    reading = {
+        layer: {kind: directions(kind, model, layer, neurons[layer], backgrounds[layer], seed) for kind in asked}
+        for layer in chosen
+    }
+    sample = store.view(0).sample_sequences
+    sample = sample[(sample >= 0) & (sample < store.sequences.n_sequences)]
+    numbers = np.union1d(draw_tokens(store.sequences, budget, seed), sample).astype(np.int64)
+    found, positions = highest(store, model, numbers, reading, factor, progress)
+    sampled = np.isin(numbers, sample)
+    firings = {
+        (layer, kind): found[layer][kind].firing(layer, neurons[layer], numbers, sampled)
+        for layer in chosen
+        for kind in asked
+    }
+    places = {
+        layer: np.concatenate([f.places[f.places >= 0] for (own, _), f in firings.items() if own == layer])
+        for layer in chosen
+    }
+    frames = []
+    with Inputs(store, model, places, progress) as inputs:
+        for (layer, kind), firing in firings.items():
+            frame = judged_rows(firing, inputs, reading[layer][kind], backgrounds[layer], seed, draws, rule)
+            rate = found[layer][kind].fired / max(positions, 1)
+            frame = pd.DataFrame({"layer": layer, "neuron": firing.neurons, "kind": kind, "sign": sign}).join(frame)
+            frame.insert(frame.columns.get_loc("examples") + 1, "firing_rate", rate)
+            frames.append(frame)
+    settings = {"sign": sign, "per_layer": per_layer, "seed": seed, "draws": draws, "rule": rule_key(rule)}
+    provenance = {**store.provenance, "chance_verdicts": {**settings, "budget": budget, "positions": positions}}
+    return ChanceVerdicts(store.model, pd.concat(frames, ignore_index=True), provenance)
+
+
+def judged_rows(
+    firing: Firing, inputs: Inputs, pairs: KeyPairs, background: Background, seed: int, draws: int, rule: Rule
+) -> pd.DataFrame:
+    """Examples, meanings, MS and the verdict on each of some directions."""
+    keys = np.stack([keys.float().cpu().numpy() for keys, _ in pairs], axis=1)
+    shared = Draws(draws, seed, len(background.units))
+    found = alike(firing, lambda some: inputs.at(firing.layer, some), keys, background, shared).estimates
+    told, why = verdicts(firing.extreme > 0, firing.counts, found["meanings"], rule)
+    columns: dict[str, Any] = {"examples": firing.counts}
+    for name in ("meanings", "ms"):
+        columns |= found[name].columns(name)
+    return pd.DataFrame({**columns, "verdict": told, "why": why})
+
+
+def drawn_neurons(size: int, count: int, seed: list[int]) -> Int64[np.ndarray, " n"]:
+    """Some of a layer's neurons, ascending; all where there are no more."""
+    return np.sort(np.random.default_rng(seed).permutation(size)[:count]).astype(np.int64)
+
+
+def check_kinds(kinds: str | Iterable[str] | None, gated: bool) -> list[str]:
+    """The kinds asked for, "own" first; raises InputError."""
+    possible = [kind for kind in DIRECTIONS if gated or kind != "mixed"]
+    if kinds is None:
+        return possible
+    asked = [kinds] if isinstance(kinds, str) else list(kinds)
+    for kind in asked:
+        check_choice("kind", kind, DIRECTIONS)
+        if kind not in possible:
+            raise InputError(f"kind {kind!r} is of gated neurons: those of this store have no gates")
+    return [kind for kind in possible if kind == "own" or kind in asked]
