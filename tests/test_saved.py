@@ -76,6 +76,10 @@ class Given:
     def effects(self) -> Result:
         return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).told(top=3)
 
+    def intruders(self) -> Result:
+        fm.polysemanticity(self.store, model=self.tiny, draws=20)
+        return fm.neurons.intruders(self.store, self.tiny)
+
     def survey(self) -> Survey:
         table = fm.polysemanticity(self.store, model=self.tiny, draws=20)
         listed = clearest(table, str(table["verdict"].iloc[0]), 2)
@@ -100,6 +104,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Found": lambda given: Found("a", "values", given.store.search("a"), given.store.provenance),
     "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
+    "Intruders": Given.intruders,
     "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
     "Ledger": lambda given: fm.ffn.ledger(given.tiny.hf_model.config),
     "Listing": lambda given: list_facts(FACTS),

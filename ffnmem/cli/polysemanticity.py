@@ -69,6 +69,17 @@ MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
 )
 @option("--draws", type=click.IntRange(min=20), metavar="N", help=f"Of bootstrap and null.  [default: {MEANING_DRAWS}]")
 @option("--seed", type=SEED, metavar="SEED", help="Of every random step.  [default: 0]")
+@option(
+    "--chance",
+    is_flag=True,
+    help="The verdicts on random directions instead, beside those on a sample of neurons; kept in STORE, and told with "
+    "the verdicts from then on.",
+)
+@option(
+    "--intruders",
+    is_flag=True,
+    help="Instead, whether what did not sort the examples into meanings finds one that is not of a meaning.",
+)
 @options.plot("the verdicts by layer, or with --neuron how alike its examples are,")
 @option(
     "--model",
@@ -85,7 +96,8 @@ def polysemanticity(context: click.Context, /, **asked: Any) -> None:
     The model reads again what the FFN was given where a neuron fires most and at random places where it fires strongly;
     examples with alike inputs make a meaning. The effective number of meanings counts them by their share of the
     activation: monosemantic is a neuron whose 95% interval of it lies below --above, polysemantic one above; unclear
-    where it does not say, where examples are few, or no more alike than chance. The help of fm.polysemanticity has
+    where it does not say, where examples are few, or no more alike than chance. Many directions that mean nothing are
+    polysemantic too: --chance says how many. The help of fm.polysemanticity has
     every measure and its source.
 
     What was found of all layers is kept in STORE: neuron and its page show it, and the same command is then immediate.
@@ -96,15 +108,25 @@ def polysemanticity(context: click.Context, /, **asked: Any) -> None:
       ffnmem polysemanticity runs/atlas --neuron 1.5 --plot meanings.png
       ffnmem polysemanticity runs/atlas --verdict polysemantic --top 20
       ffnmem polysemanticity runs/atlas --layer 0 --sign both --csv
+      ffnmem polysemanticity runs/atlas --chance
+      ffnmem polysemanticity runs/atlas --intruders
 
     --csv has one row a neuron: layer, neuron, sign, examples, each measure with its _low, _high, _null and _p, verdict,
     why; with --neuron, one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token,
     context. --json has the counts by layer and the neurons listed; with --neuron, all of each.
     """
     if asked["neurons"]:
-        refuse(context, ("layer", "verdict", "budget"), "--neuron")
+        refuse(context, ("layer", "verdict", "budget", "chance", "intruders"), "--neuron")
+    for name in ("chance", "intruders"):
+        if asked[name]:
+            refuse(context, ("verdict", "top", "plot", *(("intruders",) if name == "chance" else ())), f"--{name}")
+            if asked["sign"] == "both":
+                raise InputError(f"--{name} is of one sign: positive or negative")
     store = fm.open_store(asked["folder"])
-    (show_neurons if asked["neurons"] else show_store)(store, asked)
+    if asked["chance"] or asked["intruders"]:
+        (show_chance if asked["chance"] else show_intruders)(store, asked)
+    else:
+        (show_neurons if asked["neurons"] else show_store)(store, asked)
 
 
 def read_rule(asked: dict[str, Any]) -> Rule | None:
@@ -176,20 +198,56 @@ def renamed(bars: Progress) -> Any:
 # -- the whole store -------------------------------------------------------------------------------------------------
 
 
-def show_store(store: Store, asked: dict[str, Any]) -> None:
-    """The table of the whole store, or of some layers."""
-    import pandas as pd
-
-    from ..neurons.concepts import Survey, clearest
-    from ..neurons.measuring import is_kept, settings_key
-
-    layers = [store.layer(layer) for layer in asked["layer"]] or None
-    settings: dict[str, Any] = {
+def read_settings(asked: dict[str, Any]) -> dict[str, Any]:
+    """What the library's functions take, with its defaults put in."""
+    return {
         "seed": asked["seed"] or 0,
         "draws": asked["draws"] or MEANING_DRAWS,
         "budget": asked["budget"] or None,
         "rule": read_rule(asked) or fm.neurons.Rule(),
     }
+
+
+def show_chance(store: Store, asked: dict[str, Any]) -> None:
+    """Verdicts on random directions."""
+    layers = [store.layer(layer) for layer in asked["layer"]] or None
+    with Progress() as bars:
+        emit(
+            fm.neurons.chance_verdicts(
+                store,
+                read_model(store, asked),
+                layers=layers,
+                sign=asked["sign"],
+                progress=renamed(bars),
+                **read_settings(asked),
+            ),
+            asked["form"],
+        )
+
+
+def show_intruders(store: Store, asked: dict[str, Any]) -> None:
+    """Whether meanings are there for other judges too; they are measured first where they were not."""
+    layers, settings = [store.layer(layer) for layer in asked["layer"]] or None, read_settings(asked)
+    model = read_model(store, asked)
+    with Progress() as bars:
+        report = renamed(bars)
+        fm.polysemanticity(store, model, sign=asked["sign"], progress=report, **settings)
+        found = fm.neurons.intruders(
+            store, model, layers=layers, sign=asked["sign"], seed=settings["seed"], progress=report
+        )
+    emit(found, asked["form"])
+
+
+def show_store(store: Store, asked: dict[str, Any]) -> None:
+    """The table of the whole store, or of some layers."""
+    import pandas as pd
+
+    from ..neurons.chance_verdicts import kept_chance
+    from ..neurons.concepts import Survey, clearest
+    from ..neurons.measuring import is_kept, settings_key
+
+    layers = [store.layer(layer) for layer in asked["layer"]] or None
+    settings = read_settings(asked)
     kept = all(is_kept(store, sign, settings_key(store, sign=sign, **settings)) for sign in signs(asked))
     model = None if kept and asked["model_name"] is None else read_model(store, asked)
     with Progress() as bars:
@@ -202,6 +260,11 @@ def show_store(store: Store, asked: dict[str, Any]) -> None:
     wanted = () if asked["form"] == "csv" else listed.itertuples()
     found = [ask(row.layer, row.neuron, sign=row.sign, rule=settings["rule"]) for row in wanted]
     rows = table if asked["verdict"] is None else clearest(table, asked["verdict"])
-    emit(Survey(table, listed, found), asked["form"], frame=lambda: rows)
+    chance = {
+        sign: one
+        for sign in signs(asked)
+        if layers is None and (one := kept_chance(store, sign, settings["rule"])) is not None
+    }
+    emit(Survey(table, listed, found, chance), asked["form"], frame=lambda: rows)
     if asked["plot"] is not None:
         save_axes([partial(fm.plots.verdicts, table)], asked["plot"])

@@ -21,9 +21,14 @@ SEARCHED = ("values", "examples")
 COEFFICIENT_SIGNS = ("positive", "negative")
 VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
 ABOVE = 1.35
-"""The number of meanings above which a neuron is polysemantic."""
+MARGIN = 0.1
+"""The number of meanings above which a neuron is polysemantic, and how far beyond it a monosemantic one's interval may
+reach."""
 DIRECTIONS = ("own", "matched", "isotropic", "mixed")
 """What verdicts by chance are of: neurons themselves, and kinds of random directions."""
+ODD_ONES = ("meaning", "neuron", "half")
+JUDGES = ("state", "around", "token", "trigger")
+"""Where an intruder among examples is from, and by what it is looked for."""
 MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
 

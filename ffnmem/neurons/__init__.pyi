@@ -6,6 +6,8 @@ from .dying import Dying as Dying
 from .dying import dying_relu as dying_relu
 from .health import NeuronHealth as NeuronHealth
 from .health import neuron_health as neuron_health
+from .intruders import Intruders as Intruders
+from .intruders import intruders as intruders
 from .layer_geometry import Geometry as Geometry
 from .layer_geometry import geometry as geometry
 from .measuring import polysemanticity as polysemanticity

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Int64
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
 from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, DIRECTIONS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import FileError, InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, rows
@@ -31,7 +34,7 @@ from ..scanning.store import Store
 from ..show.result import Result
 from .clustering import Draws, alike
 from .inputs import MOST, TOP, Background, Firing, Inputs, chosen_examples, read_backgrounds
-from .measuring import chosen_layers, rule_key
+from .measuring import chosen_layers, judged, rule_key, store_key
 from .sample_measures import KeyPairs, coefficients, own_keys, turned_anyhow
 from .verdicts import RULE, Rule, share_interval, verdicts
 
@@ -127,7 +130,7 @@ def highest(
     store: Store, model: Model, numbers: Int64[np.ndarray, " sequences"],
     reading: Mapping[int, Mapping[str, KeyPairs]], factor: float, progress: Progress | None,
 ) -> tuple[dict[int, dict[str, Highest]], int]:  # fmt: skip
-    """Of each layer's directions of each kind, in the sequences with these numbers; and how many positions these have."""
+    """Of each layer's directions of each kind, in the sequences of these numbers; and how many positions these have."""
     body, until, positions = LayerPass(model), max(reading), 0
     found = {
         layer: {kind: Highest.of(len(numbers), len(pairs[0][0])) for kind, pairs in kinds.items()}
@@ -201,11 +204,15 @@ class ChanceVerdicts(Result):
             found.append(row)
         return pd.DataFrame(found)
 
-    def told(self, verdict: str = "monosemantic") -> str:
-        """One verdict's share of neurons against that of directions, in a line."""
+    def told(self, verdict: str = "monosemantic", own: float | None = None) -> str:
+        """One verdict's share of neurons (``own``, of all, where it is known) against that of directions, in a line."""
         shares = self.shares().set_index("kind")
-        said = [f"{of_share(shares.at[kind, verdict])} of {WORDS[kind]}" for kind in self.kinds]
-        return f"{verdict} {said[0]} against {', '.join(said[1:])}"
+        said = [
+            f"{of_share(row[verdict])} ({of_share(row[f'{verdict}_low'])} to {of_share(row[f'{verdict}_high'])}) of "
+            f"{WORDS[str(kind)]}"
+            for kind, row in shares.iterrows()
+        ]
+        return f"{verdict} {said[0] if own is None else of_share(own)} against {', '.join(said[1:])}"
 
     def to_frame(self) -> pd.DataFrame:
         """``table``."""
@@ -281,8 +288,8 @@ def chance_verdicts(
 ) -> ChanceVerdicts:
     """Measure how many random directions get each verdict of :func:`ffnmem.polysemanticity`, beside as many neurons.
 
-    What most strongly lies along a random direction is of several kinds too, so a share of polysemantic neurons is to be
-    held against one of directions. All are read in the same text, and their examples are chosen in the same way.
+    What most strongly lies along a random direction is of several kinds too, so a share of polysemantic neurons is to
+    be held against one of directions. All are read in the same text, and their examples are chosen in the same way.
 
     Args:
         store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
@@ -300,7 +307,8 @@ def chance_verdicts(
             come on top.
         progress: called as (phase, done, total) with the phases "directions" and "read" (tokens).
 
-    Returns: A :class:`ChanceVerdicts`.
+    Returns: A :class:`ChanceVerdicts`. One of all layers and kinds is kept in the store's folder, and shown with the
+    verdicts on its neurons.
 
     Raises:
         OutOfRangeError: no such layer. InputError: another model's store, settings out of range, "mixed" of classic
@@ -346,8 +354,39 @@ def chance_verdicts(
             frame.insert(frame.columns.get_loc("examples") + 1, "firing_rate", rate)
             frames.append(frame)
     settings = {"sign": sign, "per_layer": per_layer, "seed": seed, "draws": draws, "rule": rule_key(rule)}
-    provenance = {**store.provenance, "chance_verdicts": {**settings, "budget": budget, "positions": positions}}
-    return ChanceVerdicts(store.model, pd.concat(frames, ignore_index=True), provenance)
+    settings |= {"budget": budget, "positions": positions, **store_key(store)}
+    provenance = {**store.provenance, "chance_verdicts": settings}
+    result = ChanceVerdicts(store.model, pd.concat(frames, ignore_index=True), provenance)
+    if len(chosen) == store.n_layers and len(asked) == len(check_kinds(None, store.gated)):
+        keep(store, sign, result)
+    return result
+
+
+def file_of(store: Store, sign: str) -> Path:
+    return store.folder / f"chance-verdicts-{sign}.safetensors"
+
+
+def keep(store: Store, sign: str, result: ChanceVerdicts) -> None:
+    """Write it beside the store, where its folder can be written to; else do nothing."""
+    if os.access(store.folder, os.W_OK):
+        result.save(file_of(store, sign))
+
+
+def kept_chance(store: Store, sign: str, rule: Rule) -> ChanceVerdicts | None:
+    """What the last call of all layers and kinds kept, with the verdicts of a rule; None where there is none of this
+    store, or it is damaged."""
+    try:
+        found = ChanceVerdicts.load(file_of(store, sign))
+        settings = found.provenance["chance_verdicts"]
+    except (FileError, KeyError):
+        return None
+    mine = json.loads(json.dumps(store_key(store)))
+    if any(settings.get(name) != value for name, value in mine.items()):
+        return None
+    if settings["rule"] == rule_key(rule):
+        return found
+    again = {**found.provenance, "chance_verdicts": {**settings, "rule": rule_key(rule)}}
+    return replace(found, table=judged(found.table, rule), provenance=again)
 
 
 def judged_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..scanning.contexts import Example, Window, example_list
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
+from .chance_verdicts import ChanceVerdicts
 from .clustering import compare
 from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_backgrounds
@@ -124,7 +125,8 @@ class Meanings(Result):
 
     def summary(self) -> str:
         value, low, high = self.number
-        number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]" if np.isfinite(value) else ""
+        examples = f" of {self.n_examples} examples"
+        number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]{examples}" if np.isfinite(value) else ""
         shares = [f"{row.share:.0%} {row.tokens}" for row in self.table.head(3).itertuples()]
         return f"{self.name} of {printable(self.store.model)}: {'; '.join([self.verdict + number, *shares])}"
 
@@ -481,31 +483,48 @@ class Survey(Result):
 
     Attributes:
         table: all of it. listed: the rows of the neurons to show, a verdict's together. found: their meanings.
+        chance: the verdicts on random directions, by sign, where they were measured.
     """
 
     table: pd.DataFrame
     listed: pd.DataFrame
     found: Sequence[Meanings]
+    chance: Mapping[str, ChanceVerdicts] = field(default_factory=dict)
 
     def summary(self) -> str:
         counts = self.table["verdict"].value_counts()
-        return f"{len(self.table):,} neurons: " + ", ".join(f"{counts.get(name, 0):,} {name}" for name in VERDICTS)
+        told = f"{len(self.table):,} neurons: " + ", ".join(f"{counts.get(name, 0):,} {name}" for name in VERDICTS)
+        return "; ".join([told, *self.against()])
+
+    def against(self) -> list[str]:
+        """A line a sign: the share of monosemantic neurons against that of random directions, where it is known."""
+        found = []
+        for sign, chance in self.chance.items():
+            part = self.table.loc[self.table["sign"] == sign, "verdict"]
+            found.append(chance.told(own=float((part == "monosemantic").mean())))
+        several = len(found) > 1
+        return [f"{sign}: {line}" if several else line for sign, line in zip(self.chance, found, strict=True)]
 
     def sheet(self) -> Sheet:
-        """Verdicts by layer, then the neurons listed, with their meanings."""
+        """Verdicts by layer, against those by chance where they are known, then the neurons listed, with their
+        meanings."""
         verdicts = self.listed["verdict"].tolist()
         tables: list[Block] = [
             neuron_table(name, [one for one, verdict in zip(self.found, verdicts, strict=True) if verdict == name])
             for name in dict.fromkeys(verdicts)
         ]
         none = Words.of("no neuron to list: none has such a verdict")
-        return Sheet.of(count_table(self.table), *(tables or [none]), Origin(settled(self.table.attrs["provenance"])))
+        against = [Words.of(f"verdict shares: {said}") for said in self.against()]
+        return Sheet.of(
+            count_table(self.table), *against, *(tables or [none]), Origin(settled(self.table.attrs["provenance"]))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Counts and the listed neurons as plain values."""
         listed = self.listed.to_dict("records")
         return {
             "layers": verdict_counts(self.table).to_dict("records"),
+            "chance": {sign: one.shares().to_dict("records") for sign, one in self.chance.items()},
             "neurons": [{**row, "groups": o.to_dict()["meanings"]} for row, o in zip(listed, self.found, strict=True)],
             "provenance": self.table.attrs["provenance"],
         }

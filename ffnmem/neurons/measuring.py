@@ -260,7 +260,12 @@ def settings_key(store: Store, *, seed: int, draws: int, budget: int | None, rul
 
 def rule_key(rule: Rule) -> dict[str, Any]:
     """A rule as JSON can hold it."""
-    return {"above": float(rule.above), "examples": int(rule.examples), "alpha": float(rule.alpha)}
+    return {
+        "above": float(rule.above),
+        "margin": float(rule.margin),
+        "examples": int(rule.examples),
+        "alpha": float(rule.alpha),
+    }
 
 
 def store_key(store: Store) -> dict[str, Any]:
@@ -331,7 +336,7 @@ def is_kept(store: Store, sign: str, settings: Mapping[str, Any]) -> bool:
 
 
 def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame | None:
-    """The table of an earlier call of the same key, if there is one and it is whole, with the verdicts of the key's rule."""
+    """The table of an earlier call of the same key, if there is one and it is whole; verdicts are by the key's rule."""
     found = opened(store, sign, key)
     if found is None:
         return None

@@ -34,7 +34,8 @@ def trigger_tokens(
 
     The interval is from a bootstrap over examples, each of which comes from a sequence of its own. Drawing examples
     again with replacement loses types, so draws lie too low as a whole; their spread around their median, in
-    proportion, is what is taken, and room for a type that none of them shows. The null puts tokens of the corpus's own frequencies under the same activations.
+    proportion, is what is taken, and room for a type that none of them shows. The null puts tokens of the corpus's own
+    frequencies under the same activations.
 
     Args:
         tokens: the token at each example. weights: its activation, at least 0; NaN behind the last one.

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
 from ..core.arguments import public
-from ..core.choices import ABOVE
+from ..core.choices import ABOVE, MARGIN
 from ..core.errors import InputError, check_choice, check_count
 
 # One measure of many neurons: what was found, its interval, and what chance would have found.
@@ -137,15 +137,16 @@ class Rule:
     """When a neuron counts as what.
 
     Dead: it never fired. Unclear: fewer than ``examples``, or examples no more alike than unrelated inputs
-    (p ≥ ``alpha``), or an interval of ``meanings`` with ``above`` inside. Else polysemantic above ``above`` meanings,
-    monosemantic below; that takes more examples, since few of one meaning leave room for another
-    (:attr:`fewest_of_one`).
+    (p ≥ ``alpha``). Polysemantic: the interval of ``meanings`` lies above ``above``. Monosemantic: ``meanings`` is not
+    above it, and the interval ends within ``margin`` of it; that takes 23 examples, since few of one meaning leave room
+    for another (:func:`unseen_number`). Unclear what is left.
 
     Attributes:
-        above: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``ffnmem calibrate``).
+        above, margin: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``ffnmem calibrate``).
     """
 
     above: float = ABOVE
+    margin: float = MARGIN
     examples: int = 8
     alpha: float = 0.05
 
@@ -153,6 +154,8 @@ class Rule:
         check_count("examples", self.examples, least=2)
         if not 1 < self.above < inf:
             raise InputError(f"above must be more than 1 meaning and finite, not {self.above}")
+        if not 0 <= self.margin < inf:
+            raise InputError(f"margin must be at least 0 and finite, not {self.margin}")
         if not 0 < self.alpha < 1:
             raise InputError(f"alpha must be between 0 and 1, not {self.alpha}")
 
@@ -169,16 +172,18 @@ def verdicts(
         fires: whether the neuron was ever above 0. examples: how many ``meanings`` was counted in.
     """
     value: Float64[np.ndarray, " n"] = meanings.value
-    clear = np.where(value > rule.above, meanings.low > rule.above, meanings.high <= rule.above)
-    few = unseen_number(examples) > rule.above
+    many, end = value > rule.above, rule.above + rule.margin
+    clear = np.where(many, meanings.low > rule.above, meanings.high <= end)
+    few = ~many & (unseen_number(examples) > end)
     reasons = [
         (~fires, ""),
         (examples < rule.examples, f"fewer than {rule.examples} examples"),
         (~(meanings.p < rule.alpha), "examples no more alike than unrelated inputs"),
-        (~clear & few & (value <= rule.above), "too few examples to rule out another meaning"),
+        (~clear & few, "too few examples to rule out another meaning"),
+        (~clear & ~many, f"the interval reaches above {end:g} meanings"),
         (~clear, f"the interval has {rule.above:g} meanings inside"),
     ]
     why = np.select([when for when, _ in reasons], [text for _, text in reasons], "")
-    told = np.where(value > rule.above, "polysemantic", "monosemantic")
+    told = np.where(many, "polysemantic", "monosemantic")
     found = np.where(~fires, "dead", np.where(why != "", "unclear", told))
     return found.astype(object), why.astype(object)

@@ -20,7 +20,7 @@ from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.neurons import Rule, polysemanticity
 from ffnmem.neurons.inputs import FILE, firing
-from ffnmem.neurons.measuring import chosen_layers, file_of, read_one
+from ffnmem.neurons.measuring import chosen_layers, file_of, read_one, rule_key
 from ffnmem.neurons.verdicts import RULE
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
@@ -100,7 +100,7 @@ def test_provenance(survey: Survey) -> None:
     assert store.provenance.items() <= provenance.items()
     settings = provenance["polysemanticity"]
     assert (settings["seed"], settings["draws"], settings["sign"]) == (0, 60, "positive")
-    assert settings["rule"] == {"above": RULE.above, "examples": RULE.examples, "alpha": RULE.alpha}
+    assert settings["rule"] == rule_key(RULE)
     assert settings["fingerprint"] == store.fingerprint
 
 

@@ -200,7 +200,7 @@ def test_an_unwritable_folder(own: Store, monkeypatch: pytest.MonkeyPatch) -> No
 def test_key_is_plain_json(own: Store) -> None:
     rule = Rule(above=np.float64(1.5), examples=9, alpha=np.float64(0.01))
     key = keyed(own, rule=rule)
-    assert json.loads(json.dumps(key))["rule"] == {"above": 1.5, "examples": 9, "alpha": 0.01}
+    assert json.loads(json.dumps(key))["rule"] == {"above": 1.5, "margin": RULE.margin, "examples": 9, "alpha": 0.01}
     assert store_key(own).items() <= key.items()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import Rule
-from ffnmem.neurons.verdicts import RULE, Estimate, verdicts
+from ffnmem.neurons.verdicts import RULE, Estimate, share_interval, unseen_number, unseen_share, verdicts
 
-from ..helpers import refuses
+from ..helpers import allclose, refuses
 
 NAN = float("nan")
 
@@ -35,8 +36,9 @@ def judged(
         ({"value": 1.1, "low": 1.0, "high": 1.5}, "monosemantic", ""),
         ({"value": 3.0, "low": 2.1, "high": 4.0}, "polysemantic", ""),
         ({"value": 2.0, "low": 1.0, "high": 2.0}, "monosemantic", ""),  # at the limit is not above it
-        ({"value": 3.0, "low": 2.0, "high": 4.0}, "unclear", "interval"),
-        ({"value": 1.5, "low": 1.0, "high": 2.1}, "unclear", "2 meanings inside"),
+        ({"value": 3.0, "low": 2.0, "high": 4.0}, "unclear", "2 meanings inside"),
+        ({"value": 1.0, "low": 1.0, "high": 2.05}, "monosemantic", ""),  # within the margin
+        ({"value": 1.5, "low": 1.0, "high": 2.2}, "unclear", "above 2.1 meanings"),
         ({"value": 3.0, "low": 2.1, "high": 4.0, "p": 0.05}, "unclear", "no more alike"),
         ({"value": 1.1, "low": 1.0, "high": 1.5, "p": 0.6}, "unclear", "no more alike"),
         ({"value": 3.0, "low": 2.1, "high": 4.0, "p": NAN}, "unclear", "no more alike"),
@@ -68,8 +70,34 @@ def test_many_at_once() -> None:
 
 def test_default_is_as_stated() -> None:
     """What the docstring, the manual and the calibration say."""
-    assert (RULE.examples, RULE.alpha) == (8, 0.05)
-    assert 1 < RULE.above < 2
+    assert (RULE.above, RULE.margin, RULE.examples, RULE.alpha) == (1.35, 0.1, 8, 0.05)
+
+
+def test_few_examples_of_one_meaning_are_not_monosemantic() -> None:
+    """The interval that they leave is too wide, by the rule itself: 23 are the fewest, as its docstring says."""
+    told = [judged(1.0, 1.0, float(unseen_number(np.array([n]))[0]), examples=n, rule=RULE) for n in (8, 22, 23, 40)]
+    assert told[0] == told[1] == ("unclear", "too few examples to rule out another meaning")
+    assert told[2] == told[3] == ("monosemantic", "")
+
+
+def test_what_examples_leave_possible() -> None:
+    """Of a group with the share s, n examples show none with the chance (1 − s)ⁿ = .05."""
+    n = np.array([8, 20, 40])
+    share = unseen_share(n)
+    assert allclose((1 - share) ** n, np.full(3, 0.05))
+    assert allclose(unseen_number(n), np.exp([stats.entropy([s, 1 - s]) for s in share]))
+    assert unseen_number(np.array([0, 1, 2])).tolist() == [2.0, 2.0, 2.0]
+    assert (np.diff(unseen_number(np.arange(4, 41))) < 0).all()
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 10), (3, 10), (10, 10), (45, 1000)])
+def test_share_interval_is_wilsons(count: int, total: int) -> None:
+    expected = stats.binomtest(count, total).proportion_ci(method="wilson")
+    assert allclose(share_interval(count, total), expected)
+
+
+def test_share_of_nothing() -> None:
+    assert np.isnan(share_interval(0, 0)).all()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +106,7 @@ def test_default_is_as_stated() -> None:
         ({"above": 1.0}, ("above", "1.0")),
         ({"above": NAN}, ("above", "nan")),
         ({"above": float("inf")}, ("above", "inf")),
+        ({"margin": -0.1}, ("margin", "-0.1")),
         ({"examples": 1}, ("examples", "1")),
         ({"alpha": 0.0}, ("alpha", "0.0")),
         ({"alpha": 1.0}, ("alpha", "1.0")),
