@@ -32,6 +32,7 @@ PHASES = {  # what is said of each, and what it counts
     "positions": ("reading positions", "positions"),
     "inputs": ("reading inputs again", "tokens"),
     "meanings": ("comparing examples", "neurons"),
+    "directions": ("reading text along directions", "tokens"),
     "geometry": ("comparing keys and values", "layers"),
     "duplicates": ("seeking near-duplicates", "pairs of layers"),
     "edit": ("finding what to write", "facts"),

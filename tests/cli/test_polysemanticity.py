@@ -131,6 +131,10 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
         (["--neuron", "1.5", "--layer", "0"], ["--layer", "--neuron"]),
         (["--neuron", "1.5", "--verdict", "dead"], ["--verdict", "--neuron"]),
         (["--neuron", "1.5", "--budget", "5000"], ["--budget", "--neuron"]),
+        (["--neuron", "1.5", "--chance"], ["--chance", "--neuron"]),
+        (["--chance", "--intruders"], ["--intruders", "--chance"]),
+        (["--chance", "--verdict", "dead"], ["--verdict", "--chance"]),
+        (["--intruders", "--sign", "both"], ["--intruders", "sign"]),
         (["--neuron", "1.64"], ["neuron 64", "0 to 63"]),
         (["--neuron", "x"], ["'x'", "LAYER.NEURON"]),
         (["--layer", "7"], ["layer 7", "0 to 1"]),
@@ -145,6 +149,32 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
 )
 def test_mistakes(args: list[str], named: list[str], surveyed: Store) -> None:
     mistake("polysemanticity", surveyed.folder, *args, named=tuple(named))
+
+
+def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured once, then told with the verdicts, without a model; judged by the rule that is asked for; and never read
+    from a damaged file."""
+    own = open_store(shutil.copytree(surveyed.folder, tmp_path / "own"))
+    found = data("polysemanticity", own.folder, "--chance", "--draws", 20)
+    assert [row["kind"] for row in found["shares"]] == ["own", "matched", "isotropic"]
+    assert "random directions that fire as often" in table("polysemanticity", own.folder, "--chance", "--draws", 20)
+    no_model(monkeypatch)
+    out = " ".join(table("polysemanticity", own.folder).split())
+    assert "verdict shares: monosemantic" in out
+    assert "of random directions that fire as often" in out
+    told = data("polysemanticity", own.folder, "--above", 40)["chance"]["positive"]
+    assert {row["polysemantic"] for row in told} == {0.0}
+    assert data("polysemanticity", own.folder, "--layer", 0)["chance"] == {}
+    path = own.folder / "chance-verdicts-positive.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert data("polysemanticity", own.folder)["chance"] == {}
+
+
+def test_intruders(surveyed: Store) -> None:
+    found = data("polysemanticity", surveyed.folder, "--intruders")
+    assert found["chance"] == 0.2
+    assert {row["judge"] for row in found["accuracy"]} <= {"state", "around", "token", "trigger"}
+    assert "chance 20.0%" in " ".join(table("polysemanticity", surveyed.folder, "--intruders").split())
 
 
 def test_a_dead_neuron(surveyed: Store, tmp_path: Path) -> None:
