@@ -145,8 +145,12 @@ def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], 
     ):
         if words == "mean-ffn" and mean is None:
             continue
-        silenced = fm.tracing.silence_facts(model, facts[:limit], **more)
-        silenced.save(out / f"{words}.safetensors")
+        kept = out / f"{words}-{limit}.safetensors"
+        if kept.exists():
+            silenced = fm.tracing.Silencings.load(kept)
+        else:
+            silenced = fm.tracing.silence_facts(model, facts[:limit], **more)
+            silenced.save(kept)
         print(silenced.to_markdown())
         silenced.plot()[0].figure.savefig(out / f"{words}.png", dpi=110)
 
