@@ -84,7 +84,7 @@ def anatomy(model: str, context: int | None, plot: Path | None, form: str) -> No
 )
 @option("--neurons", is_flag=True, help="With --json or --csv: one row a neuron as well, or instead.")
 @options.seed("Of the random vectors.")
-@options.plot("overlap, capacity, input-output cosine and effective rank by layer")
+@options.plot("overlap, capacity, input-output cosine, read-write classes and effective rank by layer")
 @options.model
 @options.output
 @click.pass_context
@@ -106,7 +106,8 @@ def geometry(
     Cosines of pairs of neurons are compared with those of random vectors that are as anisotropic as the layer's own;
     effective rank and capacity (the share of a dimension that a neuron has to itself) with those of random vectors of
     the same lengths; the cosine of a neuron's key and value with keys and values of different neurons. A gated model
-    has gates besides, and their cosines with value and key.
+    has gates besides, and their cosines with value and key; by all three a neuron belongs to one of eleven read-write
+    classes, such as conditional strengthening, which are counted by layer.
 
     \b
     Examples
@@ -115,10 +116,10 @@ def geometry(
       ffnmem geometry --duplicates --threshold 0.6
       ffnmem geometry --layer 0 --neurons --csv
 
-    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, and norm, capacity and interference
-    of key and value); with --duplicates, a pair (by, rank, layer, neuron, other_layer, other_neuron, key_cosine,
-    value_cosine). Gated models have columns of the gate too. --json has these and all else. The manual of the library's
-    geometry names the columns by layer.
+    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, read_write, and norm, capacity and
+    interference of key and value); with --duplicates, a pair (by, rank, layer, neuron, other_layer, other_neuron,
+    key_cosine, value_cosine). Gated models have columns of the gate too. --json has these, the classes and all else.
+    The manual of the library's geometry names the columns by layer.
     """
     for name, flag in given(context).items():
         if not duplicates and name in ("threshold", "limit"):

@@ -60,10 +60,11 @@ def roles(
 
     From weights: prediction and suppression neurons raise and lower a small set of tokens (kurtosis and skew of the
     cosines between value and vocabulary), partition neurons split the vocabulary (their variance), entropy neurons
-    write where no logit moves; strengthening and weakening neurons write along, or against, what they read. With
-    STORE, a scan of the model, also: dead, position, token-frequency and token-detector neurons (a gated neuron fires
-    where its gate is open). A neuron counts for every role that applies to it; the help of fm.roles has every rule and
-    its source.
+    write where no logit moves; strengthening and weakening neurons write along, or against, what they read
+    (ffnmem geometry has the finer classes of gated neurons). With STORE, a scan of the model, also: dead, position,
+    token-frequency and token-detector neurons (a gated neuron fires where its gate is open), and of gated neurons the
+    sign and the size of what they write, which weights can only guess. A neuron counts for every role that applies to
+    it; the help of fm.roles has every rule and its source.
 
     \b
     Examples

@@ -4,8 +4,9 @@ Of a gated neuron, act(g·x)(k·x)v, three cosines say it: cos(k, v), cos(g, v) 
 by a threshold, and what is left are eleven classes (:data:`KINDS`). A neuron without gate has cos(k, v) alone, and
 three classes.
 
-Source: Gerstner and Schütze 2025 (2505.17936, there enrichment and depletion), and their program of its second version,
-"Weakening neurons" (sjgerstner/RW_functionalities, ``compute_category``).
+Source: Gerstner and Schütze 2025 (2505.17936, where strengthening and weakening are called enrichment and depletion)
+and their "Weakening Neurons" (OpenReview Rj5ZJk956j), with its program (sjgerstner/RW_functionalities,
+``compute_category``).
 """
 
 from __future__ import annotations
@@ -132,20 +133,42 @@ def derangements(n: int, count: int, seed: list[int]) -> Int64[np.ndarray, "coun
     return found
 
 
+HEADS = {
+    "conditional strengthening": "if gated",
+    "conditional weakening": "if gated",
+    "proportional change": "by gate",
+    ORTHOGONAL: "neither",
+}
+"""Short enough for eighty columns; the caption says what they are."""
+
+
 def class_table(counts: pd.DataFrame, along: float, against: float) -> Table:
-    """A row a class, a column a layer; what :func:`class_counts` says of each layer, with the layer in front."""
-    table = counts.pivot(index="read_write", columns="layer", values="neurons")
-    total = counts.groupby("read_write")["neurons"].sum()
-    chance = counts.groupby("read_write")["chance"].mean()
-    names = [name for name in counts["read_write"].unique() if total[name]]
-    absent = [name for name in counts["read_write"].unique() if not total[name]]
-    layers = (Column(str(layer), "count") for layer in table.columns)
-    ends = (Column("all", "count", stays=True), Column("by chance", "percent", stays=True))
-    shown = rows(Column("class", stays=True), *layers, *ends)
-    for name in names:
-        shown.add(name, *(count or None for count in table.loc[name].tolist()), int(total[name]), float(chance[name]))
-    return shown.table(
-        "read–write classes: neurons of each layer",
-        caption=f"by cosines above {along:g} or below {against:g}; by chance: of keys, values and gates of different "
-        "neurons" + (f". none: {', '.join(absent)}" if absent else ""),
-    )
+    """A row a layer, and one of all; the atypical classes, which are rare, in one column and by name in the caption.
+
+    Args:
+        counts: what :func:`class_counts` says of each layer, with the layer in front.
+    """
+    table = counts.pivot(index="layer", columns="read_write", values="neurons")
+    typical = [name for name in PLAIN.values() if name in table]
+    rare = [name for name in table if name.startswith("atypical")]
+    if rare:
+        typical = [
+            "strengthening", "conditional strengthening", "proportional change", ORTHOGONAL, "conditional weakening",
+            "weakening",
+        ]  # fmt: skip
+    lines = table[typical].assign(**({"atypical": table[rare].sum(axis=1)} if rare else {}))
+    shown = rows(Column("layer"), *(Column(HEADS.get(name, name), "count") for name in lines))
+    for layer, line in zip(lines.index, lines.to_numpy().tolist(), strict=True):
+        shown.add(str(layer), *(count or None for count in line))
+    shown.add("all", *lines.sum().tolist(), section=True)
+    chance = 1 - counts[counts["read_write"] == ORTHOGONAL]["chance"].mean()
+    words = [f"by cosines above {along:g} or below {against:g}"]
+    if rare:
+        words.append("if gated: conditional, strengthening on the left and weakening on the right")
+        words.append("by gate: proportional change")
+        total = table[rare].sum().sort_values(ascending=False)
+        words.append("atypical: " + (", ".join(f"{n:,} {name[9:]}" for name, n in total.items() if n) or "none"))
+    words.append("neither: orthogonal output")
+    if np.isfinite(chance):
+        words.append(f"of keys, values and gates of different neurons {chance:.1%} write along anything they read")
+    return shown.table("read–write classes: neurons of each layer", caption="; ".join(words))

@@ -137,6 +137,7 @@ def study(
             "n_sequences": n_sequences,
             "partition_null": frame.attrs["partition_null"],
             "frequency_null": frame.attrs["frequency_null"],
+            "frequency_reach": frame.attrs["frequency_reach"],
         },
         provenance=frame.attrs["provenance"],
         published=PUBLISHED,

@@ -124,7 +124,8 @@ def test_too_few_neurons_for_chance() -> None:
     sides = {side: torch.eye(2, dtype=torch.float64) for side in ("key", "value", "gate")}
     counts = class_counts(read_write_classes(neuron_cosines(sides)), sides, 0.5, -0.5, [0])
     assert counts["chance"].isna().all()
-    assert "by chance" in [column.name for column in class_table(counts.assign(layer=0), 0.5, -0.5).columns]
+    table = class_table(counts.assign(layer=0), 0.5, -0.5)
+    assert "different neurons" not in table.caption
 
 
 @pytest.mark.parametrize("kind", ["gpt2", *GATED])
@@ -147,10 +148,23 @@ def test_geometry_and_roles_have_the_same(kind: str, tokenizer: Any) -> None:
         assert (geometry.classes.groupby("layer")["neurons"].sum() == 64).all()
         assert geometry.classes["read_write"].unique().tolist() == known_classes(model.gated)
     [table] = [block for block in loose.sheet().blocks if getattr(block, "title", "").startswith("read–write")]
-    shown = {line[0]: line[1:-1] for line in table.rows}
-    for name, part in loose.classes.groupby("read_write"):
-        numbers = part["neurons"].tolist()
-        if any(numbers):
-            assert shown[name] == (*(number or None for number in numbers), sum(numbers))
-        else:
-            assert name in table.caption
+    names = [column.name for column in table.columns]
+    assert [line[0] for line in table.rows] == ["0", "1", "all"]
+    wide = loose.classes.pivot(index="layer", columns="read_write", values="neurons")
+    for layer, line in zip([0, 1], table.rows, strict=False):
+        for name, at in (("strengthening", 1), ("weakening", names.index("weakening"))):
+            assert (line[at] or 0) == wide.loc[layer, name]
+        assert sum(number or 0 for number in line[1:]) == 64
+    if model.gated:
+        assert names[1:] == [
+            "strengthening", "if gated", "by gate", "neither", "if gated", "weakening", "atypical"
+        ]  # fmt: skip
+        assert table.rows[2][2] == wide["conditional strengthening"].sum()
+        assert table.rows[2][5] == wide["conditional weakening"].sum()
+        assert table.rows[2][7] == wide.filter(like="atypical").to_numpy().sum()
+        rare = wide.filter(like="atypical").sum()
+        assert table.rows[2][3:5] == (wide["proportional change"].sum(), wide[ORTHOGONAL].sum())
+        assert all(f"{n:,} {name.removeprefix('atypical ')}" in table.caption for name, n in rare.items() if n)
+    else:
+        assert names[1:] == ["strengthening", "neither", "weakening"]
+    assert "of different neurons" in table.caption
