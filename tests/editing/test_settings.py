@@ -1,4 +1,4 @@
-"""Published settings by name, derived ones by size, and what is refused."""
+"""Derived settings by size, and what is refused; published ones: test_published.py."""
 
 from __future__ import annotations
 
@@ -12,18 +12,6 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.editing.settings import EditSettings, default_settings, settings_for
 
 from ..helpers import refuses
-
-
-def test_published_ones_are_the_papers() -> None:
-    """Another layer or clamp would make another experiment than the one that is compared with."""
-    for name, n_layers, layer, clamp in (
-        ("gpt2", 12, 5, 4), ("gpt2-medium", 24, 8, 3), ("gpt2-large", 36, 12, 4), ("gpt2-xl", 48, 17, 4)
-    ):  # fmt: skip
-        for full in (name, f"openai-community/{name}"):
-            found = default_settings(full, n_layers)
-            assert (found.layer, found.clamp, found.source) == (layer, clamp, "published")
-            assert (found.steps, found.rate, found.relative, found.stop) == (20, 0.5, False, 0.05)
-            assert (found.kl, found.decay) == (0.0625, 0.5)
 
 
 def test_derived_ones_follow_the_models_size() -> None:
@@ -42,6 +30,10 @@ def test_weights_sum_to_one_and_the_plain_prompt_has_its_share() -> None:
     assert found[0] == 0.4
     assert float(found.sum()) == pytest.approx(1.0)
     assert EditSettings(0, plain=0.4).weights(1).tolist() == [1.0]
+    assert torch.equal(EditSettings(0, plain=0.4).key_weights(4), found)
+    apart = EditSettings(0, key_plain=0.5)  # MEMIT's: keys by kinds of contexts, losses by contexts
+    assert torch.allclose(apart.weights(4), torch.full((4,), 0.25, dtype=torch.float64))
+    assert apart.key_weights(3).tolist() == [0.5, 0.25, 0.25]
 
 
 def test_changes_are_recorded_as_given(tiny: fm.Model) -> None:
@@ -55,7 +47,8 @@ def test_refusals(tiny: fm.Model) -> None:
     for changes, named_ in (
         ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"), ({"rate": 0.0}, "rate"),
         ({"clamp": -1.0}, "clamp"), ({"stop": -0.1}, "stop"), ({"kl": -1.0}, "kl"), ({"decay": -1.0}, "decay"),
-        ({"plain": 1.0}, "plain"),
+        ({"plain": 1.0}, "plain"), ({"key_plain": 0.0}, "key_plain"), ({"kl_at": "first"}, "kl_at"),
+        ({"scale_of": "head"}, "scale_of"),
     ):  # fmt: skip
         with refuses(InputError, ValueError, named_):
             settings_for(tiny, None, changes)
