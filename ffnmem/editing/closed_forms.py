@@ -283,7 +283,9 @@ def rome(
     """
     if keys is not None:
         check_choice("keys", keys, KEYS)
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "rome", needs_moment=True)
+    plan = plan_edits(
+        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome", needs_moment=True
+    )
     plan.check_moment([plan.settings.layer], plan.ridge(ridge))
     found = find_values(plan, progress)
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
@@ -352,7 +354,9 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1.
     """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "memit", needs_moment=True)
+    plan = plan_edits(
+        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="memit", needs_moment=True
+    )
     return edit_together(plan, memit_form(plan, layers, weight, ridge), force, progress)
 
 
@@ -411,7 +415,9 @@ def emmet(
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
     check_epsilon(epsilon)
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "emmet", needs_moment=True)
+    plan = plan_edits(
+        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="emmet", needs_moment=True
+    )
     return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 
@@ -487,7 +493,9 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, "alphaedit", needs_moment=True)
+    plan = plan_edits(
+        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="alphaedit", needs_moment=True
+    )
     protected = as_facts(previous, least=0)
     where = layer_range(plan, layers, "alphaedit")
     form = alphaedit_form(plan, layers, threshold, penalty, previous_keys(plan, protected, where))

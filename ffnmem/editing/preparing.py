@@ -191,15 +191,15 @@ def plan_edits(
     contexts: Sequence[str] | None = None,
     seed: int = 0,
     settings: Settings = None,
-    procedure: str = "rome",
     *,
+    procedure: str = "rome",
     needs_moment: bool = False,
 ) -> EditPlan:
     """What the editors' arguments mean; see :func:`ffnmem.rome`. Mistakes are told before contexts are sampled.
 
     Args:
         procedure: the editor whose published program ``settings="published"`` means.
-        needs_moment: whether the editor cannot do without a second moment.
+        needs_moment: whether a second moment must be there.
 
     Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings;
         where a second moment is needed, none for this model.
