@@ -6,12 +6,13 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import FACT_FORMATS
-from ..core.errors import InputError
+from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
+from ..core.errors import FileError, InputError, counted
+from ..core.files import check_destination
 from ..facts.listing import choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
 from . import options
-from .guard import Command
+from .guard import Command, note
 from .options import COUNT, ModelChoice, argument, option
 from .progress import late_bar
 
@@ -42,6 +43,13 @@ SHOWN = 20
     metavar="FORMAT",
     help=f"Of the file: {', '.join(FACT_FORMATS)}.  [default: told by the first record]",
 )
+@option("-o", "--out", metavar="FILE", help="Write the facts into this new file instead of listing them.")
+@option(
+    "--to",
+    type=click.Choice(FACT_FORMATS_WRITTEN),
+    metavar="FORMAT",
+    help=f"Of --out: {', '.join(FACT_FORMATS_WRITTEN)}.  [default: ffnmem]",
+)
 @options.output
 def facts(
     source: str,
@@ -52,12 +60,15 @@ def facts(
     lacks: bool,
     known: str | None,
     layout: str | None,
+    out: str | None,
+    to: str | None,
     form: str,
 ) -> None:
     """List the facts of SOURCE: atlas (those of the embedded model, the default), a file of facts, or ParaRel's folder.
 
-    Files are JSON lines, JSON or Parquet: counterfact.json, known_1000.json, zsre_mend_eval.json, triples with
-    templates, or the project's own fields.
+    Files are JSON lines, JSON or Parquet: counterfact.json, known_1000.json, zsre_mend_eval.json, KnowEdit and other
+    files of EasyEdit, MQuAKE, triples with templates, or the project's own fields. --out writes them in another format,
+    and tells what that has no place for.
 
     \b
     Examples
@@ -66,13 +77,18 @@ def facts(
       ffnmem facts --relation landmark.city --json > cities.json
       ffnmem facts --relation landmark --known atlas --limit 10
       ffnmem facts --lacks
+      ffnmem facts --relation landmark --to knowedit -o landmarks.json
 
     --json and --csv have every field of a fact, with its paraphrases, neighbours and false targets; in CSV, lists are
     JSON arrays. With --known they have what the model says: its answer, the true target's probability and rank.
     """
-    if relations + lacks + (known is not None) > 1:
-        raise InputError("--relations, --lacks and --known exclude each other: give one of them")
+    if relations + lacks + (known is not None) + (out is not None) > 1:
+        raise InputError("--relations, --lacks, --known and --out exclude each other: give one of them")
+    check_out(out, to, form)
     found = choose_facts(source, layout, relation=relation, subject=subject)
+    if out is not None:
+        note(f"wrote {fm.facts.write_facts(found[:limit], out, to or 'ffnmem')}: {counted(len(found[:limit]), 'fact')}")
+        return
     rows = SHOWN if limit is None and form == "table" else limit
     if known is not None:
         model = ModelChoice(known).load()
@@ -89,3 +105,16 @@ def facts(
     listing = list_lacks(found, limit) if lacks else list_relations(found, limit) if relations else None
     listing = listing or list_facts(found, rows)
     emit(listing, form, data=lambda: listing.records)
+
+
+def check_out(out: str | None, to: str | None, form: str) -> None:
+    """Raise InputError or FileError unless the file to write is new, and all that is asked for."""
+    if out is None:
+        if to is not None:
+            raise InputError(f"--to {to} needs a file to write: name it with --out FILE")
+        return
+    if form != "table":
+        raise InputError(f"--out lists nothing: leave out --{form}")
+    path = check_destination(out)
+    if path.is_file() and path.stat().st_size:  # a data set, for all that can be told of JSON
+        raise FileError(f"{out} is there already: name another file, or remove it")

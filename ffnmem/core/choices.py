@@ -33,7 +33,8 @@ MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
 
 # facts and traces
-FACT_FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "pararel")
+FACT_FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "knowedit", "mquake", "pararel")
+FACT_FORMATS_WRITTEN = ("ffnmem", "counterfact", "knowedit", "mquake")
 TRACE_KINDS = ("state", "ffn", "attention")
 """What a trace restores."""
 TRACE_PARTS = ("ffn", "attention")

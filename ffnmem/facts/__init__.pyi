@@ -1,4 +1,6 @@
 from .fact import Fact as Fact
+from .fact import Hop as Hop
+from .fact import MultiHop as MultiHop
 from .fact import Probe as Probe
 from .formats import load_facts as load_facts
 from .formats import write_facts as write_facts

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_text, quoted
 from ..core.sheets import Sheet, Span, Words, line
+from ..show.records import plain
 from ..show.result import Result
 from .templates import filled, only_place
 
@@ -35,12 +36,18 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 WITHOUT_TRUTH = ("GE", "RS")
 
 
-def check_unicode(record: Probe | Fact) -> None:
+def check_unicode(record: Probe | Hop | MultiHop | Fact) -> None:
     """Raise InputError for a text that is half a character: no tokenizer takes it, and no file holds it as UTF-8."""
     for name, value in vars(record).items():
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str):
                 check_text(name, text)
+
+
+def check_no_empty(what: str, texts: Iterable[str]) -> None:
+    """Raise InputError where one of some texts is empty."""
+    if not all(text.strip() for text in texts):
+        raise InputError(f"one of {what} is empty")
 
 
 @public
@@ -53,20 +60,89 @@ class Probe:
             ``"reverse"`` (from the new target back to the subject) or ``"alias"`` (the subject by another name).
         prompt: whole text, which ends where the target begins.
         target: a plain word or some.
+        aliases: further right answers, such as other names of the target.
+        category: what its data set calls such questions, e.g. ``"Relation_Specificity"``; empty where it has no name.
 
-    Raises: InputError: another kind, an empty prompt or target.
+    Raises: InputError: another kind, an empty prompt, target or alias.
     """
 
     kind: str
     prompt: str
     target: str
+    aliases: tuple[str, ...] = ()
+    category: str = ""
 
     def __post_init__(self) -> None:
         check_unicode(self)
         for name in ("kind", "prompt", "target"):
             if not getattr(self, name).strip():
                 raise InputError(f"a probe's {name} is empty")
+        check_no_empty("a probe's aliases", self.aliases)
         check_choice("kind of probe", self.kind, KINDS)
+
+
+@public
+@dataclass(frozen=True)
+class Hop:
+    """One step of a multi-hop question: a single fact, asked by itself.
+
+    Attributes:
+        question: ``"Who is the employer of Triple H?"``; empty where nobody asks so.
+        cloze: ``"Triple H is employed by"``, which ends where the answer begins; empty where nobody asks so.
+        answer: a plain word or some.
+        aliases: further right answers.
+
+    Raises: InputError: no answer, an empty alias, or neither question nor cloze.
+    """
+
+    question: str
+    cloze: str
+    answer: str
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_unicode(self)
+        if not self.answer.strip() or not (self.question.strip() or self.cloze.strip()):
+            raise InputError("a hop needs an answer, and a question or a cloze")
+        check_no_empty("a hop's aliases", self.aliases)
+
+
+@public
+@dataclass(frozen=True)
+class MultiHop:
+    """A question whose answer is joined of several facts, some of them rewritten: what should follow from an edit.
+
+    Attributes:
+        questions: the same one in several words. It counts as answered if one of them is (Zhong et al. 2023).
+        before: right answers as long as nothing is rewritten, the main one first; empty where nobody says them.
+        after: those once this fact is rewritten, and all that ``needs`` names.
+        hops_before: the steps to the answer of before; hops_after: those to the other one.
+        needs: ids of the further facts that must be rewritten for ``after`` to be right. Where there are any, an edit
+            of this fact alone is no reason to expect it.
+
+    Raises: InputError: no question, no answer of after, or an empty text.
+
+    Source: Zhong et al. 2023 (2305.14795).
+    """
+
+    questions: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    hops_before: tuple[Hop, ...] = ()
+    hops_after: tuple[Hop, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_unicode(self)
+        if not self.questions or not self.after:
+            raise InputError("a multi-hop question needs its words and an answer of after")
+        for name in ("questions", "before", "after", "needs"):
+            check_no_empty(f"a multi-hop question's {name}", getattr(self, name))
+
+    @property
+    def hops(self) -> int:
+        """How many facts its answer is joined of, 2 or more; 0 where nobody says."""
+        return len(self.hops_after) or len(self.hops_before)
 
 
 @public
@@ -90,6 +166,8 @@ class Fact(Result):
         neighbour_prompts: whole prompts about other subjects whose true answer is this fact's true target.
         probes: further questions, each with its own answer.
         notes: what a reader changed or left out when it made this fact of a record.
+        true_aliases: further right answers as long as nothing is rewritten; new_aliases: other names of target_new.
+        multi_hop: questions whose answer follows from this fact and others.
     """
 
     subject: str
@@ -105,6 +183,9 @@ class Fact(Result):
     neighbour_prompts: tuple[str, ...] = ()
     probes: tuple[Probe, ...] = ()
     notes: tuple[str, ...] = ()
+    true_aliases: tuple[str, ...] = ()
+    new_aliases: tuple[str, ...] = ()
+    multi_hop: tuple[MultiHop, ...] = ()
 
     def __post_init__(self) -> None:
         check_unicode(self)
@@ -117,8 +198,9 @@ class Fact(Result):
             if template.count("{}") != 1:
                 name = self.id or repr(self.subject)
                 raise InputError(f"fact {name}: {quoted(template)} needs exactly one {{}} for the subject")
-        if not all(prompt.strip() for prompt in self.neighbour_prompts):
-            raise InputError(f"fact {quoted(self.id or self.subject)}: one of its neighbour_prompts is empty")
+        for name in ("neighbour_prompts", "true_aliases", "new_aliases"):
+            if not all(text.strip() for text in getattr(self, name)):
+                raise InputError(f"fact {quoted(self.id or self.subject)}: one of its {name} is empty")
 
     @classmethod
     def from_text(cls, text: str, subject: str, target: str | None = None, *, true: str = "", **more: Any) -> Fact:
@@ -176,7 +258,8 @@ class Fact(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        found: dict[str, Any] = plain(asdict(self))
+        return found
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Fact:
@@ -187,9 +270,9 @@ class Fact(Result):
         if unknown or missing:
             problem = f"unknown fields {unknown}" if unknown else f"missing fields {missing}"
             raise InputError(f"{problem}; a fact has {', '.join(f.name for f in fields(cls))}")
-        lists = {f.name for f in fields(cls) if f.default == ()} - {"probes"}
+        lists = {f.name for f in fields(cls) if f.default == ()} - set(PARTS)
         for name, value in record.items():
-            if name == "probes":
+            if name in PARTS:
                 continue
             if name in lists:
                 # A text is a sequence of texts to Python: its letters would become neighbours.
@@ -200,7 +283,7 @@ class Fact(Result):
                 kind = "a list of texts" if name in lists else "text"
                 raise InputError(f"field {name} must be {kind}, not {quoted(value)}")
         values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in record.items()}
-        return cls(**{**values, "probes": read_probes(record.get("probes", ()))})
+        return cls(**{**values, **{name: read_parts(name, record[name]) for name in PARTS if name in record}})
 
     def summary(self) -> str:
         return self.name
@@ -218,17 +301,42 @@ class Fact(Result):
         return pd.DataFrame([self.to_dict()])
 
 
-def read_probes(value: Any) -> tuple[Probe, ...]:
-    """Probes of a record's list of objects; raises InputError."""
-    names = {f.name for f in fields(Probe)}
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(probe, dict) and set(probe) == names and all(isinstance(text, str) for text in probe.values())
-        for probe in value
-    ):
-        raise InputError(
-            f"field probes must be a list of objects with kind, prompt and target as texts, not {quoted(value)}"
-        )
-    return tuple(Probe(**probe) for probe in value)
+Part = TypeVar("Part", Probe, Hop, MultiHop)
+
+PARTS: Mapping[str, type[Any]] = {"probes": Probe, "multi_hop": MultiHop, "hops_before": Hop, "hops_after": Hop}
+"""Fields that hold lists of objects, and what those are."""
+PART_OPTIONAL = frozenset(f.name for kind in PARTS.values() for f in fields(kind) if f.default is not MISSING)
+"""Fields of such objects that need not be there."""
+
+
+def read_parts(name: str, value: Any) -> tuple[Any, ...]:
+    """The objects of a record's list of them; a field that is null is none. Raises InputError."""
+    kind = PARTS[name]
+    if not isinstance(value, list | tuple):
+        raise InputError(f"field {name} must be a list of objects, not {quoted(value)}")
+    return tuple(read_part(kind, name, one) for one in value)
+
+
+def read_part(kind: type[Part], where: str, value: Any) -> Part:
+    """One object of a record's list; raises InputError."""
+    names = {f.name: f for f in fields(kind)}
+    record = {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else {}
+    needed = [name for name, f in names.items() if f.default is MISSING]
+    if not isinstance(value, dict) or not set(needed) <= set(record) <= set(names):
+        raise InputError(f"field {where} must hold objects with {', '.join(needed)}, not {quoted(value)}")
+    found: dict[str, Any] = {}
+    for name, one in record.items():
+        if name in PARTS:
+            found[name] = read_parts(name, one)
+        elif names[name].type == "str":
+            if not isinstance(one, str):
+                raise InputError(f"field {where}: {name} must be text, not {quoted(one)}")
+            found[name] = one
+        elif not isinstance(one, list | tuple) or not all(isinstance(text, str) for text in one):
+            raise InputError(f"field {where}: {name} must be a list of texts, not {quoted(one)}")
+        else:
+            found[name] = tuple(one)
+    return kind(**found)
 
 
 def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, target: str | None) -> list[Fact]:

@@ -6,137 +6,20 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..core.arguments import public
-from ..core.choices import FACT_FORMATS
-from ..core.errors import FileError, InputError, check_choice, listed, quoted
-from ..core.files import check_destination, check_ordinary, user_path, write_whole
-from ..core.foreign import first_line
+from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
+from ..core.errors import FileError, InputError, check_choice, listed, quoted, warn
+from ..core.files import check_destination, user_path, write_whole
 from ..core.resources import EMBEDDED, embedded_folder
-from .fact import Fact, Probe
+from .easyedit import is_knowedit, knowedit, knowedit_record, probes_of, questions
+from .fact import PART_OPTIONAL, PARTS, Fact, Probe
+from .mquake import is_mquake, mquake, mquake_records
+from .records import LeftOut, Record, case_field, optional_text, read_records, text_field, text_list
 from .templates import prompt_template, templates_of
-
-# Files as numbered records: JSON lines, one JSON document, or Parquet, told apart by what is in them.
-
-PARQUET = b"PAR1"
-
-Record = tuple[str, dict[str, Any]]
-"""A record with its place in the file for messages: ``"line 3"`` or ``"record 3"``."""
-
-
-def read_records(path: Path, source: str) -> list[Record]:
-    """The records of a file; of a JSON document that is one object, that object alone.
-
-    Args:
-        path: of the file.
-        source: its name in messages.
-
-    Raises: FileError: a file that cannot be read, no UTF-8 text, or something that is no record, by its place.
-    """
-    try:
-        content = check_ordinary(path, source).read_bytes()
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(f"{source}: cannot be read ({error.strerror or error})") from None
-    if content.startswith(PARQUET):
-        return read_parquet(path, source)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileError(f"{source}: cannot be read as UTF-8 text ({error})") from None
-    start = text.lstrip()[:1]
-    if start == "[":
-        return array_records(text, source)
-    if start == "{":
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError):
-            whole = None  # more than one object: a line each
-        if isinstance(whole, dict) and len(text.strip().splitlines()) > 1:
-            return [("record 1", whole)]
-    return line_records(text, source)
-
-
-def line_records(text: str, source: str) -> list[Record]:
-    """One JSON object a line; empty lines are none."""
-    records = []
-    for number, line in enumerate(text.split("\n"), start=1):  # splitlines() would also break inside a text
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-            if not isinstance(value, dict):
-                raise InputError("a line must hold one JSON object")
-        except json.JSONDecodeError as error:
-            raise FileError(f"{source}, line {number}: {error.msg} (column {error.colno})") from None
-        except (ValueError, RecursionError) as error:  # endless numbers and nesting
-            raise FileError(f"{source}, line {number}: {error}") from None
-        records.append((f"line {number}", value))
-    return records
-
-
-def array_records(text: str, source: str) -> list[Record]:
-    """One JSON array of objects."""
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{source}, line {error.lineno}: {error.msg} (column {error.colno})") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{source}, from line 1 on: {error}") from None
-    return numbered(values, source)
-
-
-def read_parquet(path: Path, source: str) -> list[Record]:
-    """The rows of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            values = file.read().to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:  # a broken text is a ValueError
-        raise FileError(f"{source} cannot be read as Parquet: {first_line(error)}") from None
-    return numbered(values, source)
-
-
-def numbered(values: Sequence[Any], source: str) -> list[Record]:
-    records = [(f"record {number}", value) for number, value in enumerate(values, start=1)]
-    for place, value in records:
-        if not isinstance(value, dict):
-            raise FileError(f"{source}, {place}: a record must be a JSON object, not {quoted(value)}")
-    return records
-
-
-def text_field(record: dict[str, Any], name: str) -> str:
-    """A field that must be text and not empty; raises InputError naming it."""
-    if name not in record:
-        raise InputError(f"there is no field {quoted(name)}; it has {', '.join(map(repr, record)) or 'none'}")
-    value = record[name]
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"field {quoted(name)} must be text that is not empty, not {quoted(value)}")
-    return value.strip()
-
-
-def optional_text(record: dict[str, Any], *names: str) -> str | None:
-    """The first of some fields that a record has, as text; None where it has none of them, or nothing in them."""
-    for name in names:
-        if record.get(name) not in (None, ""):
-            return text_field(record, name)
-    return None
-
-
-def text_list(record: dict[str, Any], name: str) -> tuple[str, ...]:
-    """A field that must be a list of texts, where a record has it; raises InputError naming it."""
-    value = record.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple) or not all(isinstance(text, str) and text.strip() for text in value):
-        raise InputError(f"field {quoted(name)} must be a list of texts, not {quoted(value)}")
-    return tuple(value)
-
 
 # One reader a format of facts: a record of a public data set becomes a :class:`Fact`, and nothing is invented.
 
@@ -232,6 +115,7 @@ def zsre(record: dict[str, Any], number: int) -> Fact:
     MEMIT towards ``answers[0]``, the truth, which their model did not know (the place of the true target holds an
     end-of-text token there). For the latter, pass ``target=fact.target_true`` to an editor. ``loc`` becomes a probe
     of kind "unrelated", with the question mark that those programs add. Records have no relation: it reads "zsre".
+    EasyEdit's copy has ``portability``, which becomes probes too.
 
     Source: Mitchell et al. 2021 (2110.11309), §5; Meng et al. 2022 (2202.05262), §3.2; their programs' readers.
     """
@@ -246,6 +130,7 @@ def zsre(record: dict[str, Any], number: int) -> Fact:
     probes: tuple[Probe, ...] = ()
     if loc is not None and loc_answer is not None:
         probes = (Probe("unrelated", loc if loc.endswith("?") else f"{loc}?", loc_answer),)
+    carried, without = probes_of(questions({"portability": record.get("portability")}, set()))
     return Fact(
         subject=subject,
         relation="zsre",
@@ -254,8 +139,9 @@ def zsre(record: dict[str, Any], number: int) -> Fact:
         target_new=optional_text(record, "alt"),
         paraphrases=paraphrases,
         id=f"zsre.{number - 1}",  # as the case_id of the programs, from 0 on
-        probes=probes,
-        notes=(*notes, *left),
+        probes=(*probes, *carried),
+        notes=(*notes, *left, *without),
+        true_aliases=tuple(dict.fromkeys(answer.strip() for answer in answers[1:])),
     )
 
 
@@ -269,8 +155,9 @@ READERS: Mapping[str, Callable[[dict[str, Any], int], Fact]] = {
     "counterfact": counterfact,
     "known_1000": known_1000,
     "zsre": zsre,
+    "knowedit": knowedit,
 }
-"""By format, what makes a fact of a record and its number, which counts from 1."""
+"""By format, what makes a fact of a record and its number, which counts from 1. A case of MQuAKE makes several."""
 
 
 def detect(record: dict[str, Any]) -> str | None:
@@ -278,6 +165,8 @@ def detect(record: dict[str, Any]) -> str | None:
     names = set(record)
     if {"triples", "templates"} <= names:
         return "pararel"
+    if is_mquake(record):
+        return "mquake"
     if "requested_rewrite" in names:
         return "counterfact"
     if {"src", "subject", "answers"} <= names:
@@ -286,7 +175,34 @@ def detect(record: dict[str, Any]) -> str | None:
         return "known_1000"
     if names >= OWN and not names & FOREIGN and "{}" in str(record["prompt"]):
         return "ffnmem"
-    return "counterfact" if names >= FLAT else None
+    if names >= FLAT:
+        return "counterfact"
+    if {"subject", "prompt"} <= names <= {f.name for f in fields(Fact)} and "{}" in str(record["prompt"]):
+        return "ffnmem"  # without a true target
+    return "knowedit" if is_knowedit(names) else None
+
+
+def counterfact_record(fact: Fact) -> dict[str, Any]:
+    """A fact as ``counterfact.json`` has them; raises InputError. Neighbours become whole prompts.
+
+    ``attribute_prompts`` are empty and targets have no ``id``: a fact knows neither.
+    """
+    if not fact.target_true or not fact.target_new:
+        raise InputError(f"it has no {'new' if fact.target_true else 'true'} target, and CounterFact compares the two")
+    return {
+        **case_field(fact.id.removeprefix("counterfact.")),
+        "requested_rewrite": {
+            "prompt": fact.prompt,
+            "relation_id": fact.relation or "counterfact",
+            "target_new": {"str": fact.target_new},
+            "target_true": {"str": fact.target_true},
+            "subject": fact.subject,
+        },
+        "paraphrase_prompts": [fact.ask(template) for template in fact.paraphrases],
+        "neighborhood_prompts": fact.prompts_about_neighbours,
+        "attribute_prompts": [],
+        "generation_prompts": [fact.ask(template) for template in fact.generation_prompts],
+    }
 
 
 # Triples with templates, as ParaRel has them: a fact gets all templates of its relation that end in the object.
@@ -453,7 +369,9 @@ def triple_of(triple: Any) -> Triple:
 
 # Reading and writing files of facts: the project's own JSON lines, and the public formats.
 
-OPTIONAL = ("neighbour_prompts", "probes", "notes")  # written only where a fact has them
+OPTIONAL = ("neighbour_prompts", "probes", "notes", "true_aliases", "new_aliases", "multi_hop")
+"""Fields that are written only where a fact has them."""
+SHOWN = 3  # records of a kind that are named
 
 
 @public
@@ -463,14 +381,16 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
     Args:
         source: ``"atlas"`` for those of the embedded model; else a file of JSON lines, a JSON array or a Parquet file
             of records, or a folder of ParaRel. What a record lacks stays empty (see ``Fact.lacks``), and what had to
-            be changed or left out stands in ``Fact.notes``.
+            be changed or left out stands in ``Fact.notes``. Records that are whole but no facts, such as those whose
+            subject is not in their prompt, are left out with a warning that counts them.
         format: ``"ffnmem"`` (the fields of :class:`Fact`), ``"counterfact"`` (``counterfact.json``, and copies with
-            one column a field such as counterfact-tracing), ``"known_1000"``, ``"zsre"`` (``zsre_mend_eval.json``) or
+            one column a field such as counterfact-tracing), ``"known_1000"``, ``"zsre"`` (``zsre_mend_eval.json``),
+            ``"knowedit"`` (KnowEdit and other files of EasyEdit), ``"mquake"`` (MQuAKE; a fact a rewrite) or
             ``"pararel"`` (triples with templates); None to tell by the first record's fields.
         seed: of the neighbours that are drawn for triples, which come without.
 
     Raises:
-        FileError: no such file, an unknown format, or a record that is no fact, named by its number.
+        FileError: no such file, an unknown format, or a broken record, named by its number.
         InputError: no such ``format``.
     """
     if format is not None:
@@ -490,10 +410,15 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
         if not records:
             raise FileError(f"{name} holds no facts")
         facts = facts_of_records(records, name, format or format_of(records[0], name), seed)
+    check_ids(facts, name)
+    return facts
+
+
+def check_ids(facts: Sequence[Fact], source: str) -> None:
+    """Raise FileError where an id stands twice."""
     twice = [one for one, count in Counter(fact.id for fact in facts if fact.id).items() if count > 1]
     if twice:
-        raise FileError(f"{name}: the id {quoted(twice[0])} stands twice")
-    return facts
+        raise FileError(f"{source}: the id {quoted(twice[0])} stands twice")
 
 
 def format_of(first: Record, source: str) -> str:
@@ -508,26 +433,110 @@ def format_of(first: Record, source: str) -> str:
 
 
 def facts_of_records(records: list[Record], source: str, format: str, seed: int) -> list[Fact]:
-    """Records of one format as facts; raises FileError naming the broken one."""
+    """Records of one format as facts; raises FileError naming the broken one, and warns of those left out."""
     facts: list[Fact] = []
+    left: dict[str, list[str]] = defaultdict(list)
     for number, (place, record) in enumerate(records, start=1):
         try:
-            if format == "pararel":
-                facts += read_document(record, seed)
-            else:
-                facts.append(READERS[format](record, number))
+            facts += facts_of_record(record, number, format, seed)
+        except LeftOut as error:
+            left[str(error)].append(place)
         except InputError as error:
             raise FileError(f"{source}, {place}: {error}") from None
+    why = "; ".join(f"{len(places):,}: {reason} ({listed(places, SHOWN)})" for reason, places in left.items())
     if not facts:
-        raise FileError(f"{source} holds no facts")
+        raise FileError(f"{source} holds no facts" + f": its records are left out; {why}" * bool(left))
+    if left:
+        count = sum(map(len, left.values()))
+        warn(f"{source}: {count:,} of {len(records):,} records are left out; {why}")
     return facts
 
 
-def write_facts(facts: Iterable[Fact], path: str | Path) -> Path:
-    """Write facts as JSON lines, whole or not at all. Raises FileError where that cannot be."""
+def facts_of_record(record: dict[str, Any], number: int, format: str, seed: int) -> list[Fact]:
+    """The facts of one record, or of a data set in one; raises InputError."""
+    if format == "pararel":
+        return read_document(record, seed)
+    return mquake(record, number) if format == "mquake" else [READERS[format](record, number)]
+
+
+def write_facts(facts: Iterable[Fact], path: str | Path, format: str = "ffnmem") -> Path:
+    """Write facts, whole or not at all: as JSON lines of our own, or as a JSON array of another format's records.
+
+    What another format has no place for is counted in a warning; it is found by reading the records again, so that
+    nothing is lost without a word.
+
+    Args:
+        facts: to write.
+        path: of the file.
+        format: ``"ffnmem"``, ``"counterfact"``, ``"knowedit"`` or ``"mquake"``.
+
+    Raises:
+        FileError: the file cannot be written.
+        InputError: no such format, or a fact that a record of it cannot hold.
+    """
+    check_choice("format", format, FACT_FORMATS_WRITTEN)
     target = check_destination(path)
-    records = (
-        {name: value for name, value in fact.to_dict().items() if value or name not in OPTIONAL} for fact in facts
-    )
-    write_whole(target, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    if format == "ffnmem":
+        lines = (json.dumps(own_record(fact), ensure_ascii=False) + "\n" for fact in facts)
+        write_whole(target, "".join(lines))
+        return target
+    made = records_of(list(facts), format)
+    changed = changes(made, format)
+    write_whole(target, json.dumps([record for record, _ in made], ensure_ascii=False, indent=4) + "\n")
+    if changed:
+        count = sum(len(held) for _, held in made)
+        what = ", ".join(f"{name} ({n:,})" for name, n in changed.items())
+        warn(f"{target.name}: not all of the {count:,} facts has a place in {format}; read again, these differ: {what}")
     return target
+
+
+def own_record(fact: Fact) -> dict[str, Any]:
+    """A fact as the project's own files have it, without what is empty and need not be there."""
+    record = {name: value for name, value in fact.to_dict().items() if value or name not in OPTIONAL}
+    return {name: without_empty(value) if name in PARTS else value for name, value in record.items()}
+
+
+def without_empty(value: Any) -> Any:
+    """Objects inside of a record, without their empty fields."""
+    if isinstance(value, list):
+        return [without_empty(one) for one in value]
+    if isinstance(value, dict):
+        return {name: without_empty(one) for name, one in value.items() if one or name not in PART_OPTIONAL}
+    return value
+
+
+def records_of(facts: list[Fact], format: str) -> list[tuple[dict[str, Any], list[Fact]]]:
+    """The records that facts become, each with the facts in it; raises InputError naming one that cannot be held."""
+    if format == "mquake":
+        return mquake_records(facts)
+    write = counterfact_record if format == "counterfact" else knowedit_record
+    made = []
+    for fact in facts:
+        try:
+            made.append((write(fact), [fact]))
+        except InputError as error:
+            raise InputError(f"fact {quoted(fact.name)} cannot be written as {format}: {error}") from None
+    return made
+
+
+def changes(made: list[tuple[dict[str, Any], list[Fact]]], format: str) -> dict[str, int]:
+    """In how many facts each field differs once their records are read again; notes are the reader's own.
+
+    Raises: InputError: records that would not be read again.
+    """
+    counts: Counter[str] = Counter()
+    ids: Counter[str] = Counter()
+    for number, (record, facts) in enumerate(made, start=1):
+        try:
+            again = facts_of_record(json.loads(json.dumps(record)), number, format, 0)
+        except InputError as error:
+            raise InputError(f"fact {quoted(facts[0].name)} cannot be written as {format}: {error}") from None
+        ids.update(fact.id for fact in again)
+        for old, new in zip(facts, again, strict=True):
+            counts.update(f.name for f in fields(Fact) if getattr(old, f.name) != getattr(new, f.name))
+    twice = [name for name, count in ids.items() if count > 1]
+    if twice:
+        raise InputError(
+            f"two facts would both be {quoted(twice[0])} in a file of {format}: give them ids of their own"
+        )
+    return {name: count for name, count in counts.items() if name != "notes"}

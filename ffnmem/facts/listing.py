@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LACKS = ("metric", "facts", "of", "reason")
+QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
+"""A text in a note, by which two notes of one kind differ."""
 
 
 def choose_facts(
@@ -130,15 +133,16 @@ def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
 
 
 def list_lacks(found: Sequence[Fact], limit: int | None = None) -> Listing:
-    """One row a metric and reason: metric, facts (that lack it), of (all facts), reason; then the notes of readers."""
+    """One row a metric and reason: metric, facts (that lack it), of (all facts), reason; then readers' notes."""
     counts = Counter((metric, reason) for fact in found for metric, reason in fact.lacks.items())
     records: list[dict[str, Any]] = [
         {"metric": metric, "facts": count, "of": len(found), "reason": reason}
         for (metric, reason), count in counts.items()
     ]
-    noted = sum(bool(fact.notes) for fact in found)
-    if noted:
-        records.append({"metric": "notes", "facts": noted, "of": len(found), "reason": "changed when read: see --json"})
+    noted = Counter(kind for fact in found for kind in {QUOTED.sub("…", note) for note in fact.notes})
+    records += [
+        {"metric": "notes", "facts": count, "of": len(found), "reason": kind} for kind, count in sorted(noted.items())
+    ]
     records = records[:limit]
     shown = rows("cannot be computed", Column("facts", "count"), Column("because", wraps=True))
     for record in records:

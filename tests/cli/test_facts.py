@@ -12,7 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from ffnmem.core.choices import FACT_FORMATS
+from ffnmem.core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ffnmem.facts import formats
 from ffnmem.facts.fact import KINDS
 from ffnmem.facts.listing import choose_facts
@@ -108,7 +108,7 @@ def test_another_file_and_its_markup(tmp_path: Path) -> None:
 
 
 def test_formats_are_the_librarys() -> None:
-    assert (*formats.READERS, "pararel") == FACT_FORMATS
+    assert (*formats.READERS, "mquake", "pararel") == FACT_FORMATS
 
 
 def test_a_public_format(tmp_path: Path) -> None:
@@ -166,3 +166,40 @@ def test_half_a_character_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "facts.jsonl"
     path.write_text(json.dumps(fact) + "\n" + json.dumps({**fact, "subject": "\ud800"}) + "\n")
     mistake("facts", path, named=("line 2", "half a character"))
+
+
+@pytest.mark.parametrize("to", FACT_FORMATS_WRITTEN[:-1])
+def test_facts_are_written(to: str, tmp_path: Path, every: list[fm.Fact]) -> None:
+    """What is listed, in the format asked for; the rest is told on standard error."""
+    path = tmp_path / "cities.json"
+    arguments = () if to == "ffnmem" else ("--to", to)
+    found = run("facts", "--relation", "landmark.city", "--limit", 5, "-o", path, *arguments)
+    assert found.stdout == ""
+    assert "cities.json: 5 facts" in found.stderr
+    cities = [fact for fact in every if fact.relation == "landmark.city"][:5]
+    again = fm.load_facts(path, to)
+    assert [fact.text for fact in again] == [fact.text for fact in cities]
+    assert ("differ" in found.stderr) is (to != "ffnmem")
+    before = path.read_bytes()
+    mistake("facts", "-o", path, named=("cities.json", "there already"))
+    assert path.read_bytes() == before
+
+
+def test_what_does_not_go_with_writing(tmp_path: Path) -> None:
+    mistake("facts", "--to", "knowedit", named=("--to knowedit", "--out"))
+    path = tmp_path / "out.json"
+    mistake("facts", "-o", path, "--csv", named=("--out", "--csv"))
+    mistake("facts", "-o", path, "--lacks", named=("--out", "--lacks"))
+    mistake("facts", "-o", path, "--to", "mquake", named=("facts have no part in a multi-hop question",))
+    mistake("facts", "-o", path, "--to", "zsre", named=("zsre", "knowedit"))
+    mistake("facts", "-o", tmp_path, named=("folder",))
+    assert not path.exists()
+
+
+def test_notes_are_counted(tmp_path: Path) -> None:
+    """What readers left out of a benchmark could only be found record by record."""
+    record = {"subject": "Ann", "prompt": "Ann is in", "target_new": "Lyon", "cond": "x", "rephrase": "She is in"}
+    path = tmp_path / "zsre.json"
+    path.write_text(json.dumps([record, {**record, "rephrase": "It is in"}, {**record, "rephrase": None}]), "utf-8")
+    found = {row["reason"]: row["facts"] for row in data("facts", path, "--lacks") if row["metric"] == "notes"}
+    assert found == {"fields left out: cond": 3, "paraphrase left out, the subject is not in it: …": 2}

@@ -10,7 +10,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.facts import Probe
+from ffnmem.facts import Hop, MultiHop, Probe
 from ffnmem.facts.fact import KINDS
 
 from ..helpers import refuses
@@ -32,7 +32,19 @@ FULL = dataclasses.replace(
     neighbour_prompts=("The Louvre stands in",),
     probes=tuple(Probe(kind, f"about {kind}", "Italy") for kind in KINDS),
     notes=("a paraphrase left out",),
+    true_aliases=("Lutetia",),
+    new_aliases=("Roma", "Rom"),
+    multi_hop=(
+        MultiHop(
+            ("Of what country is the Eiffel Tower's city the capital?",),
+            ("France",),
+            ("Italy", "Italia"),
+            hops_after=(Hop("In what city is it?", "It is in", "Rome"), Hop("", "Rome is in", "Italy", ("Italia",))),
+            needs=("city.country.7",),
+        ),
+    ),
 )
+HOP = {"question": "", "cloze": " ", "answer": "x"}
 
 
 def changed(fact: fm.Fact, change: dict[str, Any]) -> fm.Fact:
@@ -136,6 +148,18 @@ def test_templates_without_one_place(name: str, template: str) -> None:
         ({"probes": [{"kind": ["alias"], "prompt": "x", "target": "y"}]}, "kind"),
         ({"probes": [3]}, "probes"),
         ({"probes": [{"kind": "alias", "prompt": "x", "target": " "}]}, "target"),
+        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "aliases": "z"}]}, "aliases"),
+        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "aliases": [" "]}]}, "aliases"),
+        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "category": 3}]}, "category"),
+        ({"true_aliases": [""]}, "true_aliases"),
+        ({"new_aliases": "Roma"}, "new_aliases"),
+        ({"multi_hop": {"questions": ["x"]}}, "multi_hop"),
+        ({"multi_hop": [{"questions": ["x"], "before": []}]}, "multi_hop"),
+        ({"multi_hop": [{"questions": [], "before": [], "after": ["x"]}]}, "needs its words"),
+        ({"multi_hop": [{"questions": ["x"], "before": [], "after": []}]}, "answer of after"),
+        ({"multi_hop": [{"questions": ["x"], "before": [""], "after": ["y"]}]}, "before"),
+        ({"multi_hop": [{"questions": ["x"], "before": [], "after": ["y"], "hops_after": ["z"]}]}, "hops_after"),
+        ({"multi_hop": [{"questions": ["x"], "before": [], "after": ["y"], "hops_after": [HOP]}]}, "a question or"),
     ],
     ids=str,
 )

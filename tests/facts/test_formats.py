@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.facts import Probe
+from ffnmem.facts import Probe, load_facts, write_facts
 from ffnmem.facts.formats import READERS, detect
 
 from ..helpers import refuses
@@ -170,3 +174,31 @@ def test_detect() -> None:
     assert detect({"triples": [], "templates": {}}) == "pararel"
     assert detect({"question": "Who?", "answer": "Ann"}) is None
     assert detect({}) is None
+
+
+def test_counterfact_round_trip(tmp_path: Path) -> None:
+    """File, facts, file: the same records but for what no fact holds."""
+    facts = [read("counterfact", COUNTERFACT)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path = write_facts(facts, tmp_path / "out.json", "counterfact")
+    rewrite = COUNTERFACT["requested_rewrite"]
+    assert json.loads(path.read_text("utf-8")) == [
+        {
+            "case_id": 7,
+            "requested_rewrite": {
+                **rewrite,
+                "target_new": {"str": "English"},
+                "target_true": {"str": "French"},
+            },
+            "paraphrase_prompts": COUNTERFACT["paraphrase_prompts"][:1],
+            "neighborhood_prompts": ["The mother tongue of Guy Martin is", "Guy Martin spoke"],
+            "attribute_prompts": [],
+            "generation_prompts": COUNTERFACT["generation_prompts"],
+        }
+    ]
+    assert [dataclasses.replace(fact, notes=()) for fact in facts] == load_facts(path)
+    known = [read("known_1000", KNOWN)]
+    with refuses(InputError, ValueError, "'known_1000.0'", "no new target"):
+        write_facts(known, path, "counterfact")
+    assert load_facts(path)[0].id == "counterfact.7"

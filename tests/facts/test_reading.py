@@ -16,11 +16,13 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.choices import FACT_FORMATS as FORMATS
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.facts import Probe, load_facts, write_facts
-from ffnmem.facts.formats import READERS
+from ffnmem.facts import MultiHop, Probe, load_facts, write_facts
+from ffnmem.facts.formats import facts_of_record
 
 from ..helpers import REPOSITORY, refuses
+from .test_easyedit import RECENT
 from .test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
+from .test_mquake import ONE as ONE_REWRITE
 
 ONE = {"subject": "Eiffel Tower", "relation": "city", "prompt": "The {} is in", "target_true": "Paris", "id": "1"}
 TWO = {"subject": "Panthéon", "relation": "city", "prompt": "{} is in", "target_true": "Rome\u2028", "id": "2"}
@@ -51,6 +53,8 @@ def test_only_what_a_fact_has_is_written(tmp_path: Path, atlas_facts: list[fm.Fa
     path = write_facts(atlas_facts, tmp_path / "facts.jsonl")
     assert path.read_text("utf-8") == (REPOSITORY / "data" / "atlas" / "facts.jsonl").read_text("utf-8")
     full = dataclasses.replace(atlas_facts[0], probes=(Probe("alias", "It is in", "Rome"),), notes=("a note",))
+    assert "aliases" not in write_facts([full], path).read_text("utf-8")
+    full = dataclasses.replace(full, multi_hop=(MultiHop(("Where?",), (), ("Italy",), needs=("x",)),))
     assert load_facts(write_facts([full, atlas_facts[1]], path)) == [full, atlas_facts[1]]
     assert "probes" in json.loads(path.read_text("utf-8").split("\n")[0])
 
@@ -131,7 +135,14 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
 
 # -- public formats ----------------------------------------------------------------------------------------------------
 
-RECORDS = {"counterfact": COUNTERFACT, "known_1000": KNOWN, "zsre": ZSRE, "ffnmem": ONE}
+RECORDS = {
+    "counterfact": COUNTERFACT,
+    "known_1000": KNOWN,
+    "zsre": ZSRE,
+    "knowedit": RECENT,
+    "mquake": ONE_REWRITE,
+    "ffnmem": ONE,
+}
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
@@ -145,7 +156,7 @@ def test_formats_are_told_by_what_is_in_them(tmp_path: Path, format: str, suffix
     else:
         path.write_text(json.dumps([record] if suffix == ".json" else record))
     found = load_facts(path)
-    assert found == load_facts(path, format) == [READERS[format](record, 1)]
+    assert found == load_facts(path, format) == facts_of_record(record, 1, format, 0)
 
 
 def test_null_is_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.facts.formats import optional_text, read_records, text_field, text_list
+from ffnmem.facts.records import optional_text, read_records, text_field, text_list
 
 from ..helpers import refuses
 

@@ -111,7 +111,7 @@ def zoo() -> st.SearchStrategy[Any]:
 PUBLIC = public_things()
 FUNCTIONS = sorted(name for name, thing in PUBLIC.items() if inspect.isfunction(thing))
 CLASSES = (
-    *("Fact", "facts.Probe", "neurons.Rule"),
+    *("Fact", "facts.Probe", "facts.Hop", "facts.MultiHop", "neurons.Rule"),
     *(f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean", "Resample")),
 )
 INSIDE = (

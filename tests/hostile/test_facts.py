@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,8 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import ffnmem as fm
+from ffnmem.core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ffnmem.facts import formats
-from ffnmem.facts.formats import READERS
 
 from .judging import answered, hostile
 from .material import fresh, tiny
@@ -25,7 +26,19 @@ OWN = {
     "paraphrases": ["Where is the {}? In"],
     "neighbours": ["Louvre"],
     "id": "1",
-    "probes": [{"kind": "unrelated", "prompt": "Two and two is", "target": "four"}],
+    "probes": [{"kind": "unrelated", "prompt": "Two and two is", "target": "four", "aliases": ["4"], "category": "a"}],
+    "true_aliases": ["Lutetia"],
+    "new_aliases": ["Roma"],
+    "multi_hop": [
+        {
+            "questions": ["Of what country is its city the capital?"],
+            "before": ["France"],
+            "after": ["Italy"],
+            "hops_before": [],
+            "hops_after": [{"question": "", "cloze": "Rome is in", "answer": "Italy", "aliases": ["Italia"]}],
+            "needs": [],
+        }
+    ],
 }
 RECORDS: dict[str, dict[str, Any]] = {
     "ffnmem": OWN,
@@ -51,6 +64,42 @@ RECORDS: dict[str, dict[str, Any]] = {
         "relation_id": "P",
     },
     "zsre": {"subject": "Paris", "src": "Where is Paris?", "answers": ["France"], "alt": "Italy", "loc": "nq question"},
+    "knowedit": {
+        "case_id": 3,
+        "subject": "Paris",
+        "prompt": "Paris is in",
+        "target_new": "Italy",
+        "ground_truth": [["France", "Gaul"]],
+        "rephrase_prompt": "Where is Paris? In",
+        "locality": {"Relation_Specificity": [{"prompt": "Paris has", "ground_truth": ["parks"]}]},
+        "portability": {
+            "Subject_Aliasing": [{"prompt": "Lutetia is in", "ground_truth": "Italy"}],
+            "x": {"prompt": ["a", "b"], "ground_truth": ["c", ["d", "e"]]},
+        },
+        "locality_prompt": "Lyon is in",
+        "locality_ground_truth": "France",
+    },
+    "mquake": {
+        "case_id": 2,
+        "requested_rewrite": [
+            {
+                "prompt": "{} is in",
+                "relation_id": "P17",
+                "subject": subject,
+                "target_true": {"str": "France", "id": "Q142"},
+                "target_new": {"str": "Italy", "id": "Q38"},
+                "question": f"Where is {subject}?",
+            }
+            for subject in ("Paris", "Lyon")
+        ],
+        "questions": ["What is spoken there?"],
+        "answer": "French",
+        "answer_alias": ["français"],
+        "new_answer": "Italian",
+        "new_answer_alias": [],
+        "single_hops": [{"question": "Where is Paris?", "cloze": "", "answer": "France", "answer_alias": []}],
+        "new_single_hops": [{"question": "Where is Paris?", "cloze": "", "answer": "Italy", "answer_alias": ["IT"]}],
+    },
     "pararel": {
         "templates": {"P17": ["[X] is in [Y] ."]},
         "triples": [{"subject": "Paris", "relation": "P17", "object": "France"}, ["Lyon", "P17", "France"]],
@@ -96,9 +145,10 @@ def records(draw: st.DrawFn) -> list[Any]:
     examples=120,
     made=records(),
     form=st.sampled_from(["lines", "array", "object", "parquet"]),
-    named=st.one_of(st.none(), st.sampled_from([*READERS, "pararel"])),
+    named=st.one_of(st.none(), st.sampled_from(FACT_FORMATS)),
+    to=st.sampled_from(FACT_FORMATS_WRITTEN),
 )
-def test_any_records_are_facts_or_refused(made: list[Any], form: str, named: str | None) -> None:
+def test_any_records_are_facts_or_refused(made: list[Any], form: str, named: str | None, to: str) -> None:
     path = fresh().with_suffix(".json")
     if form == "parquet":
         try:
@@ -110,7 +160,13 @@ def test_any_records_are_facts_or_refused(made: list[Any], form: str, named: str
         path.write_text("\n".join(map(json.dumps, made)) if form == "lines" else whole)
     found = answered(f"facts {form}", lambda: fm.load_facts(path, named))
     if isinstance(found, list):
-        answered("write", lambda: formats.write_facts(found, fresh().with_suffix(".jsonl")))
+        own = fresh().with_suffix(".jsonl")
+        answered("write", lambda: formats.write_facts(found, own))
+        assert fm.load_facts(own, "ffnmem") == found
+        other = fresh().with_suffix(".json")
+        if isinstance(answered(f"write {to}", lambda: formats.write_facts(found, other, to)), Path):
+            again = fm.load_facts(other, to)
+            assert [(fact.subject, fact.target_new) for fact in again] == [(f.subject, f.target_new) for f in found]
         answered("html", lambda: [fact._repr_html_() for fact in found])
         answered("known", lambda: fm.facts.filter_known(tiny(), found))
 

@@ -1,0 +1,226 @@
+"""Records of KnowEdit and of other files of EasyEdit, read and written.
+
+The files differ: KnowEdit's four (ZsRE, WikiData_recent, WikiData_counterfact, WikiBio) name their fields in two ways
+and their answers in three, files of before it (``counterfact-edit.json``) have one field a text. All become the same
+facts; one form is written, which the loader of EasyEdit takes.
+
+Source: Zhang et al. 2024 (2401.01286); Wang et al. 2023 (2308.07269); the program's ``KnowEditDataset``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..core.errors import InputError, quoted
+from .fact import Fact, Probe
+from .records import (
+    LeftOut,
+    case_field,
+    case_name,
+    note_of_fields,
+    optional_object,
+    optional_text,
+    prompt_of,
+    text_field,
+    texts_of,
+)
+from .templates import templates_of
+
+KNOWEDIT = "knowedit"
+SUBJECTS, PROMPTS, NEW, TRUE = ("subject", "concept"), ("prompt", "text"), ("target_new", "labels"), ("ground_truth",)
+REPHRASED = ("rephrase_prompt", "rephrase_prompts", "rephrase", "paraphrase_prompts")
+RELATIONS = ("relation_id", "relation")
+NO_TRUTH = "<|endoftext|>"
+"""What EasyEdit puts where nobody says the truth."""
+
+NEIGHBOURS = "neighborhood"
+SHORT = {
+    "locality_rs": ("locality", "Relation_Specificity"),
+    "locality_f": ("locality", "Forgetfulness"),
+    "portability_r": ("portability", "Reasoning"),
+    "portability_s": ("portability", "Subject_Aliasing"),
+    "portability_l": ("portability", "Logical_Generalization"),
+}
+"""What the program calls lists of questions once it has read them: their side and category."""
+ALONE = {"locality": NEIGHBOURS, "portability": "one_hop"}
+"""The categories that the program gives questions whose file names none."""
+ONE_FIELD = re.compile(r"(locality|portability)(?:_(\w+))?_prompt")
+CATEGORIES = {
+    "unrelated": NEIGHBOURS,
+    "portability": "Reasoning",
+    "reverse": "Inverse_Relation",
+    "alias": "Subject_Aliasing",
+}
+"""By kind of probe, the category that one without a name is written as."""
+
+Asked = tuple[str, str, str, tuple[str, ...]]
+"""Side (``"locality"`` or ``"portability"``), category, prompt and right answers of a question."""
+
+
+def is_knowedit(names: set[str]) -> bool:
+    """Whether a record has these fields: a prompt and a new target, by either name, and no true one by another."""
+    return bool(names & {*PROMPTS}) and bool(names & {*NEW}) and "target_true" not in names
+
+
+def knowedit(record: dict[str, Any], number: int) -> Fact:
+    """A record of KnowEdit or EasyEdit.
+
+    ``ground_truth`` is text, a list or a list of lists: the first answer is the true target, the others are its
+    aliases; where it is missing (WikiData_recent inserts what nobody knew) the fact has no true target. ``locality``
+    and ``portability`` become probes that keep the names of their categories: what must stay as it is "unrelated",
+    subjects by other names "alias", inverse relations "reverse", all else "portability". Neighbours with the fact's
+    own truth become neighbour_prompts.
+
+    Raises: LeftOut: no subject, one that is not in the prompt, or no target. InputError: a field of another type.
+    """
+    subject = optional_text(record, *SUBJECTS)
+    if subject is None:
+        raise LeftOut("it has no subject")
+    prompt, notes = prompt_of(text_field(record, "text" if "prompt" not in record else "prompt"), subject)
+    new, true = (first_texts(record, names) for names in (NEW, TRUE))
+    if not new and not true:
+        raise LeftOut("it has neither target_new nor ground_truth")
+    paraphrases, left = templates_of(first_texts(record, REPHRASED), subject, "paraphrase")
+    read = {"case_id", *SUBJECTS, *PROMPTS, *NEW, *TRUE, *REPHRASED, *RELATIONS}
+    asked = list(questions(record, read))
+    beside = [one for one in asked if one[1] == NEIGHBOURS and one[2] and true and one[3] == true]
+    probes, without = probes_of(one for one in asked if one not in beside)
+    return Fact(
+        subject=subject,
+        relation=optional_text(record, *RELATIONS) or KNOWEDIT,
+        prompt=prompt,
+        target_true=true[0] if true else "",
+        target_new=new[0] if new else None,
+        paraphrases=paraphrases,
+        id=f"{KNOWEDIT}.{case_name(record, number)}",
+        neighbour_prompts=tuple(prompt for _, _, prompt, _ in beside),
+        probes=probes,
+        notes=(*notes, *left, *without, *note_of_fields(record, read)),
+        true_aliases=true[1:],
+        new_aliases=new[1:],
+    )
+
+
+def first_texts(record: dict[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of the first of some fields that has any; an end-of-text token in place of the truth is none."""
+    for name in names:
+        found = tuple(text for text in texts_of(record.get(name), name) if text != NO_TRUTH)
+        if found:
+            return found
+    return ()
+
+
+def probes_of(asked: Iterable[Asked]) -> tuple[tuple[Probe, ...], tuple[str, ...]]:
+    """Questions as probes, and a note on those that have no prompt or no answer."""
+    every = list(asked)
+    probes = tuple(
+        Probe(kind_of(side, category), prompt, answers[0], answers[1:], category)
+        for side, category, prompt, answers in every
+        if prompt and answers
+    )
+    left = len(every) - len(probes)
+    return probes, (f"questions left out that have no prompt or no answer: {left}",) if left else ()
+
+
+def kind_of(side: str, category: str) -> str:
+    """The kind of probe that a category's questions are."""
+    name = category.lower()
+    if side == "locality":
+        return "unrelated"
+    if "alias" in name or "subject_replace" in name:
+        return "alias"
+    return "reverse" if "revers" in name or "invers" in name else "portability"
+
+
+def questions(record: dict[str, Any], read: set[str]) -> Iterator[Asked]:
+    """Every question of a record, those without text or answer too; the names of their fields are added to ``read``."""
+    for side in ("locality", "portability"):
+        for name in (side, f"{side}_inputs"):
+            found = optional_object(record, name)
+            read.add(name)
+            yield from generated(side, found)
+            for category, value in found.items():
+                if category not in GENERATED:
+                    yield from asked_in(side, category, value)
+    for name, (side, category) in SHORT.items():
+        read.add(name)
+        yield from asked_in(side, category, record.get(name))
+    for name in record:
+        match = ONE_FIELD.fullmatch(name)
+        if match is not None:
+            side, category = match[1], match[2] or ALONE[match[1]]
+            answer = name.removesuffix("prompt") + "ground_truth"
+            read |= {name, answer}
+            yield from asked_in(side, category, {"prompt": record[name], "ground_truth": record.get(answer)})
+    if "loc" in record:
+        read |= {"loc", "loc_ans"}
+        yield from asked_in("locality", NEIGHBOURS, {"prompt": record["loc"], "ground_truth": record.get("loc_ans")})
+
+
+GENERATED = ("New Question", "New Answer", "Recalled Relation")
+
+
+def generated(side: str, found: Mapping[str, Any]) -> Iterator[Asked]:
+    """The one question of ``zsre_mend_eval_portability_gpt4.json``, whose fields stand where categories do."""
+    if GENERATED[0] in found:
+        item = {"prompt": found[GENERATED[0]], "ground_truth": found.get(GENERATED[1])}
+        yield from asked_in(side, ALONE[side], item)
+
+
+def asked_in(side: str, category: str, value: Any) -> Iterator[Asked]:
+    """The questions of a category: objects with prompt and ground_truth, one or a list; or two lists side by side."""
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if item is None:
+            continue
+        if not isinstance(item, dict) or "prompt" not in item:
+            raise InputError(
+                f"{side} {quoted(category)} must hold objects with prompt and ground_truth, not {quoted(item)}"
+            )
+        prompt, answers = item["prompt"], item.get("ground_truth", item.get("answer"))
+        if not isinstance(prompt, list | tuple):
+            texts = texts_of(prompt, "prompt")
+            yield side, category, texts[0] if texts else "", texts_of(answers, "ground_truth")
+            continue
+        each = answers if isinstance(answers, list | tuple) else (answers,)
+        if len(each) != len(prompt):
+            if len(prompt) != 1:
+                raise InputError(f"{side} {quoted(category)} has {len(prompt)} prompts and {len(each)} ground truths")
+            each = (answers,)
+        for one, answer in zip(prompt, each, strict=True):
+            texts = texts_of(one, "prompt", 0)
+            yield side, category, texts[0] if texts else "", texts_of(answer, "ground_truth")
+
+
+def knowedit_record(fact: Fact) -> dict[str, Any]:
+    """A fact as the loader of EasyEdit takes it: one answer is text, several are a list; raises InputError.
+
+    Neighbours become whole prompts. Relations are written as ``relation_id``, which the loader passes over.
+    """
+    if not fact.target_new:
+        raise InputError("it has no new target, which records of KnowEdit are about")
+    record: dict[str, Any] = {
+        **case_field(fact.id.removeprefix(f"{KNOWEDIT}.")),
+        "subject": fact.subject,
+        "prompt": fact.text,
+        "target_new": fact.target_new,
+        "ground_truth": one_or_list((fact.target_true, *fact.true_aliases) if fact.target_true else ()),
+        "rephrase_prompt": one_or_list(tuple(fact.ask(template) for template in fact.paraphrases)),
+        "relation_id": "" if fact.relation == KNOWEDIT else fact.relation,
+    }
+    record = {name: value for name, value in record.items() if value not in ("", [])}
+    sides: dict[str, dict[str, list[dict[str, Any]]]] = {"locality": {}, "portability": {}}
+    truth = one_or_list((fact.target_true, *fact.true_aliases))
+    for text in fact.prompts_about_neighbours if fact.target_true else ():
+        sides["locality"].setdefault(NEIGHBOURS, []).append({"prompt": text, "ground_truth": truth})
+    for probe in fact.probes:
+        side = sides["locality" if probe.kind == "unrelated" else "portability"]
+        item = {"prompt": probe.prompt, "ground_truth": one_or_list((probe.target, *probe.aliases))}
+        side.setdefault(probe.category or CATEGORIES[probe.kind], []).append(item)
+    # The loader asks every record for its locality.
+    return record | {name: side for name, side in sides.items() if side or name == "locality"}
+
+
+def one_or_list(texts: tuple[str, ...]) -> str | list[str]:
+    return texts[0] if len(texts) == 1 else list(texts)
