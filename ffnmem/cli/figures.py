@@ -44,6 +44,7 @@ def save_figure(found: Attribution | PathAttribution, path: Path, top: int) -> N
     else:
         layers(found, left)
     neurons(found, right, top)
+    right.set_title("The memories behind it", loc="left")  # the left title names the answer, and has room for it
     write_figure(figure, path)
 
 
