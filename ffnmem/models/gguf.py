@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,24 @@ OF_LAYOUT = (
     "rope.scaling.finetuned",
 )
 """Fields that say nothing more, once scaled rotary positions are refused."""
+AS_GPT2 = ("gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling")
+"""Pre-tokenisers, by llama.cpp's names, that are GPT-2's; transformers takes all for it that it does not know."""
+BY_DIGIT = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
+"""Those that cut numbers into digits first, so that a space before one stays with the spaces before it."""
+AS_QWEN2 = ("stablelm2",)
+WHOLE = (
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "midm-2.0",
+    "lfm2",
+    "jina-v5-nano",
+    "tekken",
+)
+"""Those whose words are one token where the vocabulary has them, whatever the merges say."""
 LARGEST = {"gemma2": 46, "gemma3": 62}
 """How many layers the one has whose attention scores llama.cpp divides by the root of d_model / heads."""
 
@@ -90,6 +108,8 @@ class GgufHeader:
     Attributes:
         architecture: as llama.cpp names it, ``"llama"``.
         quantization: of most of its weights, ``"Q4_1"``; ``"F16"`` and ``"F32"`` are floating point.
+        cuts_by: how its tokenizer cuts a text before it merges, as llama.cpp names it, ``"smollm"``; "" where it does
+            not say; None for a tokenizer that does not cut.
         add_bos: whether its tokenizer puts a beginning-of-sequence token before a text; None where it does not say.
         n_weights: the numbers in all of its tensors.
         fields: what it says of its architecture, ``{"block_count": 30}``.
@@ -109,6 +129,7 @@ class GgufHeader:
                 return None if found is None else found.contents()
 
             self.architecture, bos = said("general.architecture"), said("tokenizer.ggml.add_bos_token")
+            self.cuts_by = said("tokenizer.ggml.pre") or "" if said("tokenizer.ggml.model") == "gpt2" else None
             own = f"{self.architecture}."
             self.fields = {key.removeprefix(own): said(key) for key in reader.fields if key.startswith(own)}
             weights: Counter[str] = Counter()
@@ -241,15 +262,46 @@ def agree(said: Any, read: Any) -> bool:
 
 
 def open_gguf_tokenizer(file: Path, name: str) -> Any:
-    """The tokenizer in a GGUF file; raises InputError."""
+    """The tokenizer in a GGUF file; raises InputError, also for one that cuts texts in a way that is not known."""
     import transformers
 
-    GgufHeader(file, name)
+    header = GgufHeader(file, name)
     with quiet(), foreign(InputError, f"{name} has no tokenizer that can be read"):
         # It may read the tokenizer_config.json beside the file, and that can name code.
-        return transformers.AutoTokenizer.from_pretrained(
+        found = transformers.AutoTokenizer.from_pretrained(
             file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
         )
+    if header.cuts_by is not None:
+        cut_as_named(found.backend_tokenizer, header.cuts_by, name)
+    return found
+
+
+def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:
+    """Have a tokenizer cut texts as its file says: transformers takes GPT-2's way for every name that it does not know.
+
+    Source: src/llama-vocab.cpp of llama.cpp.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    known: Mapping[str, str] = {}
+    with suppress(ImportError):  # transformers 5.0 has no table, and takes one way for all
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS as known
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if cuts_by in BY_DIGIT:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    elif cuts_by in AS_QWEN2 and known:
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(known["qwen2"]), behavior="isolated"), whole]
+        )
+    elif cuts_by not in AS_GPT2 and cuts_by not in known:
+        said = f"by {quoted(cuts_by)}, which is not known here" if cuts_by else "in a way that it does not name"
+        raise InputError(
+            f"{name} cuts texts {said} (tokenizer.ggml.pre): pass tokenizer=…, or load the model's Hugging Face "
+            "checkpoint"
+        )
+    if cuts_by in WHOLE:
+        backend.model.ignore_merges = True
 
 
 @contextmanager

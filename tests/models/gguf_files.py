@@ -102,14 +102,17 @@ def fields_of(kind: str, config: Any) -> Iterator[tuple[str, Any]]:
         yield "add_sliding_window", config.sliding_window
 
 
-def write_gguf(path: Path, kind: str, model: Any, quantise: str = "F32", arch: str = "", **fields: Any) -> Path:
-    """A model as a GGUF file; ``quantise``: of its matrices; ``arch``: what it calls itself. ``fields`` come last."""
+def write_gguf(
+    path: Path, kind: str, model: Any, quantise: str = "F32", arch: str = "", cuts_by: str = "gpt-2", **fields: Any
+) -> Path:
+    """A model as a GGUF file; ``quantise``: of its matrices; ``arch``: what it calls itself; ``cuts_by``: its
+    pre-tokeniser. ``fields`` come last."""
     writer = gguf.GGUFWriter(path, arch or kind)
     config = model.config
     said = dict(fields_of(kind, config))
     for name, value in (said | fields).items():
         getattr(writer, name)(value)
-    add_tokenizer(writer, config.vocab_size)
+    add_tokenizer(writer, config.vocab_size, cuts_by)
     names = gguf.get_tensor_name_map(
         next(a for a, said in gguf.MODEL_ARCH_NAMES.items() if said == kind), config.num_hidden_layers
     )
@@ -128,12 +131,13 @@ def write_gguf(path: Path, kind: str, model: Any, quantise: str = "F32", arch: s
     return path
 
 
-def add_tokenizer(writer: gguf.GGUFWriter, size: int) -> None:
+def add_tokenizer(writer: gguf.GGUFWriter, size: int, cuts_by: str) -> None:
     tokenizer = build_tokenizer()
     vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     pairs = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    if cuts_by:
+        writer.add_tokenizer_pre(cuts_by)
     writer.add_token_list(vocabulary[:size])
     writer.add_token_types([3 if i == 0 else 1 for i in range(len(vocabulary[:size]))])
     writer.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in pairs])

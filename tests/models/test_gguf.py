@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -56,6 +57,31 @@ def test_its_tokenizer(tmp_path: Path) -> None:
     model, tokenizer = fm.load(file), load_tokenizer(file)
     assert tokenizer.decode(tokenizer(PROMPT).input_ids) == PROMPT
     assert fm.capture(model, PROMPT, prepend_bos=False).token_strings()[:2] == ["The", " Eiffel"]
+
+
+@pytest.mark.parametrize("cuts_by", ["smollm", "starcoder", "stablelm2", "llama-bpe", "qwen2"])
+def test_its_tokenizer_cuts_as_the_file_says(cuts_by: str, tmp_path: Path) -> None:
+    """GPT-2's way, which transformers takes for every name that it does not know, parts the two breaks before "1"."""
+    plain = load_tokenizer(write_gguf(tmp_path / "plain.gguf", "llama", toy("llama")))
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"), cuts_by=cuts_by))
+
+    def pieces(found: Any, text: str) -> list[str]:
+        return [piece for piece, _ in found.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+    assert pieces(plain, "so\n\n12") == ["so", "Ċ", "Ċ", "12"]
+    numbers = ["12"] if cuts_by == "llama-bpe" else ["1", "2"]
+    assert pieces(tokenizer, "so\n\n12") == ["so", "ĊĊ", *numbers]
+    assert tokenizer.backend_tokenizer.model.ignore_merges == (cuts_by == "llama-bpe")
+
+
+@pytest.mark.parametrize("cuts_by", ["deepseek-llm", "falcon", "default", ""])
+def test_a_tokenizer_that_cuts_in_another_way_is_refused(cuts_by: str, tmp_path: Path) -> None:
+    """Its texts would be other tokens without a word; the weights can be had with a tokenizer of one's own."""
+    file = write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"), cuts_by=cuts_by)
+    with refuses(InputError, ValueError, "toy.gguf", cuts_by, "tokenizer.ggml.pre", "tokenizer="):
+        fm.load(file)
+    own = load_tokenizer(write_gguf(tmp_path / "plain.gguf", "llama", toy("llama")))
+    assert fm.load(file, tokenizer=own).n_layers == 2
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:

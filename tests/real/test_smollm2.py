@@ -23,6 +23,11 @@ def test_it_is_the_model_that_was_measured(smollm2: fm.Model) -> None:
     assert dict(smollm2.provenance().settings) == {"quantization": "Q4_1"}
 
 
+def test_its_tokenizer_cuts_numbers_into_digits(smollm2: fm.Model) -> None:
+    """As it was trained: a space or a line break before a digit stays with those before it."""
+    assert smollm2.token_strings(smollm2.tokenize("So\n\n1984"))[-5:] == ["\n\n", "1", "9", "8", "4"]
+
+
 def test_it_knows_the_tower(capture: fm.prompts.Capture) -> None:
     best = capture.predictions(k=1).iloc[0]
     assert best["token"] == " Paris"
