@@ -114,7 +114,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
         torch.ones(5, 3, dtype=torch.bfloat16),
         torch.rand(5, 3).bfloat16(),
     ),
-    "Neuron": lambda given: given.store.neuron(1, 5),
+    "Neuron": lambda given: given.store.neuron(1, 5, shade=True),
     "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
     "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),
     "Silencing": lambda given: fm.tracing.silence_fact(given.tiny, PROMPT, "Eiffel Tower"),

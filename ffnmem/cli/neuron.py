@@ -62,6 +62,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the cards as a page into FILE instead, and print its path.",
 )
+@option(
+    "--shade/--no-shade",
+    is_flag=True,
+    default=None,
+    help="Shade every token of the examples by the neuron's coefficient there, which the model computes; in a terminal "
+    "by colour, --json has the numbers.  [default: on a page of at most 20 neurons]",
+)
 @options.plot("the histograms of the coefficients")
 @option("--search", metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
 @option(
@@ -89,6 +96,7 @@ def neuron(
     top: int | None,
     context: int,
     html: str | None,
+    shade: bool | None,
     plot: Path | None,
     search: str | None,
     where: str,
@@ -132,15 +140,18 @@ def neuron(
     if html is not None and not html.lower().endswith(".html"):
         raise InputError(f"--html {html}: a page's name ends in .html")
     page = None if html is None else check_destination(html)
-    scanned = opened(store, model_name)
+    scanned = opened(store, model_name, bool(shade) or (page is not None and shade is None))
     places = [scanned.index(layer, column) for layer, column in asked]  # refuse all before reading any
     kinds = tuple(scanned.check_kinds(kinds or kinds_shown(scanned)))
     if page is not None:
         with late_bar() as report:
-            fm.pages.neurons(scanned, places, page, kind=kinds, k=top, context=context, progress=report)
+            fm.pages.neurons(scanned, places, page, kind=kinds, k=top, context=context, shade=shade, progress=report)
         click.echo(page)
     else:
         found = [scanned.neuron(*place, kind=kinds, k=top, context=context) for place in places]
+        if shade:
+            with late_bar() as report:
+                found = scanned.shaded(found, top, progress=report)
         emit_several(
             form,
             scanned.provenance,
@@ -153,11 +164,11 @@ def neuron(
         save_axes(draws, plot)
 
 
-def opened(folder: str, model_name: str | None = None) -> Store:
-    """A store, with its model where it has no table of what values write: the one named, else by the store's record; a
-    card says so if that cannot be loaded."""
+def opened(folder: str, model_name: str | None = None, needed: bool = False) -> Store:
+    """A store, with its model where that is ``needed`` or the store has no table of what values write: the one named,
+    else by the store's record; a card says so if that cannot be loaded."""
     store = fm.open_store(folder)
-    if model_name is None and store.projected:
+    if model_name is None and store.projected and not needed:
         return store
     try:
         return fm.open_store(folder, model=options.scanned_model(store, model_name).load())
@@ -179,7 +190,9 @@ def check_options(call: click.Context, form: str) -> None:
     if values["search"] is None:
         refuse(call, ("where",), "NEURON")
     else:
-        refuse(call, ("kinds", "context", "html", "plot"), "--search")
+        refuse(call, ("kinds", "context", "html", "shade", "plot"), "--search")
+    if values["shade"] and form == "csv":
+        raise InputError("--shade does not go with --csv, which has a row an example: --json has every token of them")
 
 
 def emit_several(

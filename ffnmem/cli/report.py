@@ -50,6 +50,13 @@ OF_PROMPTS = ("target", "foil", "first_token", "position", "top", "tokens", "pre
     help="The file to write, in a folder that exists; an older one is replaced. A prompt's is a page; that of neurons "
     "is what its suffix says: .html, .md, .csv or .parquet.  [default: report.html; neurons.html with --store]",
 )
+@option(
+    "--shade/--no-shade",
+    is_flag=True,
+    default=None,
+    help="With --store: shade every token of a page's examples by the neuron's coefficient there, which the model "
+    "computes.  [default: of at most 20 neurons]",
+)
 @options.answer
 @options.top("How many memories to list.")
 @option(
@@ -72,6 +79,7 @@ def report(
     layer: int | None,
     top_by: tuple[str, int] | None,
     out: str | None,
+    shade: bool | None,
     show: bool,
     choice: ModelChoice,
     **page: Any,
@@ -96,9 +104,9 @@ def report(
     path: str | Path
     if of_store:
         refuse(context, OF_PROMPTS, "--store")
-        path = report_neurons(str(store), neurons, layer, top_by, "neurons.html" if out is None else out)
+        path = report_neurons(str(store), neurons, layer, top_by, "neurons.html" if out is None else out, shade)
     else:
-        refuse(context, ("neurons", "layer", "top_by"), "a PROMPT")
+        refuse(context, ("neurons", "layer", "top_by", "shade"), "a PROMPT")
         out = "report.html" if out is None else out
         check_replaceable(out, PAGE)
         path = fm.report(choice.load(), str(prompt), out=out, **page)
@@ -108,7 +116,12 @@ def report(
 
 
 def report_neurons(
-    folder: str, neurons: str | None, layer: int | None, top_by: tuple[str, int] | None, out: str
+    folder: str,
+    neurons: str | None,
+    layer: int | None,
+    top_by: tuple[str, int] | None,
+    out: str,
+    shade: bool | None,
 ) -> Path:
     """The report of the neurons chosen, with a bar on standard error where it takes long."""
     if (neurons is None) == (layer is None and top_by is None):
@@ -116,7 +129,7 @@ def report_neurons(
     kind = {".html": PAGE, ".parquet": TABLE}.get(Path(out).suffix.lower())
     if kind is not None:
         check_replaceable(out, kind)
-    store = opened(folder)
+    store = opened(folder, needed=shade is not False and Path(out).suffix.lower() == ".html")
     chosen: Any
     if neurons is not None:
         chosen = read_neurons([neurons])
@@ -126,4 +139,4 @@ def report_neurons(
             measure, count = top_by
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
     with late_bar() as progress:
-        return fm.pages.neurons(store, chosen, out, progress=progress)
+        return fm.pages.neurons(store, chosen, out, shade=shade, progress=progress)

@@ -69,9 +69,34 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Shade:
+    """A token of a text and how strongly it is shaded. ``strength``: from 0 to 1, below zero with ``negative``;
+    ``note``: what a pointer on it tells."""
+
+    text: str
+    strength: float
+    negative: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Shades:
+    """The tokens around the one that a :class:`Context` marks, each shaded by itself.
+
+    ``before``, ``after``: those of its text. ``further_before``, ``further_after``: what goes on there, to be shown on
+    request."""
+
+    before: tuple[Shade, ...]
+    after: tuple[Shade, ...]
+    further_before: tuple[Shade, ...] = ()
+    further_after: tuple[Shade, ...] = ()
+
+
+@dataclass(frozen=True)
 class Context:
     """A token where it stands in a text. ``strength``: from 0 to 1, how strongly it is marked; below zero with
-    ``negative``. ``cut_before``, ``cut_after``: the text goes on there. ``note``: what a pointer on it tells."""
+    ``negative``. ``cut_before``, ``cut_after``: the text goes on there. ``note``: what a pointer on it tells.
+    ``shades``: the tokens around it, where each has a strength of its own."""
 
     before: str
     token: str
@@ -81,6 +106,7 @@ class Context:
     strength: float = 1.0
     negative: bool = False
     note: str = ""
+    shades: Shades | None = None
 
     @property
     def lead(self) -> str:
@@ -130,7 +156,8 @@ class Column:
         left: aligned to the left. wraps: gives way first where there is little room. soft: stands back.
         limit: of tokens, the most columns; of heat, the largest magnitude.
         least: the fewest columns on a terminal.
-        scale: of heat, that magnitude in words, for a legend; each: what each of its values stands for, "layer".
+        scale: of heat and of shaded contexts, the strongest magnitude in words, for a legend.
+        each: of heat, what each of its values stands for, "layer".
         stays: where a table is too wide for a terminal, it becomes several, and this column stands in each.
         spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
     """
@@ -342,7 +369,7 @@ def places_of(column: Column, values: Iterable[Any]) -> int:
 
 def of_number(value: float, places: int, sign: bool = False) -> str:
     """A number with fixed places; a dash where there is none."""
-    return f"{value:{'+' if sign else ''}.{places}f}" if math.isfinite(value) else "–"
+    return f"{value:{'+' if sign else ''}z.{places}f}" if math.isfinite(value) else "–"
 
 
 def of_share(value: float) -> str:

@@ -19,7 +19,8 @@ from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line
 from ..core.token_text import printable, visible
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..scanning.contexts import Example, Window, example_list
+from ..scanning.contexts import Example, Passage, Window, example_list
+from ..scanning.neuron import context_column
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
@@ -155,10 +156,15 @@ class Meanings(Result):
         value, low, high = (of_number(part, 2) for part in self.number)
         return f"{value} meanings, 95% {low} to {high}" if np.isfinite(self.number[0]) else ""
 
-    def first(self, listed: int | None = None) -> tuple[Meaning, ...]:
-        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there."""
-        largest = float(self.table["strongest"].abs().max()) if len(self.table) else 1.0
-        examples = example_list(self.examples, self.windows, largest)
+    def first(
+        self, listed: int | None = None, passages: Mapping[int, Passage] | None = None, largest: float | None = None
+    ) -> tuple[Meaning, ...]:
+        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there.
+
+        ``passages``: of a neuron, by sequence, to shade tokens by; ``largest`` as the strongest (default: here)."""
+        if largest is None:
+            largest = float(self.table["strongest"].abs().max()) if len(self.table) else 1.0
+        examples = example_list(self.examples, self.windows, largest, passages)
         table = self.table if listed is None else self.table.head(listed)
         return tuple(
             Meaning(
@@ -170,12 +176,13 @@ class Meanings(Result):
             for row in table.itertuples()
         )
 
-    def listing(self, listed: int | None = None) -> Table:
+    def listing(
+        self, listed: int | None = None, passages: Mapping[int, Passage] | None = None, largest: float | None = None
+    ) -> Table:
         """The verdict, and below it the ``listed`` first meanings with their shares, trigger tokens and examples."""
-        shown = rows(
-            Column("share", left=False, least=4), Column("coefficient", "number"), Column("context", "context")
-        )
-        first = self.first(listed)
+        first = self.first(listed, passages, largest)
+        context = context_column([example for one in first for example in one.examples], largest or 1.0)
+        shown = rows(Column("share", left=False, least=4), Column("coefficient", "number"), context)
         for one in first:
             share = Span(f"{one.share:.0%}", "strong", note=f"{one.count} example{'s' * (one.count != 1)}")
             shown.add(share, None, tokens(one.tokens))

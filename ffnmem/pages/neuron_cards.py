@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ..core.errors import counted
+from ..core.sheets import Shade, decimals
 from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
 from ..scanning.neuron import KEYS, MEANINGS, Group, Neuron
-from ..show.notebook import Axis, Bar, bar
+from ..show.notebook import Axis, Bar, bar, plain, widens
 from .prompts import Chip
 
 DRAWN = 40  # bars of a drawing
 HEIGHT = 100.0
+SHARES = (0.25, 0.5, 1.0)  # of the largest magnitude, in the legend of shades
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,26 @@ class Card:
     def anchor(self) -> str:
         return f"n{self.name}"
 
+    @property
+    def scale(self) -> tuple[Shade, ...]:
+        """What some shades stand for."""
+        largest = self.neuron.largest
+        places = decimals([largest], 3)
+        return tuple(Shade(f" {plain(share * largest, places)}", share, False, "") for share in SHARES)
+
+    @property
+    def widen(self) -> str:
+        """The id of the checkbox that shows the whole sequences of its examples; empty where these are not there."""
+        listed = (one.examples for _, some in self.meanings for one in some)
+        there = widens((*listed, *(group.examples() for group in self.groups)))
+        return f"w{self.name}" if there else ""
+
 
 def card(neuron: Neuron, listed: int | None = None) -> Card:
     """A neuron's card with at most ``listed`` examples of top, bottom and random (default 10) and a case (5)."""
     return Card(
         neuron=neuron,
-        meanings=tuple((found, found.first(MEANINGS)) for found in neuron.meanings),
+        meanings=tuple((m, m.first(MEANINGS, neuron.passages, neuron.largest)) for m in neuron.meanings),
         groups=neuron.groups(listed),
         promoted=scored_chips(neuron, "promoted"),
         suppressed=scored_chips(neuron, "suppressed"),

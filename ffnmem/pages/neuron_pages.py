@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count, counted
+from ..core.errors import InputError, ModelError, UnsupportedModelError, check_count, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
 from ..models.turns import in_turn
 from ..scanning.neuron import Neuron, kinds_shown
-from ..scanning.store import Store
+from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
 from .neuron_cards import Card, card
@@ -28,6 +28,10 @@ FORMATS = (".html", ".md", ".csv", ".parquet")
 TABLES = (".csv", ".parquet")
 MOST = 500
 """Neurons of one page or Markdown file: a card takes about 30 kB, and browsers are slow above 20 MB."""
+MOST_SHADED = 80
+"""Of one page, where every token of their examples is shaded: a card then takes up to 250 kB."""
+SHADED = 20
+"""Up to which they are shaded unasked: of SmolLM2 that takes a minute or two."""
 
 SCHEMA = pa.schema(
     {
@@ -59,6 +63,7 @@ def neurons(
     kind: str | Sequence[str] | None = None,
     k: int | None = None,
     context: int = 12,
+    shade: bool | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write what a store knows of some neurons into one file.
@@ -74,20 +79,26 @@ def neurons(
         k: examples a kind, and a band; default 10 (3 a band, 5 a case) on cards, and all that the store keeps in
             tables.
         context: tokens of context on each side.
-        progress: called as ("read", done, all) after each neuron.
+        shade: on a page, shade every token of the examples by the neuron's coefficient there, with the whole sequence
+            where it is asked for; the store's model reads them again, see :meth:`Store.shaded`. Default: for at most 20
+            neurons and where the model can be had, else the page says why not, and so does a warning if it has no
+            model; True takes at most 80.
+        progress: called as ("read", done, all) after each neuron, then as ("shade", done, all) in tokens.
 
     Returns:
         The path written.
 
     Raises:
         FileError: a damaged store, or a file that cannot be written. InputError: an unknown suffix or kind, no neurons,
-        or too many. OutOfRangeError: a neuron that the store does not have.
+        or too many; ``shade=True`` for what is no page. OutOfRangeError: a neuron that the store does not have.
+        ModelError: ``shade=True`` without the model; one that gives other coefficients than the store has.
     """
     suffix = check_suffix(out)
     path = check_destination(out)
     places = check_places(store, neurons, suffix)
     kinds = check_kinds(store, kind, store.kinds if suffix in TABLES else kinds_shown(store))
     width = check_count("context", context, least=0)
+    check_shade(shade, suffix, len(places))
     if suffix in TABLES:
         frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
         schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
@@ -95,8 +106,11 @@ def neurons(
         return path
     neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
     found = list(reporting(neurons_read, len(places), progress))
-    html = suffix == ".html"
-    write_whole(path, page_html(store, [card(one, k) for one in found]) if html else neurons_markdown(store, found, k))
+    if suffix == ".html":
+        found, unshaded = shaded(store, found, k, shade, progress)
+        write_whole(path, page_html(store, [card(one, k) for one in found], unshaded))
+    else:
+        write_whole(path, neurons_markdown(store, found, k))
     return path
 
 
@@ -127,6 +141,37 @@ def check_places(store: Store, neurons: pd.DataFrame | NeuronNames, suffix: str)
     return places
 
 
+def check_shade(shade: bool | None, suffix: str, count: int) -> None:
+    """Raise InputError where shades are asked for that cannot be."""
+    if shade and suffix != ".html":
+        raise InputError(f"tokens are shaded on pages only: name a file that ends in .html, not in {suffix}")
+    if shade and count > MOST_SHADED:
+        raise InputError(f"{count} neurons are too many for a page with shaded tokens, which takes {MOST_SHADED}")
+
+
+def shaded(
+    store: Store, neurons: list[Neuron], listed: int | None, shade: bool | None, progress: Progress | None
+) -> tuple[list[Neuron], str]:
+    """The neurons with shaded examples, or as they are and why: nothing where that was asked for."""
+    if shade is False:
+        return neurons, ""
+    if shade is None and len(neurons) > SHADED:
+        return neurons, f"Their tokens are not shaded: of more than {SHADED} neurons only where it is asked for."
+    try:
+        store.model_for(SHADES)
+    except ModelError as error:
+        lack = error
+    else:
+        try:
+            return store.shaded(neurons, listed, progress=progress), ""
+        except UnsupportedModelError as error:  # it is under an intervention, which is no matter of the store's
+            lack = error
+    if shade:
+        raise lack
+    warn(f"tokens are not shaded: {lack}")
+    return neurons, f"Tokens are not shaded: {lack}."
+
+
 def check_kinds(store: Store, kind: str | Sequence[str] | None, default: Sequence[str]) -> Sequence[str]:
     """Kinds of examples that the store has, each once; raises InputError."""
     kinds = list(default) if kind is None else [kind] if isinstance(kind, str) else list(dict.fromkeys(kind))
@@ -143,8 +188,8 @@ def reporting(items: Iterable[Item], total: int, progress: Progress | None) -> I
         yield item
 
 
-def page_html(store: Store, cards: Sequence[Card]) -> str:
-    """The page of some neurons."""
+def page_html(store: Store, cards: Sequence[Card], unshaded: str = "") -> str:
+    """The page of some neurons. ``unshaded``: why their tokens are not shaded, where they might have been."""
     title = f"Neuron {cards[0].name}" if len(cards) == 1 else f"{len(cards):,} neurons"
     return render(
         "neurons.html",
@@ -152,6 +197,7 @@ def page_html(store: Store, cards: Sequence[Card]) -> str:
         cards_shown=cards,
         verdicts=any(card.meanings for card in cards),
         gated=store.gated,
+        unshaded=unshaded,
         corpus=store.manifest["corpus"],
         tokens=store.n_tokens,
         provenance={**store.provenance, "basis": store.manifest["basis"]},

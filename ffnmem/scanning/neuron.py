@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float32
 
 from ..core.choices import CASE_SHOWN, CASES, EXAMPLES_SHOWN
 from ..core.provenance import Live
@@ -36,7 +38,7 @@ from ..core.sheets import (
 from ..core.token_text import printable
 from ..show.result import Result
 from ..vocabulary.vectors import SIGNS
-from .contexts import Bin, Example, Window, clipped, example_list, log_share, merged
+from .contexts import Bin, Example, Passage, Window, clipped, example_list, log_share, merged
 from .state import COLUMNS, PARTS
 
 CONTEXTS = 3  # examples of each meaning
@@ -95,6 +97,9 @@ class Scanned(Live):
     @abstractmethod
     def provenance(self) -> dict[str, Any]: ...
 
+    @abstractmethod
+    def shaded_at_once(self, neuron: Neuron) -> Neuron: ...
+
 
 @dataclass(frozen=True)
 class Band:
@@ -123,16 +128,20 @@ class Group:
     @property
     def gated(self) -> bool:
         """Whether its examples have gates and linear parts."""
-        return any(example.parts for band in self.bands for example in band.examples)
+        return any(example.parts for example in self.examples())
 
-    def table(self) -> Table:
-        """Examples one a row, the firing tokens below each other."""
+    def examples(self) -> list[Example]:
+        """Of all its bands."""
+        return [example for band in self.bands for example in band.examples]
+
+    def table(self, largest: float = 1.0) -> Table:
+        """Examples one a row, the firing tokens below each other; where tokens are shaded, ``largest`` most."""
         labels = any(band.label for band in self.bands)
         shown = rows(
             *([Column("sequences", soft=True)] if labels else []),
             Column("coefficient", "number"),
             *(Column(name, "number", places=2, sign=True, soft=True) for name in PARTS if self.gated),
-            Column("context", "context"),
+            context_column(self.examples(), largest),
         )
         if self.gated:
             shown.add(*([None] if labels else []), None, *(line(name) for name in PARTS))
@@ -156,6 +165,8 @@ class Neuron(Result):
         histogram, by_token, by_position, values: as the store's methods of these names.
         context: tokens on each side in ``windows``.
         lack: why ``values`` has no rows, where it has none; else empty.
+        passages: by sequence, its coefficients at every token of the examples that are shaded: of
+            ``Store.neuron(…, shade=True)`` or :meth:`Store.shaded`, else none.
     """
 
     store: Scanned
@@ -170,6 +181,7 @@ class Neuron(Result):
     values: pd.DataFrame
     context: int = 12
     lack: str = ""
+    passages: dict[int, Passage] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -199,6 +211,20 @@ class Neuron(Result):
         read = import_module("ffnmem.neurons.concepts").saved_meanings
         return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
 
+    @property
+    def coefficients(self) -> tuple[Float32[np.ndarray, " window"] | None, ...]:
+        """The coefficient at each token of ``windows``; None for those that are not shaded."""
+        places = zip(self.examples["sequence"].tolist(), self.examples["position"].tolist(), self.windows, strict=True)
+        return tuple(
+            self.passages[sequence].within(position, window) if sequence in self.passages else None
+            for sequence, position, window in places
+        )
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude of its coefficient."""
+        return max(abs(float(self.stats["max"])), abs(float(self.stats["min"])))
+
     def tokens(self, sign: str, side: str = "value") -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
         or lower, its ``side`` "gate" or "key" most."""
@@ -217,9 +243,8 @@ class Neuron(Result):
         """The examples by kind, in the order in which it holds them: of a kind at most ``listed`` (default 10, of a
         case 5), of a band all."""
         found: dict[str, dict[str, list[Example]]] = {}
-        largest = max(abs(float(self.stats["max"])), abs(float(self.stats["min"])))
         columns = (self.examples[name].tolist() for name in ("kind", "extreme", "band_low", "band_high"))
-        shown = example_list(self.examples, self.windows, largest)
+        shown = example_list(self.examples, self.windows, self.largest, self.passages)
         for kind, extreme, low, high, example in zip(*columns, shown, strict=True):
             name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
             band = found.setdefault(name, {}).setdefault(label, [])
@@ -263,6 +288,11 @@ class Neuron(Result):
             **self.keys_and_cases(),
             **{name: table.to_dict("records") for name, table in tables.items()},
             "meanings": [found.to_dict() for found in self.meanings],
+            **(
+                {"passages": [{"sequence": n} | one.to_dict() for n, one in self.passages.items()]}
+                if self.passages
+                else {}
+            ),
             "provenance": self.store.provenance,
         }
 
@@ -296,13 +326,18 @@ class Neuron(Result):
             Facts(self.heading()),
             self.case_table() if self.cases else None,
             self.histogram_table(),
-            *(found.listing(MEANINGS) for found in self.meanings),
-            *(group.table() for group in groups),
+            *(found.listing(MEANINGS, self.passages, self.largest) for found in self.meanings),
+            *(group.table(self.largest) for group in groups),
             Words.of(least, "soft") if folded else None,
             None if self.meanings else Words.of(f"one meaning or several: not measured yet; {command}", "soft"),
             Origin(self.store.provenance) if origin else None,
             title=f"Neuron {self.name} of {self.store.model}",
         )
+
+    def _repr_html_(self) -> str:
+        """Its card; every token of the examples is shaded where the store holds its model and that takes a second or
+        two."""
+        return Result._repr_html_(self if self.passages else self.store.shaded_at_once(self))
 
     def heading(self) -> dict[str, Content]:
         """The numbers, the tokens of the value, and the means by token and by position."""
@@ -320,13 +355,13 @@ class Neuron(Result):
         if self.gated and not self.lack:
             found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
         frequent = [
-            (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))
+            (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+z.{places}f}", "soft"))
             for text, _, count, mean in self.frequent.itertuples(index=False)
         ]
         if frequent:
             found["excited by"] = Fitting(tuple(frequent))
         where = [
-            (Span(str(name), note=f"{count:,} times"), Span(f" {mean:+.{places}f}", "soft"))
+            (Span(str(name), note=f"{count:,} times"), Span(f" {mean:+z.{places}f}", "soft"))
             for name, count, mean in self.by_position.itertuples(index=False)
         ]
         if where:
@@ -369,6 +404,13 @@ class Neuron(Result):
             share = of_chance(b.count / total) if b.count else None
             shown.add(span, b.count, share, log_share(b.count, largest))
         return shown.table()
+
+
+def context_column(examples: Sequence[Example], largest: float) -> Column:
+    """A column of examples; where their tokens are shaded, it says what the strongest shade is."""
+    any_shaded = any(example.shades for example in examples)
+    scale = f"a coefficient of {of_number(largest, decimals([largest]))}" if any_shaded else ""
+    return Column("context", "context", scale=scale)
 
 
 def shown_of(kind: str, listed: int | None) -> int:

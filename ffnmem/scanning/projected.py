@@ -102,9 +102,9 @@ def check_scanned(model: Model, folder: Path, manifest: Mapping[str, Any]) -> No
         )
 
 
-def lacking(folder: Path, manifest: Mapping[str, Any], error: FfnmemError) -> ModelError:
-    """What is said where the tokens of a value are asked for, and there is neither a table nor the model."""
+def lacking(what: str, folder: Path, manifest: Mapping[str, Any], error: FfnmemError) -> ModelError:
+    """What is said where ``what`` is asked for that takes the model, which is not there."""
     return ModelError(
-        f"the tokens that a value promotes need the model {manifest['model']}, which is not at hand ({error}): "
+        f"{what} need the model {manifest['model']}, which is not at hand ({error}): "
         f"open_store(folder, model=…), or ffnmem neuron {shlex.quote(str(folder))} … --model MODEL"
     )

@@ -55,6 +55,7 @@ from .neuron import Neuron, Scanned
 from .projected import Source, check_scanned, is_table_of, lacking, write_values
 from .searching import search_examples
 from .settings import ScanSettings
+from .shading import is_quick, shadable, shaded
 from .state import COLUMNS, PARTS
 from .state_file import StateFile
 from .statistics import GATE_STATS, histogram_frame
@@ -76,6 +77,7 @@ from .tables import (
 
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SHADES = "coefficients at every token of an example"
 RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 
@@ -486,17 +488,17 @@ class Store(Scanned, Result):
             except FileError:
                 if VALUES in self.manifest["files"]:
                     raise  # else it was kept for later, is damaged behind its footer, and can be made again
-        self.model_for_values()
+        self.model_for()
         return self._source.project(self.folder, self.manifest, *index)
 
-    def model_for_values(self) -> Model:
+    def model_for(self, what: str = "the tokens that a value promotes") -> Model:
         """:meth:`read_model`, which says what it was needed for where it fails."""
         try:
             return self.read_model()
         except BusyError:
             raise
         except FfnmemError as error:
-            raise lacking(self.folder, self.manifest, error) from None
+            raise lacking(what, self.folder, self.manifest, error) from None
 
     @property
     def projected(self) -> bool:
@@ -511,7 +513,7 @@ class Store(Scanned, Result):
 
     def keep_values(self, progress: Progress | None = None) -> None:
         """Make the table of what all neurons write, and keep it in the store's folder. Raises ModelError, FileError."""
-        write_values(self.model_for_values(), self.folder / VALUES, progress)
+        write_values(self.model_for(), self.folder / VALUES, progress)
 
     def search_values(self, text: str, limit: int, progress: Progress | None) -> pd.DataFrame:
         """:meth:`search` in the table of what all neurons write, which is made where there is none; where the folder
@@ -532,7 +534,7 @@ class Store(Scanned, Result):
             return search_projection(self.folder / VALUES, text, side="value", limit=limit)
         with TemporaryDirectory() as room:
             elsewhere = Path(room) / VALUES
-            write_values(self.model_for_values(), elsewhere, progress)
+            write_values(self.model_for(), elsewhere, progress)
             return search_projection(elsewhere, text, side="value", limit=limit)
 
     def neuron(
@@ -543,12 +545,20 @@ class Store(Scanned, Result):
         kind: str | Sequence[str] | None = None,
         k: int | None = None,
         context: int = 12,
+        shade: bool = False,
+        progress: Progress | None = None,
     ) -> Neuron:
         """Everything about one neuron, with a display for notebooks; its examples as :meth:`examples` takes them.
 
         Where the tokens that it writes need the model and it is not there, the card has all else and says so.
 
-        Raises: OutOfRangeError, InputError, FileError.
+        Args:
+            shade: compute its coefficient at every token of the examples that its card shows, see :meth:`shaded`. In a
+                notebook a card is shaded without being asked where the store holds its model and that takes a second
+                or two (10¹¹ multiplications).
+            progress: called as ("shade", done, total) in tokens.
+
+        Raises: OutOfRangeError, InputError, FileError; with ``shade`` what :meth:`shaded` raises.
         """
         width, index = check_count("context", context, least=0), self.index(layer, neuron)
         found = self.example_rows(*index, kind=kind, k=k)
@@ -557,7 +567,7 @@ class Store(Scanned, Result):
             values, lack = self.values(*index), ""
         except ModelError as error:
             values, lack = pd.DataFrame(columns=list(PROJECTED)), str(error)
-        return Neuron(
+        one = Neuron(
             store=self,
             layer=index[0],
             neuron=index[1],
@@ -571,6 +581,36 @@ class Store(Scanned, Result):
             context=width,
             lack=lack,
         )
+        return self.shaded([one], progress=progress)[0] if shade else one
+
+    def shaded(
+        self, neurons: Sequence[Neuron], listed: int | None = None, *, progress: Progress | None = None
+    ) -> list[Neuron]:
+        """Neurons of this store with their coefficients at every token of the examples that their cards show (but for
+        folded groups, which are near 0): :attr:`Neuron.coefficients` and :attr:`Neuron.passages`, exact in float32.
+
+        A store keeps coefficients where they are strongest. The model reads the sequences of these examples again,
+        each once for all neurons: on SmolLM2 some 5,000 tokens a card.
+
+        Args:
+            neurons: of :meth:`neuron`. listed: examples a kind that cards show; default 10, of a sign case 5.
+            progress: called as ("shade", done, total) in tokens.
+
+        Raises: ModelError: no model, or one whose coefficients at the examples are not the store's, to within 10⁻⁴ of
+        the neuron's largest. UnsupportedModelError: it is under an intervention.
+        """
+        model = self.model_for(SHADES)
+        return shaded(neurons, model, self.contexts, self.settings.text, listed, progress)
+
+    def shaded_at_once(self, neuron: Neuron) -> Neuron:
+        """:meth:`shaded` where the model is held and that takes a second or two; else the neuron as it is."""
+        model = self._source.held
+        if model is None or not is_quick(neuron, model, self.contexts):
+            return neuron
+        try:
+            return self.shaded([neuron])[0] if shadable(model, self.fingerprint) else neuron
+        except BusyError:  # another thread changes it: what the files have can be shown meanwhile
+            return neuron
 
     def search(
         self, text: str, *, where: str = "values", limit: int = 50, progress: Progress | None = None

@@ -14,7 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..core.errors import counted
-from ..core.sheets import Column, Context, Sheet, Span, Table, is_line, places_of, share_of
+from ..core.sheets import Column, Context, Shade, Sheet, Span, Table, is_line, places_of, share_of
 from ..core.token_text import flowing, page_text, pieces
 
 # The geometry of bars on one scale.
@@ -101,6 +101,9 @@ def environment(room: str) -> Environment:
         kind=kind_of,
         strength=strength,
         provenance=provenance_line,
+        context=context_html,
+        shades=shades_html,
+        widens=widens,
         counted=counted,
     )
     return found
@@ -124,6 +127,62 @@ def running_html(text: str) -> Markup:
 def marked_html(parts: Iterable[tuple[str, bool]]) -> Markup:
     mark = Markup('<span class="fm-mark">{}</span>')
     return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in parts)
+
+
+# A token in its context. Of a shaded one each token is an element of its own, with its number for a pointer.
+
+MARK = Markup('<mark class="fm-fire{}" style="--a:{}"{}>{}</mark>')
+SHADE = Markup("{}<i{}{}{}>{}</i>")
+TITLE = Markup(' title="{}"')
+FAINT = 0.03  # a share that would hardly be seen: the token has its number, and no colour
+
+
+def context_html(found: Context, widen: str = "") -> Markup:
+    """A token where it stands, marked. ``widen``: the id of the checkbox that shows what goes on, where it has one."""
+    shades, dots = found.shades, Markup("…")
+    if shades is not None:
+        box = Markup('<label class="fm-cut" for="{}">…</label>').format(widen)
+        dots = box if widen else Markup('<span class="fm-cut">…</span>')
+    mark = MARK.format(
+        " fm-negative" if found.negative else "",
+        found.strength,
+        TITLE.format(Markup(page_text(found.note))) if found.note else "",
+        token_html(found.word) if found.blank else running_html(found.word),
+    )
+    lead = running_html(found.lead)
+    if shades is None:
+        before, after = running_html(found.before) + lead, running_html(found.after)
+    else:
+        before = further_html(shades.further_before) + shades_html(shades.before) + lead
+        after = shades_html(shades.after) + further_html(shades.further_after)
+    parts = [dots if found.cut_before else "", before, mark, after, dots if found.cut_after else ""]
+    return Markup('<bdi class="fm-context" translate="no">{}</bdi>').format(Markup("").join(parts))
+
+
+def shades_html(tokens: Iterable[Shade]) -> Markup:
+    """Tokens after each other."""
+    return Markup("").join(map(shade_html, tokens))
+
+
+def shade_html(one: Shade) -> Markup:
+    """A token; spaces before it have no shade, so that one ends where the next begins."""
+    strong = one.strength >= FAINT
+    sign = Markup(' class="fm-n"') if one.negative and strong else ""
+    style = Markup(' style="--a:{}"').format(f"{one.strength:g}") if strong else ""
+    title = TITLE.format(Markup(page_text(one.note))) if one.note else ""
+    word = one.text.lstrip(" ") or one.text
+    return SHADE.format(one.text[: len(one.text) - len(word)], sign, style, title, running_html(word))
+
+
+def further_html(tokens: Sequence[Shade]) -> Markup:
+    """Tokens that are shown on request."""
+    return Markup('<span class="fm-further">{}</span>').format(shades_html(tokens)) if tokens else Markup("")
+
+
+def widens(rows: Iterable[Iterable[Any]]) -> bool:
+    """Whether some contexts in rows of a table have tokens that are shown on request."""
+    found = (one.shades for row in rows for one in row if isinstance(one, Context))
+    return any(one is not None and (one.further_before or one.further_after) for one in found)
 
 
 def plain(value: float, digits: int = 2) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -297,7 +297,14 @@ def rich_table(block: sheets.Table, out: Console) -> Table:
             shown.add_section()
         style = "bold" if index in block.strong else "dim" if index in block.soft else None
         shown.add_row(*("" if column[index] is None else column[index] for column in texts), style=style)
-    legends = [f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero" for one in block.columns if one.scale]
+    plain = out.color_system is None or out.no_color
+    legends = [
+        f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero"
+        if one.kind == "heat"
+        else f"bold: at least half of {one.scale}; underlined: a fifth"
+        for one in block.columns
+        if one.scale and not (one.kind == "context" and plain)
+    ]
     caption = "\n".join([*legends, *([block.caption] if block.caption else [])])
     if caption:
         shown.caption, shown.caption_justify = Text(caption), "left"
@@ -383,10 +390,20 @@ def shaded(block: sheets.Shaded) -> Text:
     """Tokens after each other; those beyond half of the limit bold, those beyond a fifth underlined."""
     text = Text()
     for one, value in zip(block.tokens, block.values, strict=True):
-        share = abs(value) / (block.limit or 1.0)
-        style = "" if share < 0.2 else f"{'bold ' if share >= 0.5 else ''}underline {ADDS if value > 0 else TAKES}"
-        for run, mark in flowing(one):
-            text.append(run, f"dim {style}" if mark else style)
+        text.append_text(running(one, shade_style(abs(value) / (block.limit or 1.0), value < 0)))
+    return text
+
+
+def shade_style(share: float, negative: bool) -> str:
+    """Of a token, by its share of the limit."""
+    return "" if share < 0.2 else f"{'bold ' if share >= 0.5 else ''}underline {TAKES if negative else ADDS}"
+
+
+def shaded_running(tokens: Iterable[sheets.Shade]) -> Text:
+    """Tokens after each other, each shaded."""
+    text = Text(no_wrap=True)
+    for one in tokens:
+        text.append_text(running(one.text, shade_style(one.strength, one.negative)))
     return text
 
 
@@ -395,16 +412,19 @@ FIRES = "bold underline"
 
 def in_context(example: sheets.Context, width: int, marked: bool) -> Text:
     """The token in the middle of ``width`` columns of its text; in guillemets where a style would not show."""
-    style = "" if marked else FIRES
+    shades = None if marked else example.shades
+    style = "" if marked else FIRES if shades is None else f"reverse {shade_style(1.0, example.negative)}"
     middle = token(example.word, style) if example.blank else running(example.word, style)
     middle.truncate(max(width // 3, 8), overflow="ellipsis")
     if marked:
         middle = Text("«").append_text(middle).append("»")
-    before = running(example.before + example.lead, "")
+    before = running(example.before, "") if shades is None else shaded_running(shades.before)
+    before = before.append_text(running(example.lead, ""))
+    after = running(example.after, "") if shades is None else shaded_running(shades.after)
     left = 2 * (width - cell_len(middle.plain)) // 5  # what comes first is often the beginning of a text
     right = width - left - cell_len(middle.plain)
     start = last_columns(before, left, example.cut_before)
-    return start.append_text(middle).append_text(first_columns(running(example.after, ""), right, example.cut_after))
+    return start.append_text(middle).append_text(first_columns(after, right, example.cut_after))
 
 
 def running(text: str, style: str) -> Text:

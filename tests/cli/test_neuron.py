@@ -10,10 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import ffnmem as fm
 from ffnmem.core.choices import CASES, EXAMPLE_KINDS, SEARCHED
 from ffnmem.scanning import Store
 
 from ..scanning.gated import gated_store as make_gated_store
+from ..scanning.texts import tiny_texts
 from .running import data, mistake, run, table
 
 
@@ -112,9 +114,41 @@ def test_json_has_all_of_the_card(tiny_store: Store) -> None:
 
 def test_page(tiny_store: Store, tmp_path: Path) -> None:
     page = tmp_path / "a page.html"
-    result = run("neuron", tiny_store.folder, "1.5", "0.3", "--html", page)
+    result = run("neuron", tiny_store.folder, "1.5", "0.3", "--html", page, "--no-shade")
     assert (result.stdout, result.stderr) == (f"{page}\n", "")
     assert "2 neurons of" in page.read_text("utf-8")
+
+
+def test_shades(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """The model is loaded by its name; on a page tokens are shaded unasked."""
+    store = fm.scan(fm.load(str(tiny_folder)), tiny_texts(), tmp_path / "store", k=3, sample=8, draws=4, frequent=8)
+    page = tmp_path / "page.html"
+    assert run("neuron", store.folder, "1.5", "--html", page).stderr == ""
+    assert "<i " in page.read_text("utf-8")
+    assert run("report", "--store", store.folder, "--neurons", "1.5", "-o", page, "--no-shade").stderr == ""
+    assert "<i " not in page.read_text("utf-8")
+    assert run("report", "--store", store.folder, "--neurons", "1.5", "-o", page).stderr == ""
+    assert "<i " in page.read_text("utf-8")
+    (found,) = data("neuron", store.folder, "1.5", "--top", 1, "--shade")["neurons"]
+    expected = store.shaded([store.neuron(1, 5, kind=("top", "quantile"), k=1)], listed=1)[0]
+    assert found["passages"] == [{"sequence": n, **one.to_dict()} for n, one in expected.passages.items()]
+    assert table("neuron", store.folder, "1.5", "--shade") == table("neuron", store.folder, "1.5")  # no terminal
+
+
+def test_shades_without_the_model(tiny_store: Store, tmp_path: Path) -> None:
+    """One line says that there are none, and why."""
+    page = tmp_path / "page.html"
+    for call in (("neuron", tiny_store.folder, "1.5", "--html"), ("report", "--store", tiny_store.folder, "--neurons",
+                                                                  "1.5", "-o")):  # fmt: skip
+        result = run(*call, page)
+        assert result.stdout == f"{page}\n"
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("ffnmem: warning: tokens are not shaded")
+        assert tiny_store.model in line
+    mistake("neuron", tiny_store.folder, "1.5", "--shade", named=("every token", tiny_store.model))
+    mistake("neuron", tiny_store.folder, "1.5", "--shade", "--csv", named=("--shade", "--csv", "--json"))
+    mistake("neuron", tiny_store.folder, "--search", "a", "--shade", named=("--shade", "--search"))
+    mistake("report", "Hello", "--shade", named=("--shade", "PROMPT"))
 
 
 def test_figure(tiny_store: Store, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_open(opens: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("suffix", [".html", ".md", ".csv", ".parquet"])
 def test_neurons_of_a_store(suffix: str, tiny_store: Store, tmp_path: Path) -> None:
     out = tmp_path / f"a{suffix}"
-    result = run("report", "--store", tiny_store.folder, "--neurons", "1.5,0.3", "-o", out)
+    result = run("report", "--store", tiny_store.folder, "--neurons", "1.5,0.3", "-o", out, "--no-shade")
     assert (result.stdout, result.stderr) == (f"{out}\n", "")
     assert out.stat().st_size > 1000
 

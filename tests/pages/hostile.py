@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ffnmem.scanning.contexts import Window
 from ffnmem.scanning.neuron import Neuron
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>|**[a](b)`\x1b[31m\x00\u202e\n\r\u2028"
@@ -15,5 +14,6 @@ def poisoned(neuron: Neuron, text: str = HOSTILE) -> Neuron:
     """The neuron with ``text`` for every token that it holds."""
     tables = {name: getattr(neuron, name).assign(token=text) for name in ("examples", "by_token", "values")}
     tables["examples"] = tables["examples"].assign(context=text)
-    window = Window((text, text, text), 1, True, True)
-    return replace(neuron, windows=(window,) * len(neuron.windows), **tables)
+    passages = {n: replace(one, tokens=(text,) * len(one.tokens)) for n, one in neuron.passages.items()}
+    windows = (replace(one, tokens=(text,) * len(one.tokens), cut_after=True) for one in neuron.windows)
+    return replace(neuron, windows=tuple(windows), passages=passages, **tables)

@@ -43,7 +43,8 @@ BOXES = """root => {
   const at = root.getBoundingClientRect();
   const looks = ['fontSize', 'fontWeight', 'textAlign', 'color', 'backgroundColor', 'borderTopWidth', 'opacity',
     'fill', 'stroke'];
-  return [...root.querySelectorAll('*')].filter(e => !['STYLE', 'title'].includes(e.tagName)).map(e => {
+  const seen = e => !['STYLE', 'title'].includes(e.tagName) && e.getClientRects().length;
+  return [...root.querySelectorAll('*')].filter(seen).map(e => {
     const box = e.getBoundingClientRect(), style = getComputedStyle(e);
     const sizes = [box.left - at.left, box.top - at.top, box.width, box.height].map(n => Math.round(10 * n) / 10);
     return [e.tagName, e.getAttribute('class'), ...sizes, ...looks.map(name => style[name])].join(' ');

@@ -32,7 +32,7 @@ def neuron(tiny_store: Store) -> Neuron:
 
 @pytest.fixture(scope="module")
 def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    store = open_store(shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("meanings") / "tiny"))
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("meanings") / "tiny"), model=tiny)
     fm.polysemanticity(store, tiny, draws=20, budget=None)
     return store
 

@@ -8,11 +8,12 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.choices import CASES
-from ffnmem.core.errors import FileError, InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemWarning, FileError, InputError, ModelError, OutOfRangeError
 from ffnmem.pages import neuron_pages
 from ffnmem.pages.neuron_cards import card
 from ffnmem.pages.neuron_pages import page_html
-from ffnmem.scanning import Store
+from ffnmem.scanning import Store, open_store
+from ffnmem.show.notebook import FAINT
 
 from ..helpers import refuses
 from ..scanning.gated import gated_store
@@ -105,8 +106,9 @@ def test_page_is_accessible(tiny_store: Store, tmp_path: Path) -> None:
             assert attrs["scope"] in ("col", "row", "rowgroup")
 
 
-def test_hostile_text_is_only_text(tiny_store: Store) -> None:
-    one = poisoned(tiny_store.neuron(1, 5))
+@pytest.mark.parametrize("shade", [False, True])
+def test_hostile_text_is_only_text(tiny_store: Store, shade: bool) -> None:
+    one = poisoned(tiny_store.neuron(1, 5, shade=shade))
     html = page_html(tiny_store, [card(one), card(one)])
     page = Page(html)
     assert {"script", "img"} & {tag for tag, _ in page.tags} == set()
@@ -114,6 +116,66 @@ def test_hostile_text_is_only_text(tiny_store: Store) -> None:
     assert not set(UNSEEN) & set(html)
     assert HOSTILE.split("\x1b", maxsplit=1)[0] in page.text
     assert "↵" in page.text
+
+
+def test_every_token_is_shaded(tiny_store: Store, tmp_path: Path) -> None:
+    """Each an element with its number, and the whole sequence where it is asked for."""
+    page = Page(read(fm.pages.neurons(tiny_store, [(1, 5)], tmp_path / "page.html", context=2)))
+    one = tiny_store.neuron(1, 5, kind=("top", "quantile"), context=2, shade=True)
+    shown = [example for group in one.groups() for example in group.examples()]
+    around = [example.shades for example in shown if example.shades is not None]
+    assert len(around) == len(shown)
+    every = [s for one in around for s in (*one.further_before, *one.before, *one.after, *one.further_after)]
+    tokens = [attrs for tag, attrs in page.tags if tag == "i" and "title" in attrs]
+    assert [attrs["title"] for attrs in tokens] == [shade.note for shade in every]
+    for attrs, shade in zip(tokens, every, strict=True):
+        seen = shade.strength >= FAINT
+        assert attrs.get("style") == (f"--a:{shade.strength:g}" if seen else None)
+        assert attrs.get("class") == ("fm-n" if seen and shade.negative else None)
+    further = sum(attrs.get("class") == "fm-further" for _, attrs in page.tags)
+    assert further == sum(bool(some) for one in around for some in (one.further_before, one.further_after)) > 0
+    boxes = [attrs for tag, attrs in page.tags if tag == "input"]
+    assert [(box["type"], box["id"], box["aria-label"]) for box in boxes] == [("checkbox", "w1.5", "wider context")]
+    labels = [attrs["for"] for tag, attrs in page.tags if tag == "label"]
+    assert len(labels) > 1
+    assert set(labels) == {"w1.5"}
+    marks = [attrs["title"] for tag, attrs in page.tags if tag == "mark"]
+    assert marks == [example.note for example in shown]
+
+
+def test_nothing_to_widen(tiny_store: Store, tmp_path: Path) -> None:
+    """A checkbox would do nothing."""
+    page = Page(read(fm.pages.neurons(tiny_store, [(1, 5)], tmp_path / "page.html", context=200)))
+    assert not any(tag == "input" for tag, _ in page.tags)
+    assert any(tag == "i" for tag, _ in page.tags)
+
+
+def test_pages_without_shades(tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says why, unless it was asked for so."""
+    out = tmp_path / "page.html"
+    bare = open_store(tiny_store.folder)
+
+    def shaded(store: Store, **asked: bool) -> bool:
+        return any(tag == "i" for tag, _ in Page(read(fm.pages.neurons(store, PLACES, out, **asked))).tags)
+
+    assert not shaded(bare, shade=False)
+    assert "not shaded" not in read(out)
+    with pytest.warns(FfnmemWarning, match="not shaded.*need the model"):
+        assert not shaded(bare)
+    assert f"need the model {bare.model}" in Page(read(out)).words
+    with refuses(ModelError, ValueError, "every token", bare.model):
+        shaded(bare, shade=True)
+    with fm.intervene(tiny_store.read_model(), {(1, 5): 0.0}), pytest.warns(FfnmemWarning, match="intervention"):
+        assert not shaded(tiny_store)
+    monkeypatch.setattr(neuron_pages, "SHADED", 2)
+    assert not shaded(tiny_store)
+    assert "more than 2 neurons" in Page(read(out)).words
+    assert shaded(tiny_store, shade=True)
+    monkeypatch.setattr(neuron_pages, "MOST_SHADED", 2)
+    with refuses(InputError, ValueError, "3 neurons", "2"):
+        shaded(tiny_store, shade=True)
+    with refuses(InputError, ValueError, ".md", ".html"):
+        fm.pages.neurons(tiny_store, PLACES, tmp_path / "a.md", shade=True)
 
 
 def test_examples_tables_are_the_stores(tiny_store: Store, tmp_path: Path) -> None:
@@ -171,9 +233,12 @@ def test_too_many_for_a_page(tiny_store: Store, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_card_stays_small(tiny_store: Store, tmp_path: Path) -> None:
-    """500 of them must stay below 20 MB."""
-    one, two = (fm.pages.neurons(tiny_store, PLACES[:n], tmp_path / f"{n}.html").stat().st_size for n in (1, 2))
-    assert 500 * (two - one) < 20e6
+    """As many as a page takes must stay below 20 MB."""
+    for shade, most in ((False, neuron_pages.MOST), (True, neuron_pages.MOST_SHADED)):
+        one, two = (
+            fm.pages.neurons(tiny_store, PLACES[:n], tmp_path / f"{n}.html", shade=shade).stat().st_size for n in (1, 2)
+        )
+        assert most * (two - one) < 20e6
 
 
 def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:

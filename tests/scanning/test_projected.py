@@ -120,7 +120,7 @@ def test_a_card_without_the_model(named: Path) -> None:
     assert "need the model" in shown
     assert "suppresses" not in shown
     assert "promotes" not in card.summary()
-    page = fm.pages.neurons(store, [(1, 17)], named.parent / "page.html").read_text()
+    page = fm.pages.neurons(store, [(1, 17)], named.parent / "page.html", shade=False).read_text()
     assert "need the model" in page
     for ask in (lambda: store.values(1, 17), lambda: store.search("e"), store.keep_values):
         with refuses(ModelError, ValueError, str(named.parent / "tiny"), "model=", "--model"):
