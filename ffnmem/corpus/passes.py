@@ -258,9 +258,9 @@ class Forward:
         dtype: torch.dtype | None = None,
         until: int | None = None,
     ) -> None:
-        check_same(model)
         self.device, self.observers, self.until = model.device, observers, until
         self.body = LayerPass(model, dtype)
+        check_same(model, self.body)
 
     def __call__(self, page: Page) -> None:
         linear: dict[int, Tensor] = {}

@@ -156,6 +156,7 @@ class LayerPass:
         self.plain = Counterparts(model, self.network)
         self.projections = [self.plain.projections(layer) for layer in range(model.n_layers)]
         fuse_gelu(self.network)
+        fuse_norms(self.network)
         self.body: Any = self.network.base_model
 
     def run(
@@ -356,9 +357,33 @@ def fuse_gelu(network: nn.Module) -> None:
                 setattr(module, name, nn.GELU(approximate="tanh"))
 
 
-def check_same(model: Model) -> None:
+ROOT_MEAN_SQUARE = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "Phi3RMSNorm")
+
+
+def fuse_norms(network: nn.Module) -> None:
+    """Replace Hugging Face's RMSNorm in float32, four passes over its input, by one of two (equal to rounding)."""
+    for module in list(network.modules()):
+        for name, child in list(module.named_children()):
+            if type(child).__name__ in ROOT_MEAN_SQUARE and child.weight.dtype == torch.float32:
+                setattr(module, name, RootMeanSquare(child.weight, child.variance_epsilon))
+
+
+class RootMeanSquare(nn.Module):
+    """x/√(mean of squares + ε) ⊙ weight."""
+
+    def __init__(self, weight: nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = weight, eps
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x * torch.rsqrt(length * length / x.shape[-1] + self.eps)).mul_(self.weight)
+
+
+def check_same(model: Model, layers: LayerPass | None = None) -> None:
     """Raise UnsupportedModelError if the bare layers compute other coefficients than the model's bridge does.
 
+    ``layers``: those that will run, of any dtype; without them, or in another dtype, new ones are looked at.
     They would where hooks of the user's change what passes, or where the bridge has folded its norms into weights.
     """
     tokens = torch.arange(min(PROBE, model.d_vocab), device=model.device).unsqueeze(0)
@@ -366,7 +391,9 @@ def check_same(model: Model) -> None:
     expected: dict[int, Tensor] = {}
     with listening([(ffn.project_out, keeper(expected, ffn.layer, lambda m: m.flatten(0, -2))) for ffn in model.ffn]):
         model.body(tokens)
-    LayerPass(model).run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
+    if layers is None or layers.dtype != model.dtype:
+        layers = LayerPass(model)
+    layers.run(tokens, lambda layer, _pre, m: found.__setitem__(layer, m.clone()))
     if len(expected) != model.n_layers:
         raise HookError(f"{model.name}: only {len(expected)} of {model.n_layers} FFNs ran")
     allowed = AGREE.get(model.dtype, HALF)

@@ -198,6 +198,7 @@ def run_shard(task: ShardTask, report: Progress | None = None) -> str:
     assert job is not None  # a shard has no manifest, so it never counts as a finished store
     job.report, job.every = report, task.every
     job.scan()
+    job.checkpoint()
     return str(task.path / STATE)
 
 

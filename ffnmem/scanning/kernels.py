@@ -2,319 +2,508 @@
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import numba
 import numpy as np
 
-from .state import BINS, OFFSET, SIDE
+from .state import BINS, OFFSET, POSITION_BITS, SIDE
 
 # Each neuron is summed by one thread over the tokens in order, so the sums do not depend on the number of threads.
-# Blocks are wide (whole cache lines of many neurons a token) because tokens lie a page apart in memory.
+#
+# Neurons are read in strips, so narrow that all that is summed of one stays in the first-level cache, and TOGETHER
+# tokens of a strip at a time: they are copied side by side, and what is summed is loaded and stored once for all of
+# them. Copies and sums are flat arrays of a fixed stride, so that the compiler makes vector instructions of the loops
+# over neurons: it sees that nothing overlaps, and selects need no branch.
 
-WIDTH = 1536  # neurons a block: its float64 accumulators fit a second-level cache, and its rows few pages
-HIST_WIDTH = 1536
+WIDTH = 128  # neurons a strip
+TOGETHER = 8  # tokens; a power of two, so that from this position on they are of one position bucket
+CELLS = TOGETHER * WIDTH
 # Every kernel is marked no_type_check: a run-time checker's wrapper around it would be compiled in its place.
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+# "contract": a product and a sum may be rounded once.
+_part: Any = numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})  # cached with the kernel it is part of
+_jit: Any = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+
+LEAST, MOST = np.int32(OFFSET << 21), np.int32((OFFSET + SIDE - 1) << 21)  # the magnitudes of a side's outer bins
+FULL = (1 << 16) - 1  # of a strip's counts by bin
+NONE = 0.0  # the magnitude of a case that a sequence is never in
+
+# The loops over a group of tokens of a strip: x are pre-activations, u linear parts, m coefficients.
+
+
+@_part
+@no_type_check
+def load(rows, t, n, first, width, tile):
+    """Copy n tokens; the first once more in place of those that there are not, which changes no extreme."""
+    for k in range(TOGETHER):
+        row = rows[t + k if k < n else t, first : first + width]
+        for j in range(width):
+            tile[k * WIDTH + j] = row[j]
+
+
+@_part
+@no_type_check
+def clear(tile, n):
+    """Zeros in place of the tokens that there are not, which changes no sum."""
+    for i in range(n * WIDTH, CELLS):
+        tile[np.uint32(i)] = 0
+
+
+@_part
+@no_type_check
+def extremes(m, best, at, here):
+    for j in range(WIDTH):
+        high = m[j]
+        low = high
+        for k in range(1, TOGETHER):
+            c = m[k * WIDTH + j]
+            high = c if c > high else high
+            low = c if c < low else low
+        more, less = high > best[j], low < best[WIDTH + j]
+        best[j] = high if more else best[j]
+        at[j] = here if more else at[j]
+        best[WIDTH + j] = low if less else best[WIDTH + j]
+        at[WIDTH + j] = here if less else at[WIDTH + j]
+
+
+@_part
+@no_type_check
+def case_extremes(x, u, m, best, at, here):
+    # Magnitudes, where the linear part is not above 0 with a minus: so two cases are a largest and a smallest one.
+    for j in range(WIDTH):
+        b0 = b1 = b2 = b3 = np.float32(NONE)
+        for k in range(TOGETHER):
+            size = abs(m[k * WIDTH + j])
+            size = size if u[k * WIDTH + j] > 0 else -size
+            opened = size if x[k * WIDTH + j] > 0 else np.float32(NONE)
+            shut = np.float32(NONE) if x[k * WIDTH + j] > 0 else size
+            b0 = opened if opened > b0 else b0
+            b1 = opened if opened < b1 else b1
+            b2 = shut if shut > b2 else b2
+            b3 = shut if shut < b3 else b3
+        b1, b3 = -b1, -b3
+        better = b0 > best[j]
+        best[j] = b0 if better else best[j]
+        at[j] = here if better else at[j]
+        better = b1 > best[WIDTH + j]
+        best[WIDTH + j] = b1 if better else best[WIDTH + j]
+        at[WIDTH + j] = here if better else at[WIDTH + j]
+        better = b2 > best[2 * WIDTH + j]
+        best[2 * WIDTH + j] = b2 if better else best[2 * WIDTH + j]
+        at[2 * WIDTH + j] = here if better else at[2 * WIDTH + j]
+        better = b3 > best[3 * WIDTH + j]
+        best[3 * WIDTH + j] = b3 if better else best[3 * WIDTH + j]
+        at[3 * WIDTH + j] = here if better else at[3 * WIDTH + j]
+
+
+@_part
+@no_type_check
+def ranges(x, span):
+    for j in range(WIDTH):
+        least, most = span[j], span[WIDTH + j]
+        for k in range(TOGETHER):
+            a = x[k * WIDTH + j]
+            least = a if a < least else least
+            most = a if a > most else most
+        span[j], span[WIDTH + j] = least, most
+
+
+@_part
+@no_type_check
+def powers(x, first, others):
+    for j in range(WIDTH):
+        s1, s2, s3, s4 = first[j], others[j], others[WIDTH + j], others[2 * WIDTH + j]
+        for k in range(TOGETHER):
+            a = np.float64(x[k * WIDTH + j])
+            a2 = a * a
+            s1 += a
+            s2 += a2
+            s3 += a2 * a
+            s4 += a2 * a2
+        first[j], others[j], others[WIDTH + j], others[2 * WIDTH + j] = s1, s2, s3, s4
+
+
+@_part
+@no_type_check
+def positives(x, numbers):
+    for j in range(WIDTH):
+        number = numbers[j]
+        for k in range(TOGETHER):
+            number += np.int32(x[k * WIDTH + j] > 0)
+        numbers[j] = number
+
+
+@_part
+@no_type_check
+def zeros(m, numbers):
+    for j in range(WIDTH):
+        number = numbers[j]
+        for k in range(TOGETHER):
+            number += np.int32(m[k * WIDTH + j] == 0)
+        numbers[j] = number
+
+
+@_part
+@no_type_check
+def bins(bits, index):
+    for j in range(CELLS):
+        # int32 at every step: of int64, which sums of int32 are widened to, half as many fit a vector
+        size = np.int32(bits[j] & np.int32(0x7FFFFFFF))
+        size = size if size > LEAST else LEAST
+        size = size if size < MOST else MOST
+        size = np.int32(np.int32(size >> np.int32(21)) - np.int32(OFFSET))
+        index[j] = np.uint8(np.int32(np.int32(SIDE) + np.int32(size ^ np.int32(bits[j] >> np.int32(31)))))
+
+
+@_part
+@no_type_check
+def count(index, n, counted):
+    for k in range(n):
+        for j in range(WIDTH):
+            counted[np.uint32(j * BINS) + np.uint32(index[k * WIDTH + j])] += np.uint16(1)
+
+
+@_part
+@no_type_check
+def case_sums(x, u, m, sums, both):
+    for j in range(WIDTH):
+        c0, c1, c2, c3 = sums[j], sums[WIDTH + j], sums[2 * WIDTH + j], sums[3 * WIDTH + j]
+        for k in range(TOGETHER):
+            c = np.float64(m[k * WIDTH + j])
+            opened = x[k * WIDTH + j] > 0
+            positive = u[k * WIDTH + j] > 0
+            its_opened = c if opened else 0.0
+            its_shut = 0.0 if opened else c
+            c0 = c0 + its_opened if positive else c0
+            c2 = c2 + its_shut if positive else c2
+            c1 = c1 if positive else c1 + its_opened
+            c3 = c3 if positive else c3 + its_shut
+        sums[j], sums[WIDTH + j], sums[2 * WIDTH + j], sums[3 * WIDTH + j] = c0, c1, c2, c3
+    for j in range(WIDTH):
+        number = both[j]
+        for k in range(TOGETHER):
+            number += np.int32((x[k * WIDTH + j] > 0) & (u[k * WIDTH + j] > 0))
+        both[j] = number
+
+
+# A batch.
+
+
+@_part
+@no_type_check
+def tell(best, at, row, first, width, all_best, all_at):
+    """What was found of a row, to where it is kept."""
+    for side in range(all_best.shape[0]):
+        found, found_at = all_best[side, row, first : first + width], all_at[side, row, first : first + width]
+        its, its_at = best[side * WIDTH : (side + 1) * WIDTH], at[side * WIDTH : (side + 1) * WIDTH]
+        for j in range(width):
+            found[j] = its[j]
+            found_at[j] = its_at[j]
+
+
+@_part
+@no_type_check
+def forget(best, at):
+    best[:WIDTH].fill(-np.inf)
+    best[WIDTH : 2 * WIDTH].fill(np.inf)
+    best[2 * WIDTH :].fill(NONE)
+    at.fill(0)
+
+
+@_part
+@no_type_check
+def add_to(total, its, first, width):
+    for j in range(width):
+        total[first + j] += its[j]
+
+
+@_part
+@no_type_check
+def joined(span, its, first, width):
+    for j in range(width):
+        span[0, first + j] = min(span[0, first + j], its[j])
+        span[1, first + j] = max(span[1, first + j], its[WIDTH + j])
+
+
+@_part
+@no_type_check
+def bucket_of(position):
+    bucket = 0
+    while position >> bucket:
+        bucket += 1
+    return bucket
+
+
+@_part
+@no_type_check
+def empty_counts(counted, first, width, histogram):
+    for j in range(width):
+        total, its = histogram[first + j], counted[j * BINS : (j + 1) * BINS]
+        for b in range(BINS):
+            total[b] += its[b]
+    counted.fill(0)
 
 
 @_jit
 @no_type_check
-def moments(
+def reduce(
     pre: np.ndarray,
     coefficients: np.ndarray,
-    segments: np.ndarray,
+    linear: Any,
+    groups: np.ndarray,
+    pos: int,
     start: int,
     stop: int,
-    sums: np.ndarray,
-    counts: np.ndarray,
-    pre_range: np.ndarray,
-    bucket_sums: np.ndarray,
+    best: np.ndarray,
+    at: np.ndarray,
+    sums: Any,
+    counts: Any,
+    span: Any,
+    histogram: Any,
+    bucket_sums: Any,
 ) -> None:
-    """Power sums, firings, zeros, the range of pre, and coefficient sums by position bucket.
+    """The most extreme coefficients of each sequence, and sums, counts and ranges; or with ``sums`` None those alone.
 
-    ``segments`` [n, 3]: runs of content tokens (first, end, position bucket). ``sums`` [8, d_mlp]: Σ pre¹…⁴, Σ
-    coefficient¹…⁴.
+    ``groups`` [n, 2]: first token and number (up to TOGETHER) of consecutive content tokens of a row, in the order of
+    the text, none of which goes over a position that is a multiple of TOGETHER. ``linear``: the linear parts of gated
+    neurons, whose ``pre`` are their gates', or None.
+
+    ``best``, ``at`` [2 or 6, rows, d_mlp], changed in rows with content: the largest and the smallest coefficient and,
+    of gated neurons, the largest magnitude of each sign case, NONE where there is none; and a position from which on
+    the first that has it is the one.
+    ``sums`` [8 or 16, d_mlp]: Σ pre¹…⁴, Σ coefficient¹…⁴, of gated neurons Σ linear¹…⁴ and Σ coefficient by case.
+    ``counts`` [2 or 6, d_mlp]: firings, zeros, and of gated neurons tokens by case. ``span`` [2 or 4, d_mlp]: the range
+    of pre, and of linear parts. ``histogram`` [d_mlp, BINS]. ``bucket_sums`` [buckets, d_mlp]: Σ coefficient.
     """
+    x, m, u = np.zeros(CELLS, np.float32), np.zeros(CELLS, np.float32), np.zeros(CELLS, np.float32)
+    index, counted = np.empty(CELLS, np.uint8), np.zeros(WIDTH * BINS, np.uint16)
+    its_best, its_at = np.empty(best.shape[0] * WIDTH, np.float32), np.empty(best.shape[0] * WIDTH, np.int32)
+    # Of pre, linear parts, coefficients: their sum (of coefficients by bucket), and those of the powers.
+    mixed = 0 if bucket_sums is None else bucket_sums.shape[0]  # a row for groups of several buckets, then left out
+    x1, u1, m1 = np.empty(WIDTH), np.empty(WIDTH), np.empty((mixed + 1, WIDTH))
+    x_powers, u_powers = np.empty(3 * WIDTH), np.empty(3 * WIDTH)
+    m_powers, of_cases = np.empty(3 * WIDTH), np.empty(4 * WIDTH)
+    x_span, u_span = np.empty(2 * WIDTH, np.float32), np.empty(2 * WIDTH, np.float32)
+    fired, zero = np.empty(WIDTH, np.int32), np.empty(WIDTH, np.int32)
+    upper, both = np.empty(WIDTH, np.int32), np.empty(WIDTH, np.int32)
     for first in range(start, stop, WIDTH):
-        last = min(first + WIDTH, stop)
-        width = last - first
-        p1, p2, p3, p4 = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-        c1, c2, c3, c4 = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-        fired, zeros = np.zeros(width, np.int32), np.zeros(width, np.int32)
-        least, most = pre_range[0, first:last], pre_range[1, first:last]
-        part = np.zeros(width)
-        for s in range(segments.shape[0]):
-            part[:] = 0.0
-            for t in range(segments[s, 0], segments[s, 1]):
-                x, c = pre[t, first:last], coefficients[t, first:last]
-                for j in range(width):
-                    a = np.float64(x[j])
-                    a2 = a * a
-                    p1[j] += a
-                    p2[j] += a2
-                    p3[j] += a2 * a
-                    p4[j] += a2 * a2
-                for j in range(width):
-                    m = np.float64(c[j])
-                    m2 = m * m
-                    part[j] += m
-                    c2[j] += m2
-                    c3[j] += m2 * m
-                    c4[j] += m2 * m2
-                for j in range(width):
-                    fired[j] += np.int32(x[j] > 0)
-                    zeros[j] += np.int32(c[j] == 0)
-                for j in range(width):
-                    least[j] = x[j] if x[j] < least[j] else least[j]
-                    most[j] = x[j] if x[j] > most[j] else most[j]
-            bucket = bucket_sums[np.uint32(segments[s, 2]), first:last]
+        width = min(WIDTH, stop - first)
+        row, tokens, padding, uncounted = -1, 0, 0, 0
+        if sums is not None:
+            for its in (x1, u1, m1.reshape(-1), x_powers, u_powers, m_powers, of_cases):
+                its.fill(0)
+            for its in (fired, zero, upper, both):
+                its.fill(0)
+            for its in (x_span, u_span):
+                its[:WIDTH].fill(np.inf)
+                its[WIDTH:].fill(-np.inf)
+        for g in range(groups.shape[0]):
+            t, n = groups[g, 0], groups[g, 1]
+            if t // pos != row:
+                if row >= 0:
+                    tell(its_best, its_at, row, first, width, best, at)
+                forget(its_best, its_at)
+                row = t // pos
+            here = np.int32(t - row * pos)
+            load(coefficients, t, n, first, width, m)
+            extremes(m, its_best, its_at, here)
+            if linear is not None:
+                load(pre, t, n, first, width, x)
+                load(linear, t, n, first, width, u)
+                case_extremes(x, u, m, its_best[2 * WIDTH :], its_at[2 * WIDTH :], here)
+            if sums is None:
+                continue
+            if linear is None:
+                load(pre, t, n, first, width, x)
+            else:
+                ranges(u, u_span)
+            ranges(x, x_span)
+            if n < TOGETHER:
+                clear(x, n)
+                clear(m, n)
+                clear(u, n)
+            if linear is not None:
+                powers(u, u1, u_powers)
+                positives(u, upper)
+                case_sums(x, u, m, of_cases, both)
+            powers(x, x1, x_powers)
+            positives(x, fired)
+            if here >= TOGETHER:
+                powers(m, m1[bucket_of(here)], m_powers)
+            else:
+                powers(m, m1[mixed], m_powers)
+                for k in range(n):
+                    total = m1[bucket_of(here + k)]
+                    for j in range(WIDTH):
+                        total[j] += np.float64(m[k * WIDTH + j])
+            zeros(m, zero)
+            bins(m.view(np.int32), index)
+            if uncounted + n > FULL:
+                empty_counts(counted, first, width, histogram)
+                uncounted = 0
+            count(index, n, counted)
+            uncounted += n
+            tokens += n
+            padding += TOGETHER - n
+        if row >= 0:
+            tell(its_best, its_at, row, first, width, best, at)
+        if sums is not None:
+            empty_counts(counted, first, width, histogram)
+            for bucket in range(mixed):
+                add_to(bucket_sums[bucket], m1[bucket], first, width)
+                add_to(sums[4], m1[bucket], first, width)
+            add_to(sums[0], x1, first, width)
+            for power in range(3):
+                add_to(sums[1 + power], x_powers[power * WIDTH :], first, width)
+                add_to(sums[5 + power], m_powers[power * WIDTH :], first, width)
+            joined(span[:2], x_span, first, width)
             for j in range(width):
-                bucket[j] += part[j]
-                c1[j] += part[j]
-        for k, total in enumerate((p1, p2, p3, p4, c1, c2, c3, c4)):
-            sums[k, first:last] += total
-        counts[0, first:last] += fired
-        counts[1, first:last] += zeros
+                counts[0, first + j] += fired[j]
+                counts[1, first + j] += zero[j] - padding
+            if linear is not None:
+                add_to(sums[8], u1, first, width)
+                for power in range(3):
+                    add_to(sums[9 + power], u_powers[power * WIDTH :], first, width)
+                for case in range(4):
+                    add_to(sums[12 + case], of_cases[case * WIDTH :], first, width)
+                joined(span[2:], u_span, first, width)
+                for j in range(width):
+                    counts[2, first + j] += both[j]
+                    counts[3, first + j] += fired[j] - both[j]
+                    counts[4, first + j] += upper[j] - both[j]
+                    counts[5, first + j] += tokens - fired[j] - upper[j] + both[j]
+
+
+@_part
+@no_type_check
+def place(pre, coefficients, linear, mask, start, pos, begin, case, neuron, value):
+    """The first position from ``begin`` on of a sequence's coefficient; with a case (not −1), of its magnitude
+    there."""
+    for p in range(begin, pos):
+        if mask[start + p]:
+            c = coefficients[start + p, neuron]
+            if case < 0:
+                if c == value:
+                    return p
+            elif linear is not None:
+                opened, positive = pre[start + p, neuron] > 0, linear[start + p, neuron] > 0
+                if abs(c) == value and opened == (case < 2) and positive == (case % 2 == 0):
+                    return p
+    return -1
 
 
 @_jit
 @no_type_check
-def extremes(
-    coefficients: np.ndarray, mask: np.ndarray, pos: int, start: int, stop: int, high: np.ndarray, low: np.ndarray
+def places(
+    pre: np.ndarray,
+    coefficients: np.ndarray,
+    linear: Any,
+    mask: np.ndarray,
+    pos: int,
+    best: np.ndarray,
+    at: np.ndarray,
+    case: int,
+    rows: np.ndarray,
+    neurons: np.ndarray,
+) -> np.ndarray:
+    """Where the extremes of one side [rows, d_mlp] stand, as :func:`look` found them, of each (row, neuron)."""
+    found = np.empty(rows.size, np.int64)
+    for i in range(rows.size):
+        row, n = rows[i], neurons[i]
+        found[i] = place(pre, coefficients, linear, mask, row * pos, pos, at[row, n], case, n, best[row, n])
+    return found
+
+
+@_part
+@no_type_check
+def strength(value, sign):
+    return sign * value if sign != 0 else abs(value)
+
+
+@_jit
+@no_type_check
+def insert(
+    kept: np.ndarray, places: np.ndarray, parts: np.ndarray, n: int, value: float, at: int, brought: Any, sign: float
 ) -> None:
-    """The largest and the smallest coefficient of each sequence: ``high``, ``low`` [rows, d_mlp]; ∓∞ without
-    content."""
-    for first in range(start, stop, WIDTH):
-        last = min(first + WIDTH, stop)
-        for row in range(high.shape[0]):
-            most, least = high[row, first:last], low[row, first:last]
-            most[:] = -np.inf
-            least[:] = np.inf
-            for t in range(row * pos, (row + 1) * pos):
-                if mask[t]:
-                    c = coefficients[t, first:last]
-                    for j in range(last - first):
-                        most[j] = c[j] if c[j] > most[j] else most[j]
-                        least[j] = c[j] if c[j] < least[j] else least[j]
+    """Insert a value and its place into a neuron's sorted list, in place, and what it brings, if it is among the best.
+
+    ``kept`` and ``places`` [d_mlp, k]: best first by sign·value (a ``sign`` of 0 stands for the magnitude), ties by
+    lower place (sequence, then position). ``parts`` [0 or 2, d_mlp, k], ``brought``: of gated neurons the gate and the
+    linear part of each.
+    """
+    row, row_at = kept[n], places[n]
+    size, its = row.size, strength(value, sign)
+    slot = size
+    while slot > 0:
+        other = strength(row[slot - 1], sign)
+        if not (its > other or (its == other and at < row_at[slot - 1])):
+            break
+        slot -= 1
+    if slot < size:
+        for j in range(size - 1, slot, -1):
+            row[j] = row[j - 1]
+            row_at[j] = row_at[j - 1]
+        row[slot] = value
+        row_at[slot] = at
+        for p in range(parts.shape[0]):
+            for j in range(size - 1, slot, -1):
+                parts[p, n, j] = parts[p, n, j - 1]
+            parts[p, n, slot] = brought[p]
+
+
+@_jit
+@no_type_check
+def keep(
+    pre: np.ndarray,
+    coefficients: np.ndarray,
+    linear: Any,
+    mask: np.ndarray,
+    pos: int,
+    start: int,
+    stop: int,
+    best: np.ndarray,
+    at: np.ndarray,
+    case: int,
+    sequences: np.ndarray,
+    kept: np.ndarray,
+    kept_at: np.ndarray,
+    parts: np.ndarray,
+    sign: float,
+    exact: bool,
+) -> None:
+    """Let a batch's sequences compete for the kept ones of a side, see :func:`insert`.
+
+    ``best``, ``at`` [rows, d_mlp]: of that side, as :func:`look` found them. ``exact``: gates and linear parts are
+    noted.
+    """
+    last = kept.shape[1] - 1
+    for n in range(start, stop):
+        least = strength(kept[n, last], sign)
+        for row in range(best.shape[0]):
+            value = best[row, n]
+            if strength(value, sign) < least or not (value > 0 if case >= 0 else np.isfinite(value)):
+                continue
+            p = place(pre, coefficients, linear, mask, row * pos, pos, at[row, n], case, n, value)
+            t = row * pos + p
+            brought = (np.float32(np.nan), np.float32(np.nan))
+            if linear is not None:
+                value = coefficients[t, n]
+                if exact:
+                    brought = (pre[t, n], linear[t, n])
+            insert(kept, kept_at, parts, n, value, (sequences[row] << POSITION_BITS) | p, brought, sign)
+            least = strength(kept[n, last], sign)
+
+
+GROUPED = 1536  # neurons a block: whole cache lines of many, as tokens lie a page apart in memory
 
 
 @_jit
 @no_type_check
 def grouped(coefficients: np.ndarray, chosen: np.ndarray, start: int, stop: int, sums: np.ndarray) -> None:
     """Coefficient sums by token: ``chosen`` [n, 2] lists (row of coefficients, row of sums)."""
-    for first in range(start, stop, WIDTH):
-        last = min(first + WIDTH, stop)
+    for first in range(start, stop, GROUPED):
+        last = min(first + GROUPED, stop)
         for i in range(chosen.shape[0]):
             c, total = coefficients[chosen[i, 0], first:last], sums[np.uint32(chosen[i, 1]), first:last]
             for j in range(last - first):
                 total[j] += np.float64(c[j])
-
-
-@_jit
-@no_type_check
-def histogram(bits: np.ndarray, mask: np.ndarray, start: int, stop: int, counts: np.ndarray) -> None:
-    """Counts by bin, added to ``counts`` [d_mlp, BINS]; ``bits`` are float32 coefficients seen as int32."""
-    for first in range(start, stop, HIST_WIDTH):
-        last = min(first + HIST_WIDTH, stop)
-        width = last - first
-        index = np.empty(HIST_WIDTH, np.uint8)
-        flat = np.zeros(HIST_WIDTH * BINS, np.int32)
-        for t in range(bits.shape[0]):
-            if mask[t]:
-                row = bits[t, first:last]
-                for j in range(width):
-                    magnitude = ((row[j] & np.int32(0x7FFFFFFF)) >> np.int32(21)) - np.int32(OFFSET)
-                    magnitude = min(max(magnitude, np.int32(0)), np.int32(SIDE - 1))
-                    index[j] = np.uint8(np.int32(SIDE - 1) - magnitude if row[j] < 0 else np.int32(SIDE) + magnitude)
-                for j in range(width):
-                    flat[np.uint32(j * BINS) + np.uint32(index[j])] += np.int32(1)
-        for j in range(width):
-            total = counts[first + j]
-            for b in range(BINS):
-                total[b] += flat[j * BINS + b]
-
-
-@_jit
-@no_type_check
-def positions_of(
-    coefficients: np.ndarray, mask: np.ndarray, pos: int, rows: np.ndarray, neurons: np.ndarray, values: np.ndarray
-) -> np.ndarray:
-    """The first position of each (row, neuron) whose coefficient is ``values``."""
-    found = np.zeros(rows.size, np.int64)
-    for i in range(rows.size):
-        for p in range(pos):
-            t = rows[i] * pos + p
-            if mask[t] and coefficients[t, neurons[i]] == values[i]:
-                found[i] = p
-                break
-    return found
-
-
-@_jit
-@no_type_check
-def places_in_rows(
-    coefficients: np.ndarray,
-    mask: np.ndarray,
-    pos: int,
-    rows: np.ndarray,
-    start: int,
-    stop: int,
-    values: np.ndarray,
-    found: np.ndarray,
-) -> None:
-    """:func:`positions_of` for every neuron of some rows, quicker where most are wanted.
-
-    ``values`` [all rows, d_mlp] has the coefficients to find, ``found`` [some rows, d_mlp] gets their first positions.
-    """
-    for first in range(start, stop, WIDTH):
-        last = min(first + WIDTH, stop)
-        for i in range(rows.size):
-            value, at = values[rows[i], first:last], found[i, first:last]
-            for p in range(pos - 1, -1, -1):
-                t = rows[i] * pos + p
-                if mask[t]:
-                    c = coefficients[t, first:last]
-                    position = np.int32(p)
-                    for j in range(last - first):
-                        at[j] = position if c[j] == value[j] else at[j]
-
-
-@_jit
-@no_type_check
-def insert(
-    kept: np.ndarray,
-    places: np.ndarray,
-    parts: np.ndarray,
-    neurons: np.ndarray,
-    values: np.ndarray,
-    at: np.ndarray,
-    brought: np.ndarray,
-    sign: float,
-) -> None:
-    """Insert (value, place) pairs into each neuron's sorted list, in place, and what each brings.
-
-    ``kept`` and ``places`` [d_mlp, k]: best first by sign·value (a ``sign`` of 0 stands for the magnitude), ties by
-    lower place (sequence, then position). ``parts`` [0 or 2, d_mlp, k], ``brought`` [0 or 2, n]: of gated neurons the
-    gate and the linear part of each.
-    """
-    size = kept.shape[1]
-    for i in range(neurons.size):
-        value, place, n = values[i], at[i], neurons[i]
-        row, row_at = kept[n], places[n]
-        strength = sign * value if sign != 0 else abs(value)
-        slot = size
-        while slot > 0:
-            other = sign * row[slot - 1] if sign != 0 else abs(row[slot - 1])
-            if not (strength > other or (strength == other and place < row_at[slot - 1])):
-                break
-            slot -= 1
-        if slot < size:
-            for j in range(size - 1, slot, -1):
-                row[j] = row[j - 1]
-                row_at[j] = row_at[j - 1]
-            row[slot] = value
-            row_at[slot] = place
-            for p in range(parts.shape[0]):
-                for j in range(size - 1, slot, -1):
-                    parts[p, n, j] = parts[p, n, j - 1]
-                parts[p, n, slot] = brought[p, i]
-
-
-# What gated neurons need besides: sign cases and linear parts.
-
-NONE = -1.0  # the magnitude of a case that a sequence is never in
-
-
-@_jit
-@no_type_check
-def cases(
-    gate: np.ndarray,
-    linear: np.ndarray,
-    coefficients: np.ndarray,
-    mask: np.ndarray,
-    pos: int,
-    start: int,
-    stop: int,
-    counts: np.ndarray,
-    case_sums: np.ndarray,
-    sums: np.ndarray,
-    span: np.ndarray,
-    best: np.ndarray,
-    best_at: np.ndarray,
-) -> None:
-    """Count, sum and compare by case.
-
-    ``counts``, ``case_sums`` [4, d_mlp]: positions, Σ coefficient. ``sums`` [4, d_mlp]: Σ linear¹…⁴; ``span``: its
-    range.
-    ``best``, ``best_at`` [4, rows, d_mlp]: the largest magnitude of a coefficient of each sequence, NONE where there is
-    none, and its first position.
-    """
-    # Four times the same, not a loop over cases: so it is compiled to vector instructions, and twice as fast.
-    nothing, empty = np.float64(0), np.float32(NONE)
-    for first in range(start, stop, WIDTH):
-        last = min(first + WIDTH, stop)
-        width = last - first
-        c0, c1, c2, c3 = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-        l1, l2, l3, l4 = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-        n0, n1 = np.zeros(width, np.int32), np.zeros(width, np.int32)
-        n2, n3 = np.zeros(width, np.int32), np.zeros(width, np.int32)
-        least, most = span[0, first:last], span[1, first:last]
-        for row in range(best.shape[1]):
-            b0, b1 = best[0, row, first:last], best[1, row, first:last]
-            b2, b3 = best[2, row, first:last], best[3, row, first:last]
-            b0[:], b1[:], b2[:], b3[:] = empty, empty, empty, empty
-            p0, p1 = best_at[0, row, first:last], best_at[1, row, first:last]
-            p2, p3 = best_at[2, row, first:last], best_at[3, row, first:last]
-            for p in range(pos):
-                t, here = row * pos + p, np.int32(p)
-                if not mask[t]:
-                    continue
-                g, u, m = gate[t, first:last], linear[t, first:last], coefficients[t, first:last]
-                for j in range(width):
-                    a = np.float64(u[j])
-                    a2 = a * a
-                    l1[j] += a
-                    l2[j] += a2
-                    l3[j] += a2 * a
-                    l4[j] += a2 * a2
-                for j in range(width):
-                    c = np.float64(m[j])
-                    c0[j] += c if (g[j] > 0) & (u[j] > 0) else nothing
-                    c1[j] += c if (g[j] > 0) & ~(u[j] > 0) else nothing
-                    c2[j] += c if ~(g[j] > 0) & (u[j] > 0) else nothing
-                    c3[j] += c if ~(g[j] > 0) & ~(u[j] > 0) else nothing
-                for j in range(width):
-                    n0[j] += np.int32((g[j] > 0) & (u[j] > 0))
-                    n1[j] += np.int32((g[j] > 0) & ~(u[j] > 0))
-                    n2[j] += np.int32(~(g[j] > 0) & (u[j] > 0))
-                    n3[j] += np.int32(~(g[j] > 0) & ~(u[j] > 0))
-                for j in range(width):
-                    least[j] = u[j] if u[j] < least[j] else least[j]
-                    most[j] = u[j] if u[j] > most[j] else most[j]
-                for j in range(width):
-                    size = abs(m[j])
-                    better = (g[j] > 0) & (u[j] > 0) & (size > b0[j])
-                    b0[j] = size if better else b0[j]
-                    p0[j] = here if better else p0[j]
-                for j in range(width):
-                    size = abs(m[j])
-                    better = (g[j] > 0) & ~(u[j] > 0) & (size > b1[j])
-                    b1[j] = size if better else b1[j]
-                    p1[j] = here if better else p1[j]
-                for j in range(width):
-                    size = abs(m[j])
-                    better = ~(g[j] > 0) & (u[j] > 0) & (size > b2[j])
-                    b2[j] = size if better else b2[j]
-                    p2[j] = here if better else p2[j]
-                for j in range(width):
-                    size = abs(m[j])
-                    better = ~(g[j] > 0) & ~(u[j] > 0) & (size > b3[j])
-                    b3[j] = size if better else b3[j]
-                    p3[j] = here if better else p3[j]
-        for k, total in enumerate((c0, c1, c2, c3)):
-            case_sums[k, first:last] += total
-        for k, total in enumerate((l1, l2, l3, l4)):
-            sums[k, first:last] += total
-        for k, number in enumerate((n0, n1, n2, n3)):
-            counts[k, first:last] += number

@@ -15,18 +15,7 @@ from ..corpus.batches import Sequences
 from ..corpus.excerpts import Page, Selection, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
-from . import kernels
-from .reduction import (
-    Planner,
-    RandomSample,
-    Reducer,
-    Workers,
-    as_float32,
-    extremes_of,
-    gated_batch,
-    observe_sample,
-    positions,
-)
+from .reduction import SIDES, LayerBatch, Planner, RandomSample, Reducer, Workers, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
@@ -63,7 +52,7 @@ class Scanner(Observer):
     # -- the pass ------------------------------------------------------------------------------------------------
 
     def scan(self) -> None:
-        """Scan the shard's units that are not done yet."""
+        """Scan the shard's units that are not done yet; what was found since the last checkpoint is yet to be saved."""
         settings = self.state.settings
         text = Stretch(self.sequences, settings.text, self.progress.shard, done=set(self.state.done.tolist()))
         if not text.pieces:
@@ -78,7 +67,6 @@ class Scanner(Observer):
             workers.close()
         self.state.done = np.union1d(self.state.done, [piece.unit.index for piece in text.pieces])
         self.progress = self.progress.with_(batch=0)
-        self.checkpoint()
 
     def begin(self, page: Page) -> None:
         self.unit = int(np.searchsorted(self.sequences.units.sequences, page.batch.sequences[0], side="right")) - 1
@@ -153,28 +141,22 @@ class Wanted(Observer):
         linear: torch.Tensor | None,
     ) -> None:
         """Note the float32 extremes of one sequence for the neurons that hold it as a candidate."""
-        plan, number = self.plan, int(page.batch.sequences[0])
-        state = self.state.layers[layer]
-        m = as_float32(coefficients)
-        pos, width = m.shape
-        high, low = np.empty((1, width), np.float32), np.empty((1, width), np.float32)
-        kernels.extremes(m, plan.mask, pos, 0, width, high, low)
-        gated = None if linear is None else gated_batch(plan, as_float32(pre), m, linear)
-        observe_sample(state, plan, m, high, low, gated)
-        if gated is not None:
-            gated.look()
-        for side, extreme in extremes_of(high, low, gated).items():
+        number, state = int(page.batch.sequences[0]), self.state.layers[layer]
+        batch = LayerBatch.of(self.plan, pre, coefficients, linear)
+        batch.reduce(0, len(state.high), None)
+        observe_sample(state, batch)
+        for side in batch.sides:
             key = (layer, side)
             first, last = np.searchsorted(self.sorted[key], [number, number + 1])
             slots = self.order[key][first:last]
             ranking = state.ranking(side)
             neurons, columns = np.divmod(slots, ranking.value.shape[1])
-            values = extreme[0, neurons]
-            at = positions(plan, m, gated, side, np.zeros(len(neurons), np.int64), neurons, values)
+            values = batch.best[SIDES.index(side), 0, neurons]
             # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
             there = values > 0 if side not in EXTREMES else np.ones(len(neurons), bool)
-            neurons, columns, at = neurons[there], columns[there], at[there]
-            ranking.exact[neurons, columns] = values if side in EXTREMES else m[at, neurons]
+            neurons, columns, values = neurons[there], columns[there], values[there]
+            at = batch.positions(side, np.zeros(len(neurons), np.int64), neurons)
+            ranking.exact[neurons, columns] = values if side in EXTREMES else batch.coefficients[at, neurons]
             ranking.exact_at[neurons, columns] = place_of(np.int64(number), at)
-            if gated is not None:
-                ranking.parts[:, neurons, columns] = gated.parts(at, neurons)
+            if batch.linear is not None:
+                ranking.parts[:, neurons, columns] = batch.parts(at, neurons)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from ..core.choices import CASES
 from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from . import exact_sums, kernels
-from .state import EXTREMES, GateState, LayerState, Ranking, ScanState, joined_range, place_of, strengths
+from .state import EXTREMES, SPAN, LayerState, Ranking, ScanState, joined_range
 
 # Which sequences and positions are the random sample: a function of the seed and their numbers, known before the pass.
 #
@@ -90,70 +91,14 @@ def mix(x: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
     return x ^ (x >> np.uint64(31))
 
 
-# What a batch of gated neurons has besides: sign cases and linear parts.
-
-
-@dataclass(eq=False)
-class GatedBatch:
-    """One layer of a batch of gated neurons.
-
-    Attributes:
-        gate, linear, coefficients: ``[tokens, d_mlp]`` in float32: the gate's pre-activation, the linear part, and the
-            activation of the one times the other.
-        mask: which tokens are content. pos: tokens a row.
-        best, best_at: by case, row and neuron, the largest magnitude of a coefficient and its position; filled by
-            :meth:`reduce`.
-    """
-
-    gate: Float32[np.ndarray, "tokens d_mlp"]
-    linear: Float32[np.ndarray, "tokens d_mlp"]
-    coefficients: Float32[np.ndarray, "tokens d_mlp"]
-    mask: Bool[np.ndarray, " tokens"]
-    pos: int
-
-    def __post_init__(self) -> None:
-        tokens, width = self.coefficients.shape
-        shape = (len(CASES), tokens // self.pos, width)
-        self.best: Float32[np.ndarray, "4 rows d_mlp"] = np.empty(shape, np.float32)
-        self.best_at: Int32[np.ndarray, "4 rows d_mlp"] = np.zeros(shape, np.int32)
-        self.case_sums, self.sums = np.zeros((len(CASES), width)), np.zeros((4, width))
-
-    def reduce(self, start: int, stop: int, state: GateState) -> None:
-        """Count and sum some neurons; the sums are added by :meth:`finish`."""
-        kernels.cases(
-            *(self.gate, self.linear, self.coefficients, self.mask, self.pos, start, stop),
-            *(state.case_counts, self.case_sums, self.sums, state.linear_range, self.best, self.best_at),
-        )
-
-    def look(self) -> None:
-        """Fill ``best`` alone."""
-        width = self.coefficients.shape[1]
-        counts, span = np.zeros((len(CASES), width), np.int64), np.zeros((2, width), np.float32)
-        kernels.cases(
-            *(self.gate, self.linear, self.coefficients, self.mask, self.pos, 0, width),
-            *(counts, self.case_sums, self.sums, span, self.best, self.best_at),
-        )
-
-    def finish(self, state: GateState, where: str) -> None:
-        """Add the sums of all neurons. Raises InputError if they are NaN or infinite."""
-        exact_sums.add(state.linear_sums, self.sums, where)
-        exact_sums.add(state.case_sums, self.case_sums, where)
-        state.linear_range += np.float32(0)  # no −0, as where ranges are joined
-
-    def parts(
-        self, tokens: Int64[np.ndarray, "*places"], neurons: Int64[np.ndarray, "*places"]
-    ) -> Float32[np.ndarray, "2 ..."]:
-        """Gate and linear part of some neurons at some tokens."""
-        return np.stack([self.gate[tokens, neurons], self.linear[tokens, neurons]])
-
-
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
     """A batch as the reduction sees it: where content is, and what each content token belongs to.
 
     Attributes:
         mask: ``[rows·pos]``, True at content (no BOS, pads or special tokens).
-        segments: runs of content in one row and one position bucket: first token, end, bucket.
+        groups: runs of content tokens as :func:`ffnmem.scanning.kernels.reduce` takes them: first token, number.
+        buckets: the position bucket of each content token.
         chosen: frequent tokens: token, its index among the frequent ones.
         sampled: rows that are in the random sample: row, index in the sample.
         drawn: rows with a random position: row, index of the draw, position.
@@ -161,7 +106,8 @@ class BatchPlan:
 
     batch: Batch
     mask: Bool[np.ndarray, " tokens"]
-    segments: Int64[np.ndarray, "segments 3"]
+    groups: Int64[np.ndarray, "groups 2"]
+    buckets: Int64[np.ndarray, " content"]
     chosen: Int64[np.ndarray, "chosen 2"]
     sampled: Int64[np.ndarray, "sampled 2"]
     drawn: Int64[np.ndarray, "drawn 3"]
@@ -184,11 +130,12 @@ class Planner:
 
     def plan(self, page: Page) -> BatchPlan:
         pos = page.batch.tokens.shape[1]
-        tokens, bucket = page.places, self.buckets[page.positions]
+        tokens, steps = page.places, -(-pos // kernels.TOGETHER)
         return BatchPlan(
             batch=page.batch,
             mask=page.mask,
-            segments=runs(tokens, (tokens // pos) * 64 + bucket, bucket),
+            groups=runs(tokens, (tokens // pos) * steps + page.positions // kernels.TOGETHER),
+            buckets=self.buckets[page.positions],
             chosen=self.among_frequent(page.tokens, tokens),
             sampled=common(page.batch.sequences, self.sample.sequences),
             drawn=self.positions(page.batch, rearrange(page.mask, "(rows pos) -> rows pos", pos=pos)),
@@ -210,15 +157,12 @@ class Planner:
         return np.array(found, np.int64).reshape(-1, 3)
 
 
-def runs(
-    tokens: Int64[np.ndarray, " n"], key: Int64[np.ndarray, " n"], bucket: Int64[np.ndarray, " n"]
-) -> Int64[np.ndarray, "m 3"]:
-    """Runs of consecutive tokens of one key, as first, end and bucket."""
+def runs(tokens: Int64[np.ndarray, " n"], key: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "m 2"]:
+    """Runs of consecutive tokens of one key, as first and number."""
     if not len(tokens):
-        return np.empty((0, 3), np.int64)
+        return np.empty((0, 2), np.int64)
     begins = np.flatnonzero(np.concatenate([[True], (np.diff(key) != 0) | (np.diff(tokens) != 1)]))
-    ends = np.concatenate([begins[1:], [len(tokens)]])
-    return np.stack([tokens[begins], tokens[ends - 1] + 1, bucket[begins]], axis=1)
+    return np.stack([tokens[begins], np.diff(begins, append=len(tokens))], axis=1)
 
 
 def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "k 2"]:
@@ -228,7 +172,108 @@ def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) ->
     return np.stack([np.flatnonzero(hit), slot[hit]], axis=1).astype(np.int64)
 
 
-DENSE = 32  # where more than one in so many neurons may enter, a row is read as a whole
+SIDES = (*EXTREMES, *CASES)
+
+
+@dataclass(eq=False)
+class LayerBatch:
+    """One layer of a batch, and the most extreme coefficients of each row.
+
+    Attributes:
+        pre, coefficients: ``[tokens, d_mlp]`` in float32. linear: the linear parts of gated neurons, whose ``pre`` are
+            their gates', or None.
+        best: ``[sides, rows, d_mlp]``, in the order of SIDES: the largest and the smallest coefficient (∓∞ without
+            content) and of gated neurons the largest magnitude of each case (0 where there is none).
+        at: for :meth:`positions`. Both are filled by :func:`ffnmem.scanning.kernels.reduce`.
+    """
+
+    plan: BatchPlan
+    pre: Float32[np.ndarray, "tokens d_mlp"]
+    coefficients: Float32[np.ndarray, "tokens d_mlp"]
+    linear: Float32[np.ndarray, "tokens d_mlp"] | None
+
+    @staticmethod
+    def of(
+        plan: BatchPlan,
+        pre: Float[Tensor, "tokens d_mlp"],
+        coefficients: Float[Tensor, "tokens d_mlp"],
+        linear: Float[Tensor, "tokens d_mlp"] | None,
+    ) -> LayerBatch:
+        return LayerBatch(
+            plan, as_float32(pre), as_float32(coefficients), None if linear is None else as_float32(linear)
+        )
+
+    def __post_init__(self) -> None:
+        shape = (len(self.sides), self.plan.shape[0], self.coefficients.shape[1])
+        self.best: Float32[np.ndarray, "sides rows d_mlp"] = np.full(shape, kernels.NONE, np.float32)
+        self.best[0], self.best[1] = -np.inf, np.inf
+        self.at: Int32[np.ndarray, "sides rows d_mlp"] = np.zeros(shape, np.int32)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return EXTREMES if self.linear is None else SIDES
+
+    @property
+    def numbers(self) -> tuple[Any, Any, Any]:
+        """What the kernels read."""
+        return self.pre, self.coefficients, self.linear
+
+    def reduce(self, start: int, stop: int, sums: LayerSums | None) -> None:
+        """Find the extremes of some neurons and, if asked for, add them up."""
+        totals = (None,) * 5 if sums is None else (sums.sums, sums.counts, sums.span, sums.histogram, sums.buckets)
+        kernels.reduce(*(*self.numbers, self.plan.groups, self.plan.shape[1], start, stop, self.best, self.at, *totals))
+
+    def keep(self, start: int, stop: int, side: str, ranking: Ranking, exact: bool) -> None:
+        """Let the rows compete for the kept sequences of a side, some neurons'. ``exact``: gates and linear parts are
+        noted."""
+        index = SIDES.index(side)
+        kernels.keep(
+            *(*self.numbers, self.plan.mask, self.plan.shape[1], start, stop, self.best[index], self.at[index]),
+            *(index - len(EXTREMES), self.plan.batch.sequences, ranking.value, ranking.at, ranking.parts),
+            *(ranking.sign, exact),
+        )
+
+    def positions(
+        self, side: str, rows: Int64[np.ndarray, " n"], neurons: Int64[np.ndarray, " n"]
+    ) -> Int64[np.ndarray, " n"]:
+        """Where the extremes of a side stand."""
+        index = SIDES.index(side)
+        case = index - len(EXTREMES)
+        mask, pos = self.plan.mask, self.plan.shape[1]
+        return kernels.places(*self.numbers, mask, pos, self.best[index], self.at[index], case, rows, neurons)
+
+    def parts(
+        self, tokens: Int64[np.ndarray, "*places"], neurons: Int64[np.ndarray, "*places"]
+    ) -> Float32[np.ndarray, "2 ..."]:
+        """Gate and linear part of some neurons at some tokens."""
+        assert self.linear is not None
+        return np.stack([self.pre[tokens, neurons], self.linear[tokens, neurons]])
+
+
+class LayerSums:
+    """What a batch adds to a layer, before it is made exact."""
+
+    def __init__(self, state: LayerState) -> None:
+        width, gate = len(state.high), state.gate
+        self.sums = np.zeros((8 if gate is None else 16, width))
+        self.counts = np.zeros((2 if gate is None else 6, width), np.int64)
+        self.span = np.tile(SPAN, (1 if gate is None else 2, width))
+        self.histogram = state.histogram  # counts are exact
+        self.buckets = np.zeros((len(state.bucket_sums), width))
+        self.tokens = np.zeros((len(state.token_sums), width))
+
+    def add_to(self, state: LayerState, where: str) -> None:
+        """Raises InputError if sums are NaN or infinite."""
+        exact_sums.add(state.sums, self.sums[:8], where)
+        exact_sums.add_small(state.bucket_sums, self.buckets, where)
+        exact_sums.add_small(state.token_sums, self.tokens, where)
+        state.counts += self.counts[:2]
+        state.pre_range[:] = joined_range(state.pre_range, self.span[:2])
+        if state.gate is not None:
+            exact_sums.add(state.gate.linear_sums, self.sums[8:12], where)
+            exact_sums.add(state.gate.case_sums, self.sums[12:], where)
+            state.gate.case_counts += self.counts[2:]
+            state.gate.linear_range[:] = joined_range(state.gate.linear_range, self.span[2:])
 
 
 class Reducer:
@@ -241,8 +286,8 @@ class Reducer:
         """Count a page; its layers follow by :meth:`layer`."""
         plan, state = self.planner.plan(page), self.state
         state.n_sequences += len(page.batch.sequences)
-        state.tokens += int(plan.mask.sum())
-        np.add.at(state.bucket_counts, plan.segments[:, 2], plan.segments[:, 1] - plan.segments[:, 0])
+        state.tokens += len(plan.buckets)
+        state.bucket_counts += np.bincount(plan.buckets, minlength=len(state.bucket_counts))
         np.add.at(state.token_counts, plan.chosen[:, 1], 1)
         state.draw_positions[plan.drawn[:, 1]] = plan.drawn[:, 2]
         return plan
@@ -259,148 +304,47 @@ class Reducer:
 
         ``linear``: the linear parts of gated neurons, whose ``pre`` are their gates'.
         """
-        state, where = self.state.layers[layer], f"layer {layer}"
-        x, m = as_float32(pre), as_float32(coefficients)
-        gated = gated_batch(plan, x, m, linear)
-        width = m.shape[1]
-        sums, buckets = np.zeros((8, width)), np.zeros((len(state.bucket_sums), width))
-        tokens = np.zeros((len(state.token_sums), width))
-        rows, pos = plan.shape
-        high, low = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+        state, batch = self.state.layers[layer], LayerBatch.of(plan, pre, coefficients, linear)
+        sums, exact = LayerSums(state), not self.state.settings.rescored
+        rankings = {side: state.ranking(side) for side in batch.sides}
 
-        def block(start: int, stop: int) -> None:
-            kernels.moments(x, m, plan.segments, start, stop, sums, state.counts, state.pre_range, buckets)
-            kernels.extremes(m, plan.mask, pos, start, stop, high, low)
-            kernels.grouped(m, plan.chosen, start, stop, tokens)
-            kernels.histogram(m.view(np.int32), plan.mask, start, stop, state.histogram)
-            if gated is not None and state.gate is not None:
-                gated.reduce(start, stop, state.gate)
+        def add(start: int, stop: int) -> None:
+            batch.reduce(start, stop, sums)
+            kernels.grouped(batch.coefficients, plan.chosen, start, stop, sums.tokens)
 
-        self.workers(block, width)
-        exact_sums.add(state.sums, sums, where)
-        exact_sums.add_small(state.bucket_sums, buckets, where)
-        exact_sums.add_small(state.token_sums, tokens, where)
-        state.range[:] = joined_range(state.range, np.stack([low.min(0), high.max(0)]))
-        state.pre_range += np.float32(0)  # as joined_range does: no −0
-        if gated is not None and state.gate is not None:
-            gated.finish(state.gate, where)
-        for side, extreme in extremes_of(high, low, gated).items():
-            self.keep(state.ranking(side), side, extreme, plan, m, gated)
-        if not self.state.settings.rescored:
-            observe_sample(state, plan, m, high, low, gated)
+        def keep(start: int, stop: int) -> None:
+            for side, ranking in rankings.items():
+                batch.keep(start, stop, side, ranking, exact)
 
-    def keep(
-        self,
-        ranking: Ranking,
-        side: str,
-        extreme: Float32[np.ndarray, "rows d_mlp"],
-        plan: BatchPlan,
-        m: Float32[np.ndarray, "tokens d_mlp"],
-        gated: GatedBatch | None,
-    ) -> None:
-        """Let the batch's sequences compete for the kept ones of a side; only those that may enter are looked at.
-        Gates and linear parts are noted where they are exact."""
-        is_case = side not in EXTREMES
-
-        def enter(rows: np.ndarray, neurons: np.ndarray, at: np.ndarray) -> None:
-            tokens = rows * plan.shape[1] + at
-            if gated is None or self.state.settings.rescored:
-                brought = np.full((len(ranking.parts), len(rows)), np.nan, np.float32)
-            else:
-                brought = gated.parts(tokens, neurons)
-            values = m[tokens, neurons] if is_case else extreme[rows, neurons]
-            places = place_of(plan.batch.sequences[rows], at)
-            kernels.insert(ranking.value, ranking.at, ranking.parts, neurons, values, places, brought, ranking.sign)
-
-        there = extreme > 0 if is_case else np.isfinite(extreme)
-        may_enter = there & (strengths(extreme, ranking.sign) >= strengths(ranking.value[:, -1], ranking.sign))
-        # Of a case the positions are known already.
-        dense = np.zeros(len(extreme), bool) if is_case else may_enter.sum(1) > extreme.shape[1] // DENSE
-        many = np.flatnonzero(dense)
-        whole = self.places(plan, m, many, extreme)
-        for index, row in enumerate(many.tolist()):
-            neurons = np.flatnonzero(may_enter[row])
-            enter(np.full(len(neurons), row), neurons, whole[index, neurons].astype(np.int64))
-        rows, neurons = np.nonzero(may_enter & ~dense[:, None])
-        enter(rows, neurons, positions(plan, m, gated, side, rows, neurons, extreme[rows, neurons]))
-
-    def places(
-        self,
-        plan: BatchPlan,
-        m: Float32[np.ndarray, "tokens d_mlp"],
-        rows: Int64[np.ndarray, " some"],
-        extreme: Float32[np.ndarray, "rows d_mlp"],
-    ) -> Int32[np.ndarray, "some d_mlp"]:
-        """Where the extremes of whole rows stand."""
-        found = np.zeros((len(rows), m.shape[1]), np.int32)
-
-        def block(start: int, stop: int) -> None:
-            kernels.places_in_rows(m, plan.mask, plan.shape[1], rows, start, stop, extreme, found)
-
-        if len(rows):
-            self.workers(block, m.shape[1])
-        return found
+        width = len(state.high)
+        self.workers(add, width)
+        sums.add_to(state, f"layer {layer}")
+        state.range[:] = joined_range(state.range, np.stack([batch.best[1].min(0), batch.best[0].max(0)]))
+        self.workers(keep, width)
+        if exact:
+            observe_sample(state, batch)
 
 
-def gated_batch(
-    plan: BatchPlan,
-    x: Float32[np.ndarray, "tokens d_mlp"],
-    m: Float32[np.ndarray, "tokens d_mlp"],
-    linear: Float[Tensor, "tokens d_mlp"] | None,
-) -> GatedBatch | None:
-    """A layer of a batch with its linear parts, if it has any."""
-    return None if linear is None else GatedBatch(x, as_float32(linear), m, plan.mask, plan.shape[1])
-
-
-def extremes_of(
-    high: Float32[np.ndarray, "rows d_mlp"], low: Float32[np.ndarray, "rows d_mlp"], gated: GatedBatch | None
-) -> dict[str, Float32[np.ndarray, "rows d_mlp"]]:
-    """By side, the most extreme coefficient of each row, of a case its magnitude."""
-    return {"high": high, "low": low} | ({} if gated is None else dict(zip(CASES, gated.best, strict=True)))
-
-
-def positions(
-    plan: BatchPlan,
-    m: Float32[np.ndarray, "tokens d_mlp"],
-    gated: GatedBatch | None,
-    side: str,
-    rows: Int64[np.ndarray, " n"],
-    neurons: Int64[np.ndarray, " n"],
-    extreme: Float32[np.ndarray, " n"],
-) -> Int64[np.ndarray, " n"]:
-    """Where the extremes of a side stand, as :func:`extremes_of` has them."""
-    if gated is None or side in EXTREMES:
-        return kernels.positions_of(m, plan.mask, plan.shape[1], rows, neurons, extreme)
-    return gated.best_at[CASES.index(side), rows, neurons].astype(np.int64)
-
-
-def observe_sample(
-    state: LayerState,
-    plan: BatchPlan,
-    m: Float32[np.ndarray, "tokens d_mlp"],
-    high: Float32[np.ndarray, "rows d_mlp"],
-    low: Float32[np.ndarray, "rows d_mlp"],
-    gated: GatedBatch | None = None,
-) -> None:
-    """Keep what the random sample asks for, from float32 coefficients and each row's extremes."""
-    pos, width = plan.shape[1], m.shape[1]
-    sampled = plan.sampled[np.isfinite(high[plan.sampled[:, 0], 0])]  # a row without content has no extremes
+def observe_sample(state: LayerState, batch: LayerBatch) -> None:
+    """Keep what the random sample asks for, from float32 coefficients."""
+    plan, width = batch.plan, len(state.high)
+    pos = plan.shape[1]
+    sampled = plan.sampled[np.isfinite(batch.best[0, plan.sampled[:, 0], 0])]  # a row without content has no extremes
     rows, slots = sampled[:, 0].copy(), sampled[:, 1]
-    neurons = np.arange(width)
-    for side, extreme, value, at in (
-        (0, high, state.sample_high, state.sample_high_at),
-        (1, low, state.sample_low, state.sample_low_at),
+    every = np.arange(width)
+    for side, (value, at) in enumerate(
+        ((state.sample_high, state.sample_high_at), (state.sample_low, state.sample_low_at))
     ):
-        found = np.zeros((len(rows), width), np.int32)
-        kernels.places_in_rows(m, plan.mask, pos, rows, 0, width, extreme, found)
-        value[slots], at[slots] = extreme[rows], found
-        if gated is not None and state.gate is not None:
-            tokens, columns = np.broadcast_arrays(rows[:, None] * pos + found, neurons)
-            state.gate.sample_parts[side][:, slots] = gated.parts(tokens, columns)
+        found = batch.positions(EXTREMES[side], np.repeat(rows, width), np.tile(every, len(rows)))
+        found = rearrange(found, "(rows d_mlp) -> rows d_mlp", d_mlp=width)
+        value[slots], at[slots] = batch.best[side, rows], found
+        if state.gate is not None:
+            places, columns = np.broadcast_arrays(rows[:, None] * pos + found, every)
+            state.gate.sample_parts[side][:, slots] = batch.parts(places, columns)
     for row, slot, position in plan.drawn:
-        state.draw[slot] = m[row * pos + position]
-        if gated is not None and state.gate is not None:
-            state.gate.draw_parts[:, slot] = gated.parts(np.full(width, row * pos + position), neurons)
+        state.draw[slot] = batch.coefficients[row * pos + position]
+        if state.gate is not None:
+            state.gate.draw_parts[:, slot] = batch.parts(np.full(width, row * pos + position), every)
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:
@@ -419,7 +363,9 @@ class Workers:
         if self.pool is None:
             run(0, width)
             return
-        bounds = np.linspace(0, width, self.count + 1).astype(int).tolist()
+        # in whole strips, of which a share's last one would else be cut
+        share = -(-width // (self.count * kernels.WIDTH)) * kernels.WIDTH
+        bounds = [*range(0, width, share), width]
         for future in [self.pool.submit(run, a, b) for a, b in itertools.pairwise(bounds) if a < b]:
             future.result()
 

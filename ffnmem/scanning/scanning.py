@@ -188,13 +188,16 @@ def scan(
         job = start(model, packed, settings, folder, shard)
         if job is not None:
             job.report, job.every = progress, checkpoint_seconds
+            projected = is_quick(model) if project is None else project
             if workers == 1 and engine == "local":
                 check_shards(folder, 0)
                 job.scan()
+                if settings.rescored or projected:  # else it is saved next, by finish
+                    job.checkpoint()
             else:
                 scan_with_workers(job, folder, workers, engine)
             job.rescore()
-            finish(job, packed, folder, is_quick(model) if project is None else project, progress)
+            finish(job, packed, folder, projected, progress)
     store = open_store(folder, model=model)
     if project and not store.projected:  # it was finished before, without
         store.keep_values(progress)

@@ -333,11 +333,20 @@ def example_groups(state: ScanState, sequences: Sequences) -> Iterator[pa.Table]
             yield pa.table(columns)
 
 
+CODED = ("layer", "neuron", "kind", "rank", "position")  # columns of few values, which dictionaries make small
+
+
 def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
     """Tables as row groups of one file, which appears whole or not at all. Raises FileError."""
     with replacing(path) as temporary:
         first = next(tables)
-        with pq.ParquetWriter(temporary, first.schema, compression="zstd", write_statistics=True) as writer:
+        names = first.schema.names
+        # Numbers that hardly repeat would only be looked up in vain; and only a neuron's row group is searched for.
+        options = {
+            "use_dictionary": [name for name in CODED if name in names],
+            "write_statistics": [name for name in ("layer", "neuron") if name in names],
+        }
+        with pq.ParquetWriter(temporary, first.schema, compression="zstd", **options) as writer:
             writer.write_table(first, row_group_size=max(1, len(first)))
             for table in tables:
                 writer.write_table(table, row_group_size=max(1, len(table)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -12,36 +12,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning import kernels
+from ffnmem.scanning.reduction import runs
 from ffnmem.scanning.state import BINS, NOWHERE
 
 from ..helpers import allclose
 from .binning import bin_of
 
-WIDTHS = [1, 7, 256, 513, 1100]  # no multiples of a block's width, but for one
+WIDTHS = [1, 7, 128, 300]  # no multiples of a strip's width, but for one
 SPECIAL = np.array([0.0, -0.0, 1e-42, -1e-42, 1.0, -1.0], np.float32)
+POS = 20
 Block = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A batch of three rows of six positions: the last row has no content, the second a hole."""
+    """A batch of four rows of POS positions: the first is whole, the second has holes, the third has no content."""
 
     pre: np.ndarray
     coefficients: np.ndarray
+    linear: np.ndarray | None
     mask: np.ndarray
-    segments: np.ndarray
-    pos: int = 6
+
+    @property
+    def groups(self) -> np.ndarray:
+        tokens = np.flatnonzero(self.mask)
+        return runs(tokens, tokens // POS * 100 + tokens % POS // kernels.TOGETHER)
+
+    def rows(self) -> list[tuple[int, np.ndarray]]:
+        """The rows that have content, and where."""
+        return [(row, np.flatnonzero(m) + row * POS) for row, m in enumerate(self.mask.reshape(4, POS)) if m.any()]
 
 
-def case(width: int, seed: int = 0) -> Case:
+def case(width: int, gated: bool = False, seed: int = 0) -> Case:
     random = np.random.default_rng(seed)
-    pre, m = random.normal(size=(2, 18, width)).astype(np.float32)
+    pre, m, linear = random.normal(size=(3, 4 * POS, width)).astype(np.float32)
     m[random.random(m.shape) < 0.3] = random.choice(SPECIAL, 1)  # many equal ones, so that there are ties
-    pre[random.random(pre.shape) < 0.2] = random.choice(SPECIAL)
-    mask = np.zeros((3, 6), bool)
-    mask[0, 1:] = mask[1, [0, 1, 3]] = True
-    segments = np.array([[1, 2, 1], [2, 4, 2], [4, 6, 3], [6, 7, 0], [7, 8, 1], [9, 10, 2]])
-    return Case(pre, m, mask.reshape(-1), segments)
+    m[random.random(m.shape) < 0.3] = -1.0
+    for array in (pre, linear):
+        array[random.random(array.shape) < 0.2] = random.choice(SPECIAL)
+    mask = np.zeros((4, POS), bool)
+    mask[0, 1:] = mask[1, [0, 1, 3, 9, 10, 19]] = mask[3, :17] = True
+    return Case(pre, m, linear if gated else None, mask.reshape(-1))
 
 
 def shared_out(block: Block, width: int, parts: int) -> None:
@@ -50,65 +61,120 @@ def shared_out(block: Block, width: int, parts: int) -> None:
         block(int(start), int(stop))
 
 
-@pytest.mark.parametrize("parts", [1, 2, 5])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_moments(width: int, parts: int) -> None:
-    """Sums, firings, zeros and ranges over content only, in the order of the text: bit for bit what a loop gives."""
-    batch = case(width)
-    sums, counts, buckets = np.zeros((8, width)), np.zeros((2, width), np.int64), np.zeros((4, width))
-    span = np.repeat(np.array([[np.inf], [-np.inf]], np.float32), width, axis=1)
+@dataclass(frozen=True)
+class Found:
+    """What :func:`kernels.reduce` fills."""
+
+    best: np.ndarray
+    at: np.ndarray
+    sums: np.ndarray
+    counts: np.ndarray
+    span: np.ndarray
+    histogram: np.ndarray
+    buckets: np.ndarray
+
+
+def reduced(batch: Case, parts: int, times: int = 1) -> Found:
+    width, gated = batch.pre.shape[1], batch.linear is not None
+    best = np.zeros((6 if gated else 2, 4, width), np.float32)
+    best[0], best[1] = -np.inf, np.inf
+    found = Found(
+        best,
+        np.zeros(best.shape, np.int32),
+        np.zeros((16 if gated else 8, width)),
+        np.zeros((6 if gated else 2, width), np.int64),
+        np.tile(np.array([[np.inf], [-np.inf]], np.float32), (2 if gated else 1, width)),
+        np.zeros((width, BINS), np.int64),
+        np.zeros((6, width)),
+    )
 
     def block(start: int, stop: int) -> None:
-        kernels.moments(batch.pre, batch.coefficients, batch.segments, start, stop, sums, counts, span, buckets)
+        for _ in range(times):
+            kernels.reduce(
+                *(batch.pre, batch.coefficients, batch.linear, batch.groups, POS, start, stop),
+                *(found.best, found.at, found.sums, found.counts, found.span, found.histogram, found.buckets),
+            )
 
     shared_out(block, width, parts)
-    content = batch.mask
-    x, m = batch.pre[content].astype(np.float64), batch.coefficients[content].astype(np.float64)
-    powers = [power for a in (x, m) for power in (a, a * a, a * a * a, (a * a) * (a * a))]
-    in_order = np.stack([np.add.accumulate(power, axis=0)[-1] for power in powers])
-    rows = [0, 1, 2, 3, 5, 6, 7]  # the sum of coefficients goes by buckets: another order
-    assert sums[rows].tobytes() == in_order[rows].tobytes()
-    assert allclose(sums[4], in_order[4], 1e-12)
-    assert counts.tolist() == [(x > 0).sum(0).tolist(), (m == 0).sum(0).tolist()]
-    assert (span == np.stack([x.min(0), x.max(0)])).all()
-    expected = np.zeros((4, width))
-    for first, end, bucket in batch.segments:
-        expected[bucket] += batch.coefficients[first:end].astype(np.float64).sum(0)
-    assert allclose(buckets, expected, 1e-12)
-
-
-def test_moments_add_to_what_is_there() -> None:
-    """A second batch would replace the first."""
-    batch = case(9)
-    found = []
-    for times in (1, 2):
-        sums, counts, buckets = np.zeros((8, 9)), np.zeros((2, 9), np.int64), np.zeros((4, 9))
-        span = np.repeat(np.array([[np.inf], [-np.inf]], np.float32), 9, axis=1)
-        for _ in range(times):
-            kernels.moments(batch.pre, batch.coefficients, batch.segments, 0, 9, sums, counts, span, buckets)
-        found.append((sums, counts, buckets))
-    for once, twice in zip(*found, strict=True):
-        assert (2 * once == twice).all()
+    return found
 
 
 @pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_extremes(width: int, parts: int) -> None:
-    """The wrong row's maximum, or one at a pad or BOS."""
-    batch = case(width)
-    high, low = np.empty((3, width), np.float32), np.empty((3, width), np.float32)
+def test_sums_counts_and_ranges(width: int, gated: bool, parts: int) -> None:
+    """Over content only: a token that counts twice or not at all, one that fills up a group, a pad."""
+    batch = case(width, gated)
+    found = reduced(batch, parts)
+    arrays = [batch.pre, batch.coefficients] if batch.linear is None else [batch.pre, batch.coefficients, batch.linear]
+    exact = [a[batch.mask].astype(np.float64) for a in arrays]
+    for index, a in enumerate(exact):
+        for power in range(4):
+            assert allclose(found.sums[4 * index + power], (a ** (power + 1)).sum(0), 1e-12)
+    x, m = exact[:2]
+    assert found.counts[:2].tolist() == [(x > 0).sum(0).tolist(), (m == 0).sum(0).tolist()]
+    for index, a in enumerate(exact[::2]):
+        assert (found.span[2 * index : 2 * index + 2] == np.stack([a.min(0), a.max(0)])).all()
+    bucket = np.array([int(p).bit_length() for p in np.flatnonzero(batch.mask) % POS])
+    for index in range(6):
+        assert allclose(found.buckets[index], m[bucket == index].sum(0), 1e-12)
+    if gated:
+        signs = [(x > 0, exact[2] > 0), (x > 0, exact[2] <= 0), (x <= 0, exact[2] > 0), (x <= 0, exact[2] <= 0)]
+        for index, (g, u) in enumerate(signs):
+            assert (found.counts[2 + index] == (g & u).sum(0)).all()
+            assert allclose(found.sums[12 + index], np.where(g & u, m, 0).sum(0), 1e-12)
 
-    def block(start: int, stop: int) -> None:
-        kernels.extremes(batch.coefficients, batch.mask, batch.pos, start, stop, high, low)
 
-    shared_out(block, width, parts)
-    by_row = batch.coefficients.reshape(3, 6, width)
-    for row in range(2):
-        content = by_row[row][batch.mask.reshape(3, 6)[row]]
-        assert (high[row] == content.max(0)).all()
-        assert (low[row] == content.min(0)).all()
-    assert (high[2] == -np.inf).all()
-    assert (low[2] == np.inf).all()
+@pytest.mark.parametrize("gated", [False, True])
+def test_shares_do_not_matter(gated: bool) -> None:
+    """Results that depend on the number of threads, to the bit."""
+    batch = case(300, gated)
+    for one, other in zip(astuple(reduced(batch, 1)), astuple(reduced(batch, 5)), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_adds_to_what_is_there(gated: bool) -> None:
+    """A second batch would replace the first."""
+    once, twice = (reduced(case(9, gated), 1, times) for times in (1, 2))
+    for name in ("sums", "counts", "histogram", "buckets"):
+        assert (2 * getattr(once, name) == getattr(twice, name)).all()
+    assert (once.span == twice.span).all()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_extremes_and_where_they_stand(width: int, gated: bool, parts: int) -> None:
+    """The wrong row's maximum, or one at a pad or BOS; the second of two equal positions; −0 not found for 0."""
+    batch = case(width, gated)
+    batch.coefficients[[2, 5, 9], 0] = [-0.0, 0.0, -0.0]
+    batch.coefficients[1:POS, 0] -= 5.0 * (batch.coefficients[1:POS, 0] > 0)
+    found = reduced(batch, parts)
+    alone = np.full(found.best.shape, 0.0, np.float32)
+    alone[0], alone[1] = -np.inf, np.inf
+    arguments = (batch.pre, batch.coefficients, batch.linear)
+    kernels.reduce(*arguments, batch.groups, POS, 0, width, alone, np.zeros_like(found.at), *[None] * 5)
+    assert (alone == found.best).all()
+    for row, tokens in batch.rows():
+        x, m = batch.pre[tokens], batch.coefficients[tokens]
+        strengths = [m, -m]
+        if batch.linear is not None:
+            u = batch.linear[tokens] > 0
+            cases = [(x > 0) & u, (x > 0) & ~u, ~(x > 0) & u, ~(x > 0) & ~u]
+            strengths += [np.where(here, np.abs(m), 0) for here in cases]
+        for side, strength in enumerate(strengths):
+            sign = -1 if side == 1 else 1
+            assert (found.best[side, row] == sign * strength.max(0)).all()
+            there = np.flatnonzero(found.best[side, row] != 0) if side > 1 else np.arange(width)
+            places = kernels.places(
+                *(*arguments, batch.mask, POS, found.best[side], found.at[side], side - 2),
+                *(np.full(len(there), row), there),
+            )
+            assert (places == tokens[strength.argmax(0)][there] - row * POS).all()
+    assert (found.best[0, 2] == -np.inf).all()
+    assert (found.best[1, 2] == np.inf).all()
+    assert (found.best[2:, 2] == 0).all()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -127,31 +193,27 @@ def test_grouped(width: int) -> None:
 def test_histogram(width: int) -> None:
     """Every content token of every neuron counts once, in the bin that ``bin_of`` says."""
     batch = case(width)
-    values = batch.coefficients * np.float32(2.0) ** np.random.default_rng(1).integers(-14, 14, (18, width)).astype(
-        np.float32
-    )
-    values[:8, 0] = [0.0, -0.0, 1e-42, -1e-42, 3e38, -3e38, 256.0, -(2.0**-8)]
-    counts = np.ones((width, BINS), np.int64)
-    shared_out(lambda a, b: kernels.histogram(values.view(np.int32), batch.mask, a, b, counts), width, 3)
-    bins = bin_of(values[batch.mask])
+    batch.coefficients[:] *= np.float32(2.0) ** np.random.default_rng(1).integers(
+        -14, 14, batch.coefficients.shape
+    ).astype(np.float32)
+    batch.coefficients[1:9, 0] = [0.0, -0.0, 1e-42, -1e-42, 3e38, -3e38, 256.0, -(2.0**-8)]
+    found = reduced(batch, 3)
+    bins = bin_of(batch.coefficients[batch.mask])
     for neuron in {0, width // 2, width - 1}:
-        assert (counts[neuron] == 1 + np.bincount(bins[:, neuron], minlength=BINS)).all()
-    assert (counts.sum(1) == BINS + batch.mask.sum()).all()
+        assert (found.histogram[neuron] == np.bincount(bins[:, neuron], minlength=BINS)).all()
 
 
-def test_positions_of_is_the_first_occurrence() -> None:
-    """Ties would be broken by chance, and −0 not be found where 0 is looked for."""
-    batch = case(40)
-    by_row = batch.coefficients.reshape(3, 6, 40)
-    by_row[0, 1:, 0] = -5.0
-    by_row[0, [2, 4], 0] = [-0.0, 0.0]
-    content = np.where(batch.mask.reshape(3, 6, 1), by_row, -np.inf)[:2]
-    rows, neurons = (index.reshape(-1) for index in np.indices((2, 40)))
-    values = content.max(1)[rows, neurons]
-    found = kernels.positions_of(batch.coefficients, batch.mask, 6, rows, neurons, values)
-    expected = [int(np.flatnonzero(content[r, :, n] == v)[0]) for r, n, v in zip(rows, neurons, values, strict=True)]
-    assert found.tolist() == expected
-    assert found[0] == 2
+def test_a_bin_that_is_fuller_than_a_strip_can_count() -> None:
+    """65,536 tokens in one batch would count as none."""
+    tokens = 2 * kernels.FULL
+    m = np.ones((tokens, 1), np.float32)
+    groups = np.array([[t, min(8, tokens - t)] for t in range(0, tokens, 8)])
+    histogram, best = np.zeros((1, BINS), np.int64), np.zeros((2, 1, 1), np.float32)
+    kernels.reduce(
+        *(m, m, None, groups, tokens, 0, 1, best, np.zeros((2, 1, 1), np.int32)),
+        *(np.zeros((8, 1)), np.zeros((2, 1), np.int64), np.zeros((2, 1), np.float32), histogram, np.zeros((20, 1))),
+    )
+    assert histogram.max() == tokens
 
 
 @given(
@@ -164,8 +226,9 @@ def test_insert_is_a_sort(candidates: list[tuple[float, int]], size: int, sign: 
     kept, places = np.full((2, size), -sign * np.inf, np.float32), np.full((2, size), NOWHERE)
     values = np.array([value for value, _ in candidates], np.float32)
     at = np.array([place for _, place in candidates], np.int64)
-    none, nothing = np.empty((0, 2, size), np.float32), np.empty((0, len(values)), np.float32)
-    kernels.insert(kept, places, none, np.ones(len(values), np.int64), values, at, nothing, sign)
+    none, nothing = np.empty((0, 2, size), np.float32), (np.float32(0), np.float32(0))
+    for value, place in zip(values, at, strict=True):
+        kernels.insert(kept, places, none, 1, value, place, nothing, sign)
     best = sorted(candidates, key=lambda c: (-sign * c[0], c[1]))[:size]
     assert kept[1, : len(best)].tolist() == [value for value, _ in best]
     assert places[1, : len(best)].tolist() == [place for _, place in best]

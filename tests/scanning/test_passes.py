@@ -40,7 +40,7 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
     ran: list[int] = []
     run = LayerPass.run
-    monkeypatch.setattr("ffnmem.corpus.passes.check_same", lambda model: None)  # runs, but scans nothing
+    monkeypatch.setattr("ffnmem.corpus.passes.check_same", lambda *_: None)  # runs, but scans nothing
 
     def counting(self: LayerPass, *rest: Any, **more: Any) -> None:
         ran.append(1)

@@ -179,8 +179,8 @@ def test_a_batch_without_content(sample: RandomSample) -> None:
 
 def test_runs_and_common() -> None:
     tokens, bucket = np.array([1, 2, 3, 5, 8, 9]), np.array([1, 2, 2, 2, 0, 1])
-    assert runs(tokens, bucket, bucket).tolist() == [[1, 2, 1], [2, 4, 2], [5, 6, 2], [8, 9, 0], [9, 10, 1]]
-    assert runs(tokens[:0], bucket[:0], bucket[:0]).shape == (0, 3)
+    assert runs(tokens, bucket).tolist() == [[1, 1], [2, 2], [5, 1], [8, 1], [9, 1]]
+    assert runs(tokens[:0], bucket[:0]).shape == (0, 2)
     assert common(np.array([7, 2, 30, 4]), np.array([2, 3, 4, 7])).tolist() == [[0, 3], [1, 0], [3, 2]]
     assert common(np.array([7]), np.array([], np.int64)).shape == (0, 2)
 
@@ -210,4 +210,5 @@ def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSam
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
     plan = Planner(state, sample).plan(Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL))
     assert plan.chosen.shape == (0, 2)
-    assert plan.segments[:, 2].min() >= 1  # position 0 is BOS
+    assert plan.buckets.min() >= 1  # position 0 is BOS
+    assert plan.groups[:, 1].sum() == len(plan.buckets)
