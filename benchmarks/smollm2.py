@@ -95,7 +95,6 @@ def identities() -> None:
 
 
 DRAWN = 100
-EARLY, LATE = range(10), range(15, 30)
 
 
 def known_in_random_order(model: fm.Model, path: Path) -> tuple[list[fm.Fact], float]:
@@ -114,29 +113,41 @@ def interval(values: Sequence[float]) -> str:
     return f"{numbers.mean():5.1f} ({numbers.mean() - error:.1f} to {numbers.mean() + error:.1f}), n {len(numbers)}"
 
 
+def at_last_subject(traces: fm.tracing.Traces, kind: str) -> np.ndarray:
+    """Indirect effects ``[facts, n_layers]`` at the last subject token, of the facts that go on after it."""
+    found = []
+    for trace in traces.traces:
+        places = positions_by_group(trace.subject, len(trace.tokens))["last subject"]
+        found += [trace.indirect(kind)[:, place] for place in places]
+    return np.stack(found)
+
+
 def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], mean: Path | None) -> None:
     model = fm.load("smollm2")
     facts, noise = known_in_random_order(model, path)
     kinds = () if severed else ("state", "ffn", "attention")
+    folder = out / "-".join(["traces", *severed])
     traces = fm.tracing.trace_facts(
-        model, facts[:limit], out=out / "-".join(["traces", *severed]), kinds=kinds, severed=severed,
-        samples=samples, noise=noise,
-    )  # fmt: skip
+        model, facts[:limit], out=folder, kinds=kinds, severed=severed, samples=samples, noise=noise
+    )
     print(traces.to_markdown())
-    traces.plot()[0].figure.savefig(out / "-".join(["traces", *severed, ".png"]), dpi=110)
-    print("total effect".ljust(40), interval([trace.total for trace in traces.traces]))
-    for kind in traces.traces[0].kinds:
-        for group in ("first subject", "last subject", "last token"):
-            found = [
-                (trace.indirect(kind)[:, places].mean(axis=1), trace)
-                for trace in traces.traces
-                if (places := positions_by_group(trace.subject, len(trace.tokens))[group])
-            ]
-            for name, layers in (("0-9", EARLY), ("15-29", LATE)):
-                label = f"{kind}, {group}, mean of layers {name}"
-                print(label.ljust(54), interval([float(effects[layers].mean()) for effects, _ in found]))
+    traces.plot()[0].figure.savefig(folder.with_suffix(".png"), dpi=110)
+    for name in ("clean", "corrupted", "total"):
+        print(name.ljust(58), interval([getattr(trace, name) for trace in traces.traces]))
     if severed:
         return
+    ffn, attention = (at_last_subject(traces, kind) for kind in ("ffn", "attention"))
+    for words, values in (
+        ("FFNs at the last subject token, mean of windows 0-9", ffn[:, :10].mean(axis=1)),
+        ("attention there", attention[:, :10].mean(axis=1)),
+        ("FFNs - attention there", (ffn - attention)[:, :10].mean(axis=1)),
+        ("FFNs there, mean of windows 10-19", ffn[:, 10:20].mean(axis=1)),
+        (
+            "state of the last token, layer 23 - layer 22",
+            [t.indirect()[23, -1] - t.indirect()[22, -1] for t in traces.traces],
+        ),
+    ):
+        print(words.ljust(58), interval(values))
     for words, more in (
         ("without-ffn", {}),
         ("without-attention", {"kinds": ("attention",)}),
