@@ -233,7 +233,13 @@ def show_intruders(store: Store, asked: dict[str, Any]) -> None:
         report = renamed(bars)
         fm.polysemanticity(store, model, sign=asked["sign"], progress=report, **settings)
         found = fm.neurons.intruders(
-            store, model, layers=layers, sign=asked["sign"], seed=settings["seed"], progress=report
+            store,
+            model,
+            layers=layers,
+            sign=asked["sign"],
+            seed=settings["seed"],
+            rule=settings["rule"],
+            progress=report,
         )
     emit(found, asked["form"])
 

@@ -21,9 +21,7 @@ SEARCHED = ("values", "examples")
 COEFFICIENT_SIGNS = ("positive", "negative")
 VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
 ABOVE = 1.35
-MARGIN = 0.1
-"""The number of meanings above which a neuron is polysemantic, and how far beyond it a monosemantic one's interval may
-reach."""
+"""The number of meanings above which a neuron is polysemantic."""
 DIRECTIONS = ("own", "matched", "isotropic", "mixed")
 """What verdicts by chance are of: neurons themselves, and kinds of random directions."""
 ODD_ONES = ("meaning", "neuron", "half")

@@ -24,8 +24,9 @@ from ..show.result import Result
 from ..vocabulary.vectors import side_tokens
 from .counting import content_counts
 from .inputs import Background, Inputs, normalised, read_backgrounds
-from .measuring import chosen_layers, opened
-from .verdicts import share_interval
+from .measuring import MEANINGS, chosen_layers, opened, rule_key
+from .measuring import judged as judged_by
+from .verdicts import RULE, Rule, share_interval
 
 # Trials: four examples of a meaning, and one that is not of it, or is (the null).
 
@@ -297,6 +298,7 @@ def intruders(
     odd: str | Iterable[str] = ODD_ONES,
     judges: str | Iterable[str] = JUDGES,
     seed: int = 0,
+    rule: Rule = RULE,
     progress: Progress | None = None,
 ) -> Intruders:
     """Show judges four examples of one meaning and one that is not of it: do they find the one that does not belong?
@@ -314,7 +316,7 @@ def intruders(
         judges: "state" (whitened inputs of the FFN half the model away; not of a model of one layer), "around" (the
             mean input embedding of 8 tokens on each side, frequent ones counting less), "token" (the input embedding of
             the firing token), "trigger" (whether it is the same token).
-        seed: of what is drawn. progress: called as ("read", done, total) in tokens.
+        seed: of what is drawn. rule: of the verdicts in the table. progress: called as ("read", done, total) in tokens.
 
     Returns: An :class:`Intruders`.
 
@@ -342,8 +344,10 @@ def intruders(
     documents: dict[int, int] = {}
     trials = []
     for layer in chosen:
-        table = kept[0].table(layer).select(["neuron", "sign", "verdict", "places", "meaning"])
-        own = table.to_pylist()
+        read = kept[0].table(layer)
+        told = judged_by(read.select([*MEANINGS, "examples", "verdict"]).to_pandas(), rule)["verdict"].tolist()
+        own = read.select(["neuron", "sign", "places", "meaning"]).to_pylist()
+        own = [{**row, "verdict": verdict} for row, verdict in zip(own, told, strict=True)]
         if count is not None:
             at = np.sort(np.random.default_rng([seed, 42, layer]).permutation(len(own))[:count])
             own = [own[i] for i in at.tolist()]
@@ -357,6 +361,7 @@ def intruders(
     for judge in asked:
         table[judge] = np.concatenate([np.empty(0), *scores[judge]])
     settings = {"sign": sign, "odd": kinds, "judges": asked, "per_layer": count, "seed": seed, "around": AROUND}
+    settings["rule"] = rule_key(rule)
     return Intruders(store.model, table, {**kept[1]["provenance"], "intruders": settings})
 
 

@@ -262,8 +262,8 @@ def rule_key(rule: Rule) -> dict[str, Any]:
     """A rule as JSON can hold it."""
     return {
         "above": float(rule.above),
-        "margin": float(rule.margin),
         "examples": int(rule.examples),
+        "enough": int(rule.enough),
         "alpha": float(rule.alpha),
     }
 

@@ -283,8 +283,8 @@ def calibrate(
     settings: dict[str, Any] = {"kinds": asked, "seeds": seeds}
     if "meanings" in asked:
         settings |= {
-            "superposition": levels, "standard": standard, "above": rule.above, "margin": rule.margin,
-            "examples": rule.examples, "alpha": rule.alpha, "draws": draws, **parameters,
+            "superposition": levels, "standard": standard, "above": rule.above, "examples": rule.examples,
+            "enough": rule.enough, "alpha": rule.alpha, "draws": draws, **parameters,
         }  # fmt: skip
     return Calibration(**found, settings={**settings, "ffnmem": __version__})
 

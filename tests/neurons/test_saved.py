@@ -83,7 +83,7 @@ def test_another_rule_judges_what_is_kept(written: Written) -> None:
     table = table.assign(verdict=["dead", *["unclear"] * (len(table) - 1)])
     table.attrs = written[1].attrs
     write_saved(store, "positive", keyed(store), table, found, labels)
-    rule = Rule(above=1.1, examples=2)
+    rule = Rule(above=1.1, examples=2, enough=2)
     back = read_saved(store, "positive", keyed(store, rule=rule))
     assert back is not None
     fired = (table["verdict"] != "dead").to_numpy()
@@ -200,7 +200,7 @@ def test_an_unwritable_folder(own: Store, monkeypatch: pytest.MonkeyPatch) -> No
 def test_key_is_plain_json(own: Store) -> None:
     rule = Rule(above=np.float64(1.5), examples=9, alpha=np.float64(0.01))
     key = keyed(own, rule=rule)
-    assert json.loads(json.dumps(key))["rule"] == {"above": 1.5, "margin": RULE.margin, "examples": 9, "alpha": 0.01}
+    assert json.loads(json.dumps(key))["rule"] == {"above": 1.5, "examples": 9, "enough": RULE.enough, "alpha": 0.01}
     assert store_key(own).items() <= key.items()
 
 

@@ -37,8 +37,7 @@ def judged(
         ({"value": 3.0, "low": 2.1, "high": 4.0}, "polysemantic", ""),
         ({"value": 2.0, "low": 1.0, "high": 2.0}, "monosemantic", ""),  # at the limit is not above it
         ({"value": 3.0, "low": 2.0, "high": 4.0}, "unclear", "2 meanings inside"),
-        ({"value": 1.0, "low": 1.0, "high": 2.05}, "monosemantic", ""),  # within the margin
-        ({"value": 1.5, "low": 1.0, "high": 2.2}, "unclear", "above 2.1 meanings"),
+        ({"value": 1.5, "low": 1.0, "high": 2.1}, "unclear", "2 meanings inside"),
         ({"value": 3.0, "low": 2.1, "high": 4.0, "p": 0.05}, "unclear", "no more alike"),
         ({"value": 1.1, "low": 1.0, "high": 1.5, "p": 0.6}, "unclear", "no more alike"),
         ({"value": 3.0, "low": 2.1, "high": 4.0, "p": NAN}, "unclear", "no more alike"),
@@ -70,14 +69,17 @@ def test_many_at_once() -> None:
 
 def test_default_is_as_stated() -> None:
     """What the docstring, the manual and the calibration say."""
-    assert (RULE.above, RULE.margin, RULE.examples, RULE.alpha) == (1.35, 0.1, 8, 0.05)
+    assert (RULE.above, RULE.examples, RULE.enough, RULE.alpha) == (1.35, 8, 20, 0.05)
 
 
 def test_few_examples_of_one_meaning_are_not_monosemantic() -> None:
-    """The interval that they leave is too wide, by the rule itself: 23 are the fewest, as its docstring says."""
-    told = [judged(1.0, 1.0, float(unseen_number(np.array([n]))[0]), examples=n, rule=RULE) for n in (8, 22, 23, 40)]
-    assert told[0] == told[1] == ("unclear", "too few examples to rule out another meaning")
+    """Fewer than enough leave room for another; of enough, the room that they leave by themselves is allowed."""
+    told = [judged(1.0, 1.0, float(unseen_number(np.array([n]))[0]), examples=n, rule=RULE) for n in (8, 19, 20, 40)]
+    assert told[0] == told[1] == ("unclear", "too few examples, below 20, to rule out another meaning")
     assert told[2] == told[3] == ("monosemantic", "")
+    assert judged(1.2, 1.0, 1.45, examples=20, rule=RULE) == ("monosemantic", "")
+    assert judged(1.2, 1.0, 1.45, examples=40, rule=RULE)[0] == "unclear"
+    assert judged(3.0, 2.0, 4.0, examples=9, rule=RULE) == ("polysemantic", "")
 
 
 def test_what_examples_leave_possible() -> None:
@@ -106,7 +108,7 @@ def test_share_of_nothing() -> None:
         ({"above": 1.0}, ("above", "1.0")),
         ({"above": NAN}, ("above", "nan")),
         ({"above": float("inf")}, ("above", "inf")),
-        ({"margin": -0.1}, ("margin", "-0.1")),
+        ({"enough": 1}, ("enough", "1")),
         ({"examples": 1}, ("examples", "1")),
         ({"alpha": 0.0}, ("alpha", "0.0")),
         ({"alpha": 1.0}, ("alpha", "1.0")),

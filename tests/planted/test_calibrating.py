@@ -61,8 +61,8 @@ def test_progress_counts_models(run: tuple[fm.planted.Calibration, Steps]) -> No
 def test_settings(found: fm.planted.Calibration) -> None:
     assert found.settings == {
         "kinds": list(PLANTED_KINDS), "seeds": [3], "superposition": [1.2, 1.5], "standard": 1.5,
-        "above": fm.neurons.Rule().above, "margin": fm.neurons.Rule().margin,
-        "examples": fm.neurons.Rule().examples, "alpha": 0.05, "draws": 20, **TINY, "ffnmem": fm.__version__,
+        "above": fm.neurons.Rule().above, "examples": fm.neurons.Rule().examples,
+        "enough": fm.neurons.Rule().enough, "alpha": 0.05, "draws": 20, **TINY, "ffnmem": fm.__version__,
     }  # fmt: skip
 
 
