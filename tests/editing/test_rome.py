@@ -86,6 +86,6 @@ def test_refusals(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "keys"):
         rome(tiny, FACTS[0], keys="plain")
     moment = moment_of(tiny)
-    with refuses(InputError, ValueError, "paris", "own norm", "force=True"):
+    with refuses(InputError, ValueError, "The city of Paris is in", "own norm", "force=True"):
         huge = {"steps": 30, "rate": 500.0, "relative": False, "clamp": 1e9, "stop": 0.0}
         rome(tiny, FACTS[0], moment=moment, contexts=CONTEXTS, settings=huge)
