@@ -95,6 +95,7 @@ def identities() -> None:
 
 
 DRAWN = 100
+BANDS = (slice(0, 4), slice(4, 9), slice(9, 15), slice(15, 20), slice(20, 30))
 
 
 def known_in_random_order(model: fm.Model, path: Path) -> tuple[list[fm.Fact], float]:
@@ -120,6 +121,20 @@ def at_last_subject(traces: fm.tracing.Traces, kind: str) -> np.ndarray:
         places = positions_by_group(trace.subject, len(trace.tokens))["last subject"]
         found += [trace.indirect(kind)[:, place] for place in places]
     return np.stack(found)
+
+
+def print_shares(silenced: fm.tracing.Silencings) -> None:
+    """The mean share of the answer's probability that is lost, by group and band of windows."""
+    kind = silenced.silencings[0].kinds[0]
+    for group in silenced.groups["group"].unique():
+        for band in BANDS:
+            shares = [
+                float((one.loss(kind)[band, column] / one.clean).mean())
+                for one in silenced.silencings
+                for column, place in enumerate(one.places)
+                if place.name == group
+            ]
+            print(f"share lost, {group}, windows {band.start}-{band.stop - 1}".ljust(58), interval(shares))
 
 
 def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], mean: Path | None) -> None:
@@ -163,6 +178,7 @@ def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], 
             silenced = fm.tracing.silence_facts(model, facts[:limit], **more)
             silenced.save(kept)
         print(silenced.to_markdown())
+        print_shares(silenced)
         silenced.plot()[0].figure.savefig(out / f"{words}.png", dpi=110)
 
 
