@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import platform
+import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+import ffnmem as fm
 
 
 def toy_tokenizer(size: int) -> PreTrainedTokenizerFast:
@@ -25,6 +29,32 @@ def gpt2_small(**changes: Any) -> GPT2LMHeadModel:
     """GPT-2 small's shape with random weights, always the same; speed does not depend on them."""
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(**changes)).eval()
+
+
+def subject(name: str, tokenizer: Path | None) -> tuple[Any, fm.Model]:
+    """A plain Hugging Face model with its own attention, and the same one loaded: "smollm2", or "gpt2-shape", GPT-2
+    small's with random weights and the tokenizer of a folder."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if name == "gpt2-shape":
+        if tokenizer is None:
+            raise SystemExit("gpt2-shape needs --tokenizer FOLDER, GPT-2's")
+        plain = gpt2_small()
+        return plain, fm.load(plain, tokenizer=AutoTokenizer.from_pretrained(tokenizer), device="cpu")
+    plain = AutoModelForCausalLM.from_pretrained(fm.models.get(name), dtype=torch.float32).eval()
+    return plain, fm.load(name, device="cpu")
+
+
+def cpu_seconds(run: Callable[[], object]) -> float:
+    """Of all threads of this process."""
+    began = cpu()
+    run()
+    return cpu() - began
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def seconds(run: Callable[[], object]) -> float:

@@ -8,38 +8,42 @@ medians of paired ratios, after warm-up batches that fill the lists of winners (
 ``--bfloat16`` adds a whole bfloat16 scan, candidates run again in float32 included, on a corpus whose winners are under
 5% of the text; its bar stands for machines with bfloat16 units.
 
-``--model smollm2 --text FILE`` measures the whole call instead, from a text file to an opened store, of a real model:
-``fm.scan`` against the bare body over the same batches, half of them before and half after it; then what projecting all
-of its values takes, which a scan of a large model leaves for when it is asked for. In CPU seconds, which other programs
-on the machine disturb less.
+``--model smollm2`` (or ``gpt2-shape``, random weights with the tokenizer of a folder) ``--text FILE`` measures the
+whole call instead, from a text file to an opened store: ``fm.scan`` against the bare body over the same batches, each
+batch of the body right after the scan's, so that the machine's other work hits both. In CPU seconds, which other
+programs disturb less, and in wall-clock seconds; and where the scan's go: packing, reduction, state, tables, checksums.
+Then what a card of a neuron takes and, with ``--projection``, projecting all values, which a scan of a large model
+leaves for when it is asked for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import gpt2_small, machine, seconds, toy_tokenizer
+from common import cpu, cpu_seconds, gpt2_small, machine, seconds, subject, toy_tokenizer
 
 import ffnmem as fm
 from ffnmem.corpus import pack
 from ffnmem.corpus.batches import Batch, Sequences
-from ffnmem.corpus.excerpts import Page
+from ffnmem.corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings
 from ffnmem.models.layer_pass import LayerPass
+from ffnmem.scanning import passes, scanning
 from ffnmem.scanning.reduction import Planner, Reducer, Workers, choose
 from ffnmem.scanning.settings import make_settings
 from ffnmem.scanning.state import ScanState
 
 ROWS, WINDOW, K = 16, 127, 20
-BARS = {"whole": 0.90, "scan": 0.90, "bfloat16": 1.8, "run_with_cache": 4.0}
+BARS = {"whole": 0.90, "card": 50, "scan": 0.90, "bfloat16": 1.8, "run_with_cache": 4.0}
 
 
 def documents(count: int, vocab: int, seed: int) -> list[str]:
@@ -153,14 +157,6 @@ def half(model: fm.Model, plain: Any, folder: Path, count: int) -> dict[str, Any
     return {"bfloat16_ratio": round(body / scan, 3), "winners_share": round(again[-1] / count, 3)}
 
 
-def cpu_seconds(run: Callable[[], object]) -> float:
-    """Of all threads of this process."""
-    began = resource.getrusage(resource.RUSAGE_SELF)
-    run()
-    ended = resource.getrusage(resource.RUSAGE_SELF)
-    return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
-
-
 def excerpt(model: fm.Model, source: Path, most: int, out: Path) -> Path:
     """The first paragraphs of a text, as many as have ``most`` tokens."""
     kept, tokens = [], 0
@@ -173,43 +169,110 @@ def excerpt(model: fm.Model, source: Path, most: int, out: Path) -> Path:
     return out
 
 
-def whole_call(name: str, source: Path, most: int, folder: Path) -> dict[str, Any]:
-    """The whole call of a scan of a real model, and the projection of all its values."""
-    model = fm.load(name, device="cpu")
-    text = excerpt(model, source, most, folder / "text.txt")
+PARTS = {
+    "pack": [(scanning, "packed_corpus")],
+    "reduction": [(Reducer, "begin"), (Reducer, "layer")],
+    "state": [(passes, "save_state"), (scanning, "save_state")],
+    "tables": [(scanning, "write_tables")],
+    "checksums": [(scanning, "write_manifest"), (scanning, "open_store")],
+}
+
+
+@contextmanager
+def watched(parts: dict[str, float]) -> Iterator[None]:
+    """Adds up the CPU seconds of the parts of a scan."""
+    originals = [(owner, name, getattr(owner, name)) for places in PARTS.values() for owner, name in places]
+
+    def timed(part: str, function: Any) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            began = cpu()
+            try:
+                return function(*arguments, **more)
+            finally:
+                parts[part] = parts.get(part, 0.0) + cpu() - began
+
+        return call
+
+    for part, places in PARTS.items():
+        for owner, name in places:
+            setattr(owner, name, timed(part, getattr(owner, name)))
+    try:
+        yield
+    finally:
+        for owner, name, function in originals:
+            setattr(owner, name, function)
+
+
+def whole_call(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The whole call of a scan, the bare body after each of its batches; then cards, and the values' projection."""
+    plain, model = subject(arguments.model, arguments.tokenizer)
+    text = excerpt(model, arguments.text, arguments.tokens, folder / "text.txt")
     fm.scan(model, [" ".join(["learn"] * 200)], folder / "warm", project=False)  # compiles
-    context = make_settings(
-        model, context=None, prepend_bos=None, dtype="float32", batch_tokens=2048, seed=0, k=K, sample=8, draws=8,
-        frequent=(),
-    ).context  # fmt: skip
-    packed = pack(text, model, folder / "packed")
-    bos = model.bos_token_id if model.prepend_bos else None
-    sequences = Sequences(packed, context, bos)
-    batches = [b for unit in sequences.units for b in sequences.batches(unit, 2048)]
+    settings = TextSettings.checked(model, None, None, BATCH_TOKENS)
+    body = plain.base_model
 
-    def bare(part: list[Batch]) -> None:
+    def bare(page: Page) -> None:
         with torch.no_grad():
-            for batch in part:
-                model.hf_model.base_model(torch.from_numpy(batch.tokens), use_cache=False)
+            body(torch.from_numpy(page.batch.tokens), use_cache=False)
 
-    bare(batches[:1])
-    first = cpu_seconds(lambda: bare(batches[::2]))
-    took = cpu_seconds(lambda: fm.scan(model, text, folder / "store", project=False))
-    body = first + cpu_seconds(lambda: bare(batches[1::2]))
-    store = fm.open_store(folder / "store", model=model)
-    store.neuron(0, 0)
-    cards = [cpu_seconds(lambda at=at: store.neuron(at % model.n_layers, at)) for at in range(20)]
-    projection = cpu_seconds(store.keep_values)
-    return {
-        "model": name,
+    packed = pack(text, model, folder / "packed")
+    bare(next(Stretch(settings.sequences(packed), settings).pages()))
+    rounds = []
+    for number in range(arguments.rounds):
+        pages = Stretch(settings.sequences(packed), settings).pages()
+        parts: dict[str, float] = {}
+        took = {"cpu": 0.0, "wall": 0.0}
+
+        def beside(phase: str, _done: int, _total: int, pages: Any = pages, took: Any = took) -> None:
+            if phase == "scan":
+                began, wall = cpu(), time.perf_counter()
+                bare(next(pages))
+                took["cpu"] += cpu() - began
+                took["wall"] += time.perf_counter() - wall
+
+        began, wall = cpu(), time.perf_counter()
+        with watched(parts):
+            store = fm.scan(model, text, folder / f"store{number}", project=False, progress=beside)
+        scan_cpu, scan_wall = cpu() - began - took["cpu"], time.perf_counter() - wall - took["wall"]
+        rounds.append(
+            {"bare": took["cpu"], "scan": scan_cpu, "bare_wall": took["wall"], "scan_wall": scan_wall, **parts}
+        )
+    found = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    result = {
+        "model": arguments.model,
         "tokens": store.n_tokens,
-        "bare_cpu_s": round(body, 1),
-        "scan_cpu_s": round(took, 1),
-        "projection_cpu_s": round(projection, 1),
-        "whole_ratio": round(body / took, 3),
-        "whole_ratio_projected": round(body / (took + projection), 3),
-        "card_cpu_ms": round(1000 * statistics.median(cards), 1),
+        "rounds": arguments.rounds,
+        "bare_cpu_s": round(found["bare"], 1),
+        "scan_cpu_s": round(found["scan"], 1),
+        "whole_ratio": round(statistics.median(one["bare"] / one["scan"] for one in rounds), 3),
+        "whole_ratio_wall": round(statistics.median(one["bare_wall"] / one["scan_wall"] for one in rounds), 3),
+        "parts_cpu_s": {name: round(found[name], 2) for name in PARTS},
     }
+    fixed = sum(found[name] for name in PARTS if name != "reduction")
+    result["pass_ratio"] = round(found["bare"] / (found["scan"] - fixed), 3)
+    result["card_cpu_ms"] = card(store)
+    if arguments.projection:
+        result["projection_cpu_s"] = round(cpu_seconds(store.keep_values), 1)
+        result["product_cpu_s"] = round(cpu_seconds(lambda: product(model)), 1)
+        result["card_with_table_cpu_ms"] = card(fm.open_store(store.folder, model=model))
+    return result
+
+
+def card(store: fm.scanning.Store) -> float:
+    """Milliseconds of one neuron's card, the median of 20 after the first."""
+    layers = store.n_layers
+    store.neuron(0, 0)
+    return round(
+        1000 * statistics.median(cpu_seconds(lambda at=at: store.neuron(at % layers, at)) for at in range(20)), 1
+    )
+
+
+def product(model: fm.Model) -> None:
+    """All values with the unembedding in float32, thrown away."""
+    tokens = model.unembedding.detach().float()
+    for ffn in model.ffn:
+        for block in ffn.values.detach().float().split(256):
+            block @ tokens.T
 
 
 def show_whole(result: dict[str, Any], as_json: bool) -> None:
@@ -219,11 +282,18 @@ def show_whole(result: dict[str, Any], as_json: bool) -> None:
         return
     print(f"bare body                      {result['bare_cpu_s']} CPU s")
     print(f"fm.scan, whole call            {result['scan_cpu_s']} CPU s")
-    print(f"ratio                          {result['whole_ratio']}   (bar: {BARS['whole']})")
-    print(f"projecting all values          {result['projection_cpu_s']} CPU s, when first asked for")
-    print(f"ratio with it                  {result['whole_ratio_projected']}")
-    print(f"a card, no table               {result['card_cpu_ms']} CPU ms")
-    print(f"{result['model']}, {result['tokens']} tokens; {result['threads']} threads, torch {result['torch']}")
+    print(f"ratio                          {result['whole_ratio']}   (bar: {BARS['whole']} at 50,000 tokens)")
+    print(f"ratio of wall-clock seconds    {result['whole_ratio_wall']}")
+    print(f"ratio of the pass alone        {result['pass_ratio']}")
+    for name, spent in result["parts_cpu_s"].items():
+        print(f"  {name:<28} {spent} CPU s")
+    print(f"a card, no table of values     {result['card_cpu_ms']} CPU ms   (bar: {BARS['card']})")
+    if "projection_cpu_s" in result:
+        print(f"projecting all values          {result['projection_cpu_s']} CPU s, when first asked for")
+        print(f"the float32 product            {result['product_cpu_s']} CPU s")
+        print(f"a card, with the table         {result['card_with_table_cpu_ms']} CPU ms")
+    threads = f"{result['threads']} threads, torch {result['torch']}"
+    print(f"{result['model']}, {result['tokens']} tokens, {result['rounds']} rounds; {threads}")
 
 
 def main() -> None:
@@ -231,7 +301,10 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=18)
     parser.add_argument("--warmups", type=int, default=6)
     parser.add_argument("--bfloat16", type=int, default=0, metavar="DOCUMENTS")
-    parser.add_argument("--model", metavar="NAME", help="the whole call of a scan of this model instead")
+    parser.add_argument("--model", choices=["smollm2", "gpt2-shape"], help="the whole call of a scan of it instead")
+    parser.add_argument("--tokenizer", type=Path, metavar="FOLDER", help="with --model gpt2-shape: GPT-2's")
+    parser.add_argument("--rounds", type=int, default=1, help="with --model: whole calls, of which the median is told")
+    parser.add_argument("--projection", action="store_true", help="with --model: project all values too")
     parser.add_argument("--text", type=Path, metavar="FILE", help="with --model: what to scan")
     parser.add_argument("--tokens", type=int, default=12_000, help="with --model: of that text")
     parser.add_argument("--json", action="store_true")
@@ -240,7 +313,7 @@ def main() -> None:
         if arguments.text is None:
             parser.error("--model needs --text FILE")
         with tempfile.TemporaryDirectory() as folder:
-            show_whole(whole_call(arguments.model, arguments.text, arguments.tokens, Path(folder)), arguments.json)
+            show_whole(whole_call(arguments, Path(folder)), arguments.json)
         return
     plain = gpt2_small()
     model = fm.load(plain, tokenizer=toy_tokenizer(plain.config.vocab_size), device="cpu")

@@ -190,6 +190,7 @@ class Sequences:
         self.lead = 0 if bos is None else 1
         self.context = check_count("context", context, least=1 + self.lead)
         self.units = Units(*unit_bounds(packed, self.window))
+        self._latest: tuple[Unit, tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]] | None = None
 
     @property
     def window(self) -> int:
@@ -253,7 +254,10 @@ class Sequences:
 
     def sequence_tokens(self, sequence: SupportsIndex) -> Int64[np.ndarray, " pos"]:
         """The tokens of one sequence, with BOS in front if the sequences have one."""
-        _, start, length = self.locate(sequence)
+        number = check_index("sequence", sequence, self.n_sequences, "the corpus")
+        unit = self.units[int(np.searchsorted(self.units.sequences, number, side="right")) - 1]
+        starts, lengths = self._windows(unit)
+        start, length = (int(of[number - unit.first_sequence]) for of in (starts, lengths))
         text = self.packed.read(start, start + length).astype(np.int64)
         return text if self.bos is None else np.concatenate(([self.bos], text))
 
@@ -283,12 +287,17 @@ class Sequences:
 
     def _windows(self, unit: Unit) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
         """The first token and the number of tokens, without BOS, of every sequence of a unit, in order."""
+        latest = self._latest
+        if latest is not None and latest[0] == unit:
+            return latest[1]
         offsets = self.packed.offsets(unit.first_document, unit.last_document + 2)
         counts = windows_of(np.diff(offsets), self.window)
         document = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(unit.n_sequences) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = offsets[document] + within * self.window
-        return starts, np.minimum(self.window, offsets[document + 1] - starts)
+        found = starts, np.minimum(self.window, offsets[document + 1] - starts)
+        self._latest = unit, found  # single sequences are mostly asked for in a row
+        return found
 
 
 def windows_of(lengths: Int64[np.ndarray, " n"], window: int) -> Int64[np.ndarray, " n"]:

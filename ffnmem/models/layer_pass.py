@@ -364,8 +364,9 @@ def fuse_norms(network: nn.Module) -> None:
     """Replace Hugging Face's RMSNorm in float32, four passes over its input, by one of two (equal to rounding)."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
-            if type(child).__name__ in ROOT_MEAN_SQUARE and child.weight.dtype == torch.float32:
-                setattr(module, name, RootMeanSquare(child.weight, child.variance_epsilon))
+            norm: Any = child
+            if type(norm).__name__ in ROOT_MEAN_SQUARE and norm.weight.dtype == torch.float32:
+                setattr(module, name, RootMeanSquare(norm.weight, norm.variance_epsilon))
 
 
 class RootMeanSquare(nn.Module):

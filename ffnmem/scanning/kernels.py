@@ -477,21 +477,27 @@ def keep(
     noted.
     """
     last = kept.shape[1] - 1
-    for n in range(start, stop):
-        least = strength(kept[n, last], sign)
+    for first in range(start, stop, GROUPED):
+        width = min(GROUPED, stop - first)
+        least = np.empty(width, np.float32)  # what a sequence must reach
+        for j in range(width):
+            least[j] = strength(kept[first + j, last], sign)
         for row in range(best.shape[0]):
-            value = best[row, n]
-            if strength(value, sign) < least or not (value > 0 if case >= 0 else np.isfinite(value)):
-                continue
-            p = place(pre, coefficients, linear, mask, row * pos, pos, at[row, n], case, n, value)
-            t = row * pos + p
-            brought = (np.float32(np.nan), np.float32(np.nan))
-            if linear is not None:
-                value = coefficients[t, n]
-                if exact:
-                    brought = (pre[t, n], linear[t, n])
-            insert(kept, kept_at, parts, n, value, (sequences[row] << POSITION_BITS) | p, brought, sign)
-            least = strength(kept[n, last], sign)
+            found = best[row, first : first + width]
+            for j in range(width):
+                value = found[j]
+                if strength(value, sign) < least[j] or not (value > 0 if case >= 0 else np.isfinite(value)):
+                    continue
+                n = first + j
+                p = place(pre, coefficients, linear, mask, row * pos, pos, at[row, n], case, n, value)
+                t = row * pos + p
+                brought = (np.float32(np.nan), np.float32(np.nan))
+                if linear is not None:
+                    value = coefficients[t, n]
+                    if exact:
+                        brought = (pre[t, n], linear[t, n])
+                insert(kept, kept_at, parts, n, value, (sequences[row] << POSITION_BITS) | p, brought, sign)
+                least[j] = strength(kept[n, last], sign)
 
 
 GROUPED = 1536  # neurons a block: whole cache lines of many, as tokens lie a page apart in memory

@@ -85,9 +85,8 @@ class Source:
         self.held = model
         return model
 
-    def project(self, folder: Path, manifest: Mapping[str, Any], layer: int, neuron: int) -> pd.DataFrame:
-        """One neuron, as the table has it."""
-        model = self.read(folder, manifest)
+    def project(self, model: Model, layer: int, neuron: int) -> pd.DataFrame:
+        """One neuron of a model that was read, as the table has it."""
         if self.projector is None or self.projector.model is not model:
             self.projector = Projector(model, sides_kept(model.gated), BASIS, min(PROMOTED, model.d_vocab))
         return self.projector.table(layer, [neuron]).to_pandas()

@@ -488,8 +488,7 @@ class Store(Scanned, Result):
             except FileError:
                 if VALUES in self.manifest["files"]:
                     raise  # else it was kept for later, is damaged behind its footer, and can be made again
-        self.model_for()
-        return self._source.project(self.folder, self.manifest, *index)
+        return self._source.project(self.model_for(), *index)
 
     def model_for(self, what: str = "the tokens that a value promotes") -> Model:
         """:meth:`read_model`, which says what it was needed for where it fails."""
