@@ -285,7 +285,9 @@ def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:
 
     known: Mapping[str, str] = {}
     with suppress(ImportError):  # transformers 5.0 has no table, and takes one way for all
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS as known
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+        known = GGUF_PRE_TOKENIZER_SPLITS
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     if cuts_by in BY_DIGIT:
         digits = pre_tokenizers.Digits(individual_digits=True)
