@@ -180,7 +180,8 @@ def figures(
             "Norm and variance in the last layer",
             partial(draw_norm_variance, frame, model.n_layers - 1),
             "Entropy neurons have long values that hardly move any logit: below and to the right of the others "
-            "(Stolfo et al. 2024, figure 2a).",
+            "(Stolfo et al. 2024, figure 2a). Of gated neurons, whose keys can take over any length, the length of "
+            "what they write is drawn.",
         ),
     )
 
@@ -264,13 +265,18 @@ def draw_signs(signs: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def draw_norm_variance(frame: pd.DataFrame, layer: int, ax: Axes) -> Axes:
-    """The value's norm against the variance of its cosines, entropy neurons marked."""
+    """The value's norm (of gated neurons, of what they write) against the variance of its cosines, entropy neurons
+    marked."""
     rows = frame[frame["layer"] == layer]
     marked = rows["is_entropy"].to_numpy(bool)
-    ax.scatter(rows["value_norm"][~marked], rows["cosine_variance"][~marked], s=7, color=ATTENTION, linewidths=0)
-    ax.scatter(rows["value_norm"][marked], rows["cosine_variance"][marked], s=24, color=TAKES, label="entropy neurons")
+    gated = "key_norm" in rows
+    norm, variance = rows["write_norm" if gated else "value_norm"], rows["cosine_variance"]
+    ax.scatter(norm[~marked], variance[~marked], s=7, color=ATTENTION, linewidths=0)
+    ax.scatter(norm[marked], variance[marked], s=24, color=TAKES, label="entropy neurons")
     ax.set_yscale("log")
-    ax.set_xlabel("norm of the value")
+    if gated:
+        ax.set_xscale("log")
+    ax.set_xlabel("rms length of what a neuron writes" if gated else "norm of the value")
     ax.set_ylabel("variance of cos(W_U, v)")
     if marked.any():
         ax.legend(frameon=False)
