@@ -360,10 +360,15 @@ def intruders(
     table = pd.DataFrame([row for some in trials for row in some.rows], columns=list(COLUMNS))
     for judge in asked:
         table[judge] = np.concatenate([np.empty(0), *scores[judge]])
-    settings = {
-        **{"sign": sign, "odd": kinds, "judges": asked, "per_layer": count, "seed": seed, "around": AROUND},
-        "rule": rule_key(rule),
+    settings: dict[str, Any] = {
+        "sign": sign,
+        "odd": kinds,
+        "judges": asked,
+        "per_layer": count,
+        "seed": seed,
+        "around": AROUND,
     }
+    settings["rule"] = rule_key(rule)
     return Intruders(store.model, table, {**kept[1]["provenance"], "intruders": settings})
 
 
