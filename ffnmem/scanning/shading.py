@@ -29,7 +29,7 @@ The same float32 weights differ by some 10⁻⁶ in batches of other sizes.
 AT_ONCE = 10**11
 """Multiplications up to which a notebook shades a card unasked: a second or two on one core.
 
-A card of ``atlas`` takes 3 × 10⁹, one of SmolLM2-135M's layer 20 3 × 10¹¹.
+A card of ``atlas`` takes 2 to 9 × 10⁹, one of SmolLM2-135M's layer 20 3 × 10¹¹.
 """
 
 Place = tuple[int, int]
