@@ -191,6 +191,51 @@ def case_sums(x, u, m, sums, both):
 
 @_part
 @no_type_check
+def holds(pre, coefficients, linear, t, case, neuron, value):
+    c = coefficients[t, neuron]
+    if case < 0:
+        return c == value
+    if linear is not None:
+        opened, positive = pre[t, neuron] > 0, linear[t, neuron] > 0
+        return abs(c) == value and opened == (case < 2) and positive == (case % 2 == 0)
+    return False
+
+
+@_part
+@no_type_check
+def place(pre, coefficients, linear, mask, start, pos, begin, case, neuron, value):
+    """The first position from ``begin`` on of a sequence's coefficient; with a case (not −1), of its magnitude
+    there."""
+    for p in range(begin, pos):
+        if mask[start + p] and holds(pre, coefficients, linear, start + p, case, neuron, value):
+            return p
+    return -1
+
+
+@_part
+@no_type_check
+def strength(value, sign):
+    return sign * value if sign != 0 else abs(value)
+
+
+@_part
+@no_type_check
+def settle(pre, coefficients, linear, row, pos, first, width, least, best, at):
+    """Where those stand of a row that may be kept, while it is in the cache."""
+    for side in range(best.shape[0]):
+        sign = 1.0 if side == 0 else -1.0 if side == 1 else 0.0
+        its, its_at, wanted = best[side, row], at[side, row], least[side]
+        for n in range(first, first + width):
+            if strength(its[n], sign) >= wanted[n] and (side < 2 or its[n] > 0):
+                for p in range(its_at[n], min(its_at[n] + TOGETHER, pos)):
+                    t = row * pos + p
+                    if holds(pre, coefficients, linear, t, side - 2, n, its[n]):
+                        its_at[n] = p
+                        break
+
+
+@_part
+@no_type_check
 def tell(best, at, row, first, width, all_best, all_at):
     """What was found of a row, to where it is kept."""
     for side in range(all_best.shape[0]):
@@ -256,6 +301,7 @@ def reduce(
     stop: int,
     best: np.ndarray,
     at: np.ndarray,
+    least: np.ndarray,
     sums: Any,
     counts: Any,
     span: Any,
@@ -270,7 +316,8 @@ def reduce(
 
     ``best``, ``at`` [2 or 6, rows, d_mlp], changed in rows with content: the largest and the smallest coefficient and,
     of gated neurons, the largest magnitude of each sign case, NONE where there is none; and a position from which on
-    the first that has it is the one.
+    the first that has it is the one; that one itself where the strength (see :func:`strength`) is at least ``least``
+    [2 or 6, d_mlp].
     ``sums`` [8 or 16, d_mlp]: Σ pre¹…⁴, Σ coefficient¹…⁴, of gated neurons Σ linear¹…⁴ and Σ coefficient by case.
     ``counts`` [2 or 6, d_mlp]: firings, zeros, and of gated neurons tokens by case. ``span`` [2 or 4, d_mlp]: the range
     of pre, and of linear parts. ``histogram`` [d_mlp, BINS]. ``bucket_sums`` [buckets, d_mlp]: Σ coefficient.
@@ -302,6 +349,7 @@ def reduce(
             if t // pos != row:
                 if row >= 0:
                     tell(its_best, its_at, row, first, width, best, at)
+                    settle(pre, coefficients, linear, row, pos, first, width, least, best, at)
                 forget(its_best, its_at)
                 row = t // pos
             here = np.int32(t - row * pos)
@@ -347,6 +395,7 @@ def reduce(
             padding += TOGETHER - n
         if row >= 0:
             tell(its_best, its_at, row, first, width, best, at)
+            settle(pre, coefficients, linear, row, pos, first, width, least, best, at)
         if sums is not None:
             empty_counts(counted, first, width, histogram)
             for bucket in range(mixed):
@@ -374,24 +423,6 @@ def reduce(
                     counts[5, first + j] += tokens - fired[j] - upper[j] + both[j]
 
 
-@_part
-@no_type_check
-def place(pre, coefficients, linear, mask, start, pos, begin, case, neuron, value):
-    """The first position from ``begin`` on of a sequence's coefficient; with a case (not −1), of its magnitude
-    there."""
-    for p in range(begin, pos):
-        if mask[start + p]:
-            c = coefficients[start + p, neuron]
-            if case < 0:
-                if c == value:
-                    return p
-            elif linear is not None:
-                opened, positive = pre[start + p, neuron] > 0, linear[start + p, neuron] > 0
-                if abs(c) == value and opened == (case < 2) and positive == (case % 2 == 0):
-                    return p
-    return -1
-
-
 @_jit
 @no_type_check
 def places(
@@ -412,12 +443,6 @@ def places(
         row, n = rows[i], neurons[i]
         found[i] = place(pre, coefficients, linear, mask, row * pos, pos, at[row, n], case, n, best[row, n])
     return found
-
-
-@_part
-@no_type_check
-def strength(value, sign):
-    return sign * value if sign != 0 else abs(value)
 
 
 @_jit

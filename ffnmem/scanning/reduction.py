@@ -19,7 +19,7 @@ from ..core.choices import CASES
 from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from . import exact_sums, kernels
-from .state import EXTREMES, SPAN, LayerState, Ranking, ScanState, joined_range
+from .state import EXTREMES, SPAN, LayerState, Ranking, ScanState, joined_range, strengths
 
 # Which sequences and positions are the random sample: a function of the seed and their numbers, known before the pass.
 #
@@ -218,10 +218,12 @@ class LayerBatch:
         """What the kernels read."""
         return self.pre, self.coefficients, self.linear
 
-    def reduce(self, start: int, stop: int, sums: LayerSums | None) -> None:
-        """Find the extremes of some neurons and, if asked for, add them up."""
+    def reduce(self, start: int, stop: int, least: Float32[np.ndarray, "sides d_mlp"], sums: LayerSums | None) -> None:
+        """Find the extremes of some neurons, those that reach ``least`` to the position, and, if asked for, add up."""
         totals = (None,) * 5 if sums is None else (sums.sums, sums.counts, sums.span, sums.histogram, sums.buckets)
-        kernels.reduce(*(*self.numbers, self.plan.groups, self.plan.shape[1], start, stop, self.best, self.at, *totals))
+        kernels.reduce(
+            *(*self.numbers, self.plan.groups, self.plan.shape[1], start, stop, self.best, self.at, least, *totals)
+        )
 
     def keep(self, start: int, stop: int, side: str, ranking: Ranking, exact: bool) -> None:
         """Let the rows compete for the kept sequences of a side, some neurons'. ``exact``: gates and linear parts are
@@ -308,8 +310,10 @@ class Reducer:
         sums, exact = LayerSums(state), not self.state.settings.rescored
         rankings = {side: state.ranking(side) for side in batch.sides}
 
+        least = np.stack([strengths(ranking.value[:, -1], ranking.sign) for ranking in rankings.values()])
+
         def add(start: int, stop: int) -> None:
-            batch.reduce(start, stop, sums)
+            batch.reduce(start, stop, least, sums)
             kernels.grouped(batch.coefficients, plan.chosen, start, stop, sums.tokens)
 
         def keep(start: int, stop: int) -> None:

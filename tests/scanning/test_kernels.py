@@ -88,11 +88,13 @@ def reduced(batch: Case, parts: int, times: int = 1) -> Found:
         np.zeros((6, width)),
     )
 
+    least = np.full((len(best), width), 0.5, np.float32)  # some are settled at once
+
     def block(start: int, stop: int) -> None:
         for _ in range(times):
             kernels.reduce(
                 *(batch.pre, batch.coefficients, batch.linear, batch.groups, POS, start, stop),
-                *(found.best, found.at, found.sums, found.counts, found.span, found.histogram, found.buckets),
+                *(found.best, found.at, least, found.sums, found.counts, found.span, found.histogram, found.buckets),
             )
 
     shared_out(block, width, parts)
@@ -154,7 +156,17 @@ def test_extremes_and_where_they_stand(width: int, gated: bool, parts: int) -> N
     alone = np.full(found.best.shape, 0.0, np.float32)
     alone[0], alone[1] = -np.inf, np.inf
     arguments = (batch.pre, batch.coefficients, batch.linear)
-    kernels.reduce(*arguments, batch.groups, POS, 0, width, alone, np.zeros_like(found.at), *[None] * 5)
+    kernels.reduce(
+        *arguments,
+        batch.groups,
+        POS,
+        0,
+        width,
+        alone,
+        np.zeros_like(found.at),
+        np.full((len(alone), width), np.inf, np.float32),
+        *[None] * 5,
+    )
     assert (alone == found.best).all()
     for row, tokens in batch.rows():
         x, m = batch.pre[tokens], batch.coefficients[tokens]
@@ -210,7 +222,7 @@ def test_a_bin_that_is_fuller_than_a_strip_can_count() -> None:
     groups = np.array([[t, min(8, tokens - t)] for t in range(0, tokens, 8)])
     histogram, best = np.zeros((1, BINS), np.int64), np.zeros((2, 1, 1), np.float32)
     kernels.reduce(
-        *(m, m, None, groups, tokens, 0, 1, best, np.zeros((2, 1, 1), np.int32)),
+        *(m, m, None, groups, tokens, 0, 1, best, np.zeros((2, 1, 1), np.int32), np.zeros((2, 1), np.float32)),
         *(np.zeros((8, 1)), np.zeros((2, 1), np.int64), np.zeros((2, 1), np.float32), histogram, np.zeros((20, 1))),
     )
     assert histogram.max() == tokens
