@@ -43,7 +43,7 @@ SHOWN = 20
     metavar="FORMAT",
     help=f"Of the file: {', '.join(FACT_FORMATS)}.  [default: told by the first record]",
 )
-@option("-o", "--out", metavar="FILE", help="Write the facts into this new file instead of listing them.")
+@option("-o", "--out", metavar="FILE", help="Write the facts into this new file, and print its path.")
 @option(
     "--to",
     type=click.Choice(FACT_FORMATS_WRITTEN),
@@ -87,7 +87,8 @@ def facts(
     check_out(out, to, form)
     found = choose_facts(source, layout, relation=relation, subject=subject)
     if out is not None:
-        note(f"wrote {fm.facts.write_facts(found[:limit], out, to or 'ffnmem')}: {counted(len(found[:limit]), 'fact')}")
+        click.echo(fm.facts.write_facts(found[:limit], out, to or "ffnmem"))
+        note(f"{counted(len(found[:limit]), 'fact')} written")
         return
     rows = SHOWN if limit is None and form == "table" else limit
     if known is not None:

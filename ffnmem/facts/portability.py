@@ -92,8 +92,6 @@ def with_probes(
         after = table[rule.second].get(fact.target_new)
         if after is not None and before == table[rule.whole].get(fact.subject) and before not in (None, after):
             answers[asking[rule.whole, fact.subject].text].add(after)
-    found = [
-        Probe("portability", prompt, next(iter(targets))) for prompt, targets in answers.items() if len(targets) == 1
-    ]
+    found = [Probe("portability", prompt, min(targets)) for prompt, targets in answers.items() if len(targets) == 1]
     new = tuple(probe for probe in found if probe not in fact.probes)
     return replace(fact, probes=(*fact.probes, *new)) if new else fact
