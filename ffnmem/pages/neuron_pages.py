@@ -31,7 +31,7 @@ MOST = 500
 MOST_SHADED = 80
 """Of one page, where every token of their examples is shaded: a card then takes up to 250 kB."""
 SHADED = 20
-"""Up to which they are shaded unasked: of SmolLM2 that takes a minute or two."""
+"""Up to which they are shaded unasked: of SmolLM2 that takes minutes."""
 
 SCHEMA = pa.schema(
     {
