@@ -248,7 +248,7 @@ def show_store(store: Store, asked: dict[str, Any]) -> None:
     """The table of the whole store, or of some layers."""
     import pandas as pd
 
-    from ..neurons.chance_verdicts import kept_chance
+    from ..neurons.by_chance import kept_chance
     from ..neurons.concepts import Survey, clearest
     from ..neurons.measuring import is_kept, settings_key
 

@@ -24,7 +24,7 @@ from ..scanning.neuron import context_column
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
-from .chance_verdicts import ChanceVerdicts
+from .by_chance import ChanceVerdicts
 from .clustering import compare
 from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_backgrounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import ChanceVerdicts, chance_verdicts
-from ffnmem.neurons.chance_verdicts import check_kinds, directions, turned_alike
+from ffnmem.neurons.by_chance import check_kinds, directions, turned_alike
 from ffnmem.neurons.inputs import background_of
 from ffnmem.planted import Planted
-from ffnmem.scanning import Store
+from ffnmem.scanning import Store, open_store
 
 from ..helpers import allclose, refuses
 from .gated import made, scanned
@@ -33,22 +34,26 @@ def gated_store(gated: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 @pytest.fixture(scope="module")
-def found(meanings: Planted, meanings_store: Store) -> ChanceVerdicts:
-    return chance_verdicts(meanings_store, meanings.model, per_layer=48, draws=60)
+def store(meanings_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A copy: what is measured is kept in it."""
+    return open_store(shutil.copytree(meanings_store.folder, tmp_path_factory.mktemp("stores") / "chance"))
 
 
-def test_neurons_are_as_polysemanticity_has_them(
-    found: ChanceVerdicts, meanings: Planted, meanings_store: Store
-) -> None:
+@pytest.fixture(scope="module")
+def found(meanings: Planted, store: Store) -> ChanceVerdicts:
+    return chance_verdicts(store, meanings.model, per_layer=48, draws=60)
+
+
+def test_neurons_are_as_polysemanticity_has_them(found: ChanceVerdicts, meanings: Planted, store: Store) -> None:
     """The same examples, found again by another way, so the same numbers and verdicts."""
     own = found.table[found.table["kind"] == "own"].reset_index(drop=True)
-    table = fm.polysemanticity(meanings_store, meanings.model, draws=60)
+    table = fm.polysemanticity(store, meanings.model, draws=60)
     assert own["neuron"].tolist() == table["neuron"].tolist()
     assert (own["examples"] == table["examples"]).mean() > 0.97
     assert (own["verdict"] == table["verdict"]).mean() > 0.97
     same = (own["examples"] == table["examples"]).to_numpy()
     np.testing.assert_allclose(own["ms"][same], table["ms"][same], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(own["firing_rate"], meanings_store.stats()["firing_rate"].to_numpy(), atol=2e-3)
+    np.testing.assert_allclose(own["firing_rate"], store.stats()["firing_rate"].to_numpy(), atol=2e-3)
 
 
 def test_planted_neurons_are_told_from_directions(found: ChanceVerdicts) -> None:
@@ -109,9 +114,9 @@ def test_gated_both_signs_and_saved(gated: fm.Model, gated_store: Store, tmp_pat
     pd.testing.assert_frame_equal(same.table, one.table)
 
 
-def test_a_budget_reads_less(meanings: Planted, meanings_store: Store) -> None:
-    less = chance_verdicts(meanings_store, meanings.model, per_layer=4, draws=20, layers=0, budget=1000)
-    assert less.provenance["chance_verdicts"]["positions"] < meanings_store.n_tokens
+def test_a_budget_reads_less(meanings: Planted, store: Store) -> None:
+    less = chance_verdicts(store, meanings.model, per_layer=4, draws=20, layers=0, budget=1000)
+    assert less.provenance["chance_verdicts"]["positions"] < store.n_tokens
     assert less.provenance["chance_verdicts"]["budget"] == 1000
 
 
@@ -124,9 +129,9 @@ def test_a_budget_reads_less(meanings: Planted, meanings_store: Store) -> None:
         ({"sign": "both"}, ("sign", "both")),
     ],
 )
-def test_mistakes(meanings: Planted, meanings_store: Store, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
+def test_mistakes(meanings: Planted, store: Store, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
     with refuses(InputError, ValueError, *named):
-        chance_verdicts(meanings_store, meanings.model, **wrong)
+        chance_verdicts(store, meanings.model, **wrong)
 
 
 def test_kinds_in_one_order() -> None:

@@ -14,7 +14,7 @@ import ffnmem as fm
 from ffnmem.core.choices import JUDGES, ODD_ONES
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import Intruders, intruders
-from ffnmem.neurons.intruders import Embeddings, home_of, judge_layer, layer_trials, pick
+from ffnmem.neurons.intrusion import Embeddings, home_of, judge_layer, layer_trials, pick
 from ffnmem.neurons.measuring import opened
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
