@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -361,24 +362,20 @@ ROOT_MEAN_SQUARE = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSN
 
 
 def fuse_norms(network: nn.Module) -> None:
-    """Replace Hugging Face's RMSNorm in float32, four passes over its input, by one of two (equal to rounding)."""
-    for module in list(network.modules()):
-        for name, child in list(module.named_children()):
-            norm: Any = child
-            if type(norm).__name__ in ROOT_MEAN_SQUARE and norm.weight.dtype == torch.float32:
-                setattr(module, name, RootMeanSquare(norm.weight, norm.variance_epsilon))
+    """Have Hugging Face's RMSNorm in float32, four passes over its input, take two (equal to rounding).
+
+    The modules stay, for hooks on them.
+    """
+    for module in network.modules():
+        if type(module).__name__ in ROOT_MEAN_SQUARE and module.weight.dtype == torch.float32:
+            module.forward = MethodType(root_mean_square, module)
 
 
-class RootMeanSquare(nn.Module):
+def root_mean_square(norm: Any, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
     """x/√(mean of squares + ε) ⊙ weight."""
-
-    def __init__(self, weight: nn.Parameter, eps: float) -> None:
-        super().__init__()
-        self.weight, self.eps = weight, eps
-
-    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return (x * torch.rsqrt(length * length / x.shape[-1] + self.eps)).mul_(self.weight)
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    found: Tensor = (x * torch.rsqrt(length * length / x.shape[-1] + norm.variance_epsilon)).mul_(norm.weight)
+    return found
 
 
 def check_same(model: Model, layers: LayerPass | None = None) -> None:

@@ -15,10 +15,10 @@ from .plans import CONTEXTS, FACTS, plan_of
 
 def test_layers_end_at_the_plans(tiny: fm.Model) -> None:
     plan = plan_edits(tiny, FACTS, layer=1, contexts=CONTEXTS)
-    assert layer_range(plan, None) == [1]
-    assert layer_range(plan, 2) == [0, 1]
+    assert layer_range(plan, None, "memit") == [1]
+    assert layer_range(plan, 2, "memit") == [0, 1]
     with refuses(InputError, ValueError, "layers 3", "layer 1"):
-        layer_range(plan, 3)
+        layer_range(plan, 3, "memit")
 
 
 @warned("changes layer")

@@ -50,7 +50,9 @@ class Strict(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag not in ("script", "img", "iframe", "link", "a"), tag
-        assert {name for name, _ in attrs} <= OURS, attrs
+        ours = OURS | {"type", "for", "id"} if tag in ("input", "label") else OURS
+        assert {name for name, _ in attrs} <= ours, attrs
+        assert tag != "input" or dict(attrs)["type"] == "checkbox", attrs
         if tag not in VOID:
             self.open.append(tag)
 
