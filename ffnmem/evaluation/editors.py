@@ -121,6 +121,7 @@ class FactBatch:
         places: by fact, its request. reasons: by fact, why it has none.
         held: keys of facts that were edited before.
         values: by settings, v* of each request, found when the first editor needs it.
+        plans: by editor, the plan with its settings.
     """
 
     setup: Setup
@@ -130,6 +131,13 @@ class FactBatch:
     reasons: Mapping[int, str]
     held: Held = field(default_factory=dict)
     values: dict[EditSettings, list[FoundValue]] = field(default_factory=dict)
+    plans: dict[str, EditPlan] = field(default_factory=dict)
+
+    def plan_of(self, editor: Editor) -> EditPlan:
+        """The plan with the settings of an editor: one for all facts, which keeps what it measures of the model."""
+        if editor.name not in self.plans:
+            self.plans[editor.name] = self.setup.own_plan(editor, self.plan)
+        return self.plans[editor.name]
 
     def found(self, plan: EditPlan) -> list[FoundValue]:
         """v* of each request by the settings of a plan; editors of the same settings share it."""
@@ -157,7 +165,7 @@ class FactBatch:
             if which in self.reasons:
                 return self.reasons[which]
             options = {name: value for name, value in self.setup.options.items() if name in editor.options}
-            return editor.one(self, self.setup.own_plan(editor, self.plan), self.places[which], options)
+            return editor.one(self, self.plan_of(editor), self.places[which], options)
         except InputError as error:
             return str(error)
 
@@ -336,7 +344,7 @@ def keys_in(batch: FactBatch, editor: Editor, which: int) -> Held:
     """The keys of a fact in the layers that alphaedit protects them in; none for other editors."""
     if editor.procedure != "alphaedit" or which not in batch.places:
         return {}
-    plan = batch.setup.own_plan(editor, batch.plan)
+    plan = batch.plan_of(editor)
     requests = plan.of([batch.places[which]])
     where = layer_range(plan, batch.setup.options.get("layers"), editor.procedure)
     return {layer: keys_of(plan, requests, layer) for layer in where}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.arguments import public
-from ..core.errors import InputError, ModelError, UnsupportedModelError, check_count, counted, warn
+from ..core.errors import InputError, ModelError, check_count, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
@@ -164,7 +164,7 @@ def shaded(
     else:
         try:
             return store.shaded(neurons, listed, progress=progress), ""
-        except UnsupportedModelError as error:  # it is under an intervention, which is no matter of the store's
+        except ModelError as error:  # it is under an intervention, or its weights are no longer those of the scan
             lack = error
     if shade:
         raise lack

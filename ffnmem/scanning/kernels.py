@@ -227,6 +227,7 @@ def settle(pre, coefficients, linear, row, pos, first, width, least, best, at):
         its, its_at, wanted = best[side, row], at[side, row], least[side]
         for n in range(first, first + width):
             if strength(its[n], sign) >= wanted[n] and (side < 2 or its[n] > 0):
+                # No mask: a group of tokens lies in one run of content, and the first that has the value is in it.
                 for p in range(its_at[n], min(its_at[n] + TOGETHER, pos)):
                     t = row * pos + p
                     if holds(pre, coefficients, linear, t, side - 2, n, its[n]):
@@ -437,7 +438,7 @@ def places(
     rows: np.ndarray,
     neurons: np.ndarray,
 ) -> np.ndarray:
-    """Where the extremes of one side [rows, d_mlp] stand, as :func:`look` found them, of each (row, neuron)."""
+    """Where the extremes of one side [rows, d_mlp] stand, as :func:`reduce` found them, of each (row, neuron)."""
     found = np.empty(rows.size, np.int64)
     for i in range(rows.size):
         row, n = rows[i], neurons[i]
@@ -498,7 +499,7 @@ def keep(
 ) -> None:
     """Let a batch's sequences compete for the kept ones of a side, see :func:`insert`.
 
-    ``best``, ``at`` [rows, d_mlp]: of that side, as :func:`look` found them. ``exact``: gates and linear parts are
+    ``best``, ``at`` [rows, d_mlp]: of that side, as :func:`reduce` found them. ``exact``: gates and linear parts are
     noted.
     """
     last = kept.shape[1] - 1

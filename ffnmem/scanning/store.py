@@ -608,7 +608,7 @@ class Store(Scanned, Result):
             return neuron
         try:
             return self.shaded([neuron])[0] if shadable(model, self.fingerprint) else neuron
-        except BusyError:  # another thread changes it: what the files have can be shown meanwhile
+        except (BusyError, ModelError):  # it is changed, or being changed: what the files have can be shown
             return neuron
 
     def search(

@@ -149,7 +149,7 @@ class Silencing(Result):
         """As :meth:`to_dict`, with the layer of the largest loss of each kind and place in place of all scores."""
         found = {name: value for name, value in self.to_dict().items() if name != "scores"}
         every = self.to_frame()
-        worst = every.loc[every.groupby(["kind", "positions"], sort=False)["loss"].idxmax()]
+        worst = every.loc[every.groupby(["kind", "place", "positions"], sort=False)["loss"].idxmax()]
         return {**found, "worst": plain_records(worst)}
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
