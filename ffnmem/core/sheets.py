@@ -377,6 +377,11 @@ def of_share(value: float) -> str:
     return f"{value:z.1%}" if math.isfinite(value) else "–"
 
 
+def of_share_within(share: float, low: float, high: float) -> str:
+    """A share with its interval."""
+    return f"{of_share(share)} ({of_share(low)} to {of_share(high)})"
+
+
 NEGATIVE = "a negative coefficient promotes what the value suppresses, and those tokens are listed"
 PROMOTES = Column("promotes", wraps=True)
 """Tokens that a neuron's coefficient times its value promotes; of its value alone it is "value promotes"."""

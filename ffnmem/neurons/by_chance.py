@@ -23,7 +23,7 @@ from ..core.choices import COEFFICIENT_SIGNS, DIRECTIONS, MEANING_BUDGET, MEANIN
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, rows
+from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, of_share_within, rows
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
@@ -50,6 +50,7 @@ WORDS = {
     "mixed": "gates and keys of different neurons",
 }
 PER_LAYER = 64
+ENDS = ("", "_low", "_high")  # of a share's columns
 
 
 def directions(
@@ -208,8 +209,7 @@ class ChanceVerdicts(Result):
         """One verdict's share of neurons (``own``, of all, where it is known) against that of directions, in a line."""
         shares = self.shares().set_index("kind")
         said = [
-            f"{of_share(row[verdict])} ({of_share(row[f'{verdict}_low'])} to {of_share(row[f'{verdict}_high'])}) of "
-            f"{WORDS[str(kind)]}"
+            f"{of_share_within(*(row[verdict + end] for end in ENDS))} of {WORDS[str(kind)]}"
             for kind, row in shares.iterrows()
         ]
         return f"{verdict} {said[0] if own is None else of_share(own)} against {', '.join(said[1:])}"
@@ -245,10 +245,7 @@ class ChanceVerdicts(Result):
             Column("meanings", left=False), Column("MS", left=False),
         )  # fmt: skip
         for row in self.shares().to_dict("records"):
-            cells = [
-                f"{of_share(row[name])} ({of_share(row[f'{name}_low'])} to {of_share(row[f'{name}_high'])})"
-                for name in VERDICTS[:3]
-            ]
+            cells = [of_share_within(*(row[name + end] for end in ENDS)) for name in VERDICTS[:3]]
             told = [None if row["kind"] == "own" else of_number(row[f"{name}_told"], 2) for name in ("meanings", "ms")]
             shown.add(WORDS[row["kind"]], row["directions"], *cells, of_share(row["dead"]), *told)
         return shown.table(

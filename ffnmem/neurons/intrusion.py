@@ -15,7 +15,7 @@ from ..core.choices import COEFFICIENT_SIGNS, JUDGES, ODD_ONES
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, of_share, rows
+from ..core.sheets import Column, Origin, Sheet, Table, of_share, of_share_within, rows
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.state import position_of, sequence_of
@@ -265,8 +265,7 @@ class Intruders(Result):
             *(Column(judge, left=False) for judge in self.judges),
         )  # fmt: skip
         for odd, part in self.accuracy().groupby("odd", sort=False):
-            ends = [f"{of_share(o.accuracy)} ({of_share(o.accuracy_low)} to {of_share(o.accuracy_high)})"
-                    for o in part.itertuples()]  # fmt: skip
+            ends = [of_share_within(o.accuracy, o.accuracy_low, o.accuracy_high) for o in part.itertuples()]
             shown.add(WORDS[str(odd)], int(part["trials"].iloc[0]), *ends)
         return shown.table(
             "the intruder found",
@@ -367,8 +366,8 @@ def intruders(
         "per_layer": count,
         "seed": seed,
         "around": AROUND,
+        "rule": rule_key(rule),
     }
-    settings["rule"] = rule_key(rule)
     return Intruders(store.model, table, {**kept[1]["provenance"], "intruders": settings})
 
 

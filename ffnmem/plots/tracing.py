@@ -6,7 +6,7 @@ As in :mod:`ffnmem.plots.attribution`, blue helps the answer and orange takes fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -47,15 +47,8 @@ def trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = N
     Raises:
         InputError: a kind that was not traced, or another number of axes.
     """
-    kinds = kinds_to_draw(trace.kinds, kind)
     labels = labels_of(trace)
-    panels = panels_of_maps(axes, len(kinds), trace.n_layers, len(labels))
-    draw_maps(panels, {one: trace.indirect(one) for one in kinds}, trace.window, labels, "indirect effect", axes)
-    if axes is None:
-        separator = ": " if len(panels) > 1 else ":\n"  # a single panel is narrow
-        found = f"{trace.clean:.1%} clean, {trace.corrupted:.1%} with noise on *"
-        overall(panels[0], f"What brings back {trace.answer!r}{separator}{found}")
-    return panels
+    return heat_maps(trace, trace.indirect, labels, "indirect effect", kind, axes)
 
 
 @public
@@ -70,15 +63,10 @@ def silencing(silencing: Silencing, kind: str | None = None, axes: Sequence[Axes
 
     Raises: InputError: a kind that was not silenced, or another number of axes.
     """
-    kinds = kinds_to_draw(silencing.kinds, kind)
     labels = labels_of(silencing) + [place.name for place in silencing.places[len(silencing.tokens) :]]
     if len(silencing.places) < len(silencing.tokens):  # of facts: places are groups
         labels = [place.name for place in silencing.places]
-    panels = panels_of_maps(axes, len(kinds), silencing.n_layers, len(labels))
-    draw_maps(panels, {one: silencing.loss(one) for one in kinds}, silencing.window, labels, "loss", axes)
-    if axes is None:
-        overall(panels[0], f"What {silencing.answer!r} loses without it:\n{silencing.clean:.1%} clean")
-    return panels
+    return heat_maps(silencing, silencing.loss, labels, "loss", kind, axes)
 
 
 def labels_of(found: Trace | Silencing) -> list[str]:
@@ -89,8 +77,23 @@ def labels_of(found: Trace | Silencing) -> list[str]:
     return labels
 
 
-def panels_of_maps(axes: Sequence[Axes] | None, count: int, n_layers: int, labels: int) -> list[Axes]:
-    return panels_for(axes, count, (min(1.9 + 0.16 * n_layers, 6), min(1.9 + 0.27 * labels, 14)), room=1.2)
+def heat_maps(
+    found: Trace | Silencing,
+    effects: Callable[[str], np.ndarray],
+    labels: list[str],
+    said: str,
+    kind: str | None,
+    axes: Sequence[Axes] | None,
+) -> list[Axes]:
+    """A result's kinds, or one of them, on given panels or on a new figure with a title."""
+    kinds = kinds_to_draw(found.kinds, kind)
+    size = min(1.9 + 0.16 * found.n_layers, 6), min(1.9 + 0.27 * len(labels), 14)
+    panels = panels_for(axes, len(kinds), size, room=1.2)
+    draw_maps(panels, {one: effects(one) for one in kinds}, found.window, labels, said, axes)
+    if axes is None:
+        wide = len(panels) > 1 and isinstance(found, Trace)
+        overall(panels[0], title_of(found, ": " if wide else ":\n"))  # a single panel is narrow
+    return panels
 
 
 def draw_maps(
@@ -132,14 +135,7 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     """
     if not len(traces):
         raise InputError(f"no fact was traced ({len(traces.skipped)} skipped), so there is nothing to draw")
-    first = traces.traces[0]
-    kinds = kinds_to_draw(first.kinds, kind)
-    panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
-    draw_lines(panels, kinds, traces.groups, "mean", first.window)
-    panels[0].set_ylabel("mean indirect effect")
-    if axes is None:
-        overall(panels[0], where_recalled(traces))
-    return panels
+    return lines(traces, "mean indirect effect", kind, axes)
 
 
 @public
@@ -156,13 +152,18 @@ def silencings(silencings: Silencings, kind: str | None = None, axes: Sequence[A
     """
     if not len(silencings):
         raise InputError(f"no fact was asked ({len(silencings.skipped)} skipped), so there is nothing to draw")
-    first = silencings.silencings[0]
+    return lines(silencings, "mean loss of probability", kind, axes)
+
+
+def lines(found: Traces | Silencings, said: str, kind: str | None, axes: Sequence[Axes] | None) -> list[Axes]:
+    """A result's kinds, or one of them, on given panels or on a new figure with a title."""
+    first = found.of_facts[0]
     kinds = kinds_to_draw(first.kinds, kind)
     panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
-    draw_lines(panels, kinds, silencings.groups, "loss", first.window)
-    panels[0].set_ylabel("mean loss of probability")
+    draw_lines(panels, kinds, found.groups, found.MEAN, first.window)
+    panels[0].set_ylabel(said)
     if axes is None:
-        overall(panels[0], what_is_lost(silencings))
+        overall(panels[0], title_of(found))
     return panels
 
 
@@ -189,25 +190,28 @@ def figure_of(found: Trace | Traces | Silencing | Silencings) -> Figure:
     if isinstance(found, Trace | Silencing):
         kinds, rows = found.kinds, len(found.tokens)
     else:
-        some = found.traces if isinstance(found, Traces) else found.silencings
-        kinds, rows = some[0].kinds if some else (), 8
+        kinds, rows = found.of_facts[0].kinds if len(found) else (), 8
     figure = Figure(figsize=(2.2 + 3.2 * max(1, len(kinds)), min(1.9 + 0.27 * rows, 14)), layout="constrained")
     panels = list(figure.subplots(1, max(1, len(kinds)), squeeze=False, sharey=not single)[0])
+    found.plot(axes=panels)
+    overall(panels[0], title_of(found))
+    return figure
+
+
+def title_of(found: Trace | Traces | Silencing | Silencings, separator: str = ": ") -> str:
+    """What a figure shows; ``separator`` before the numbers of a single prompt."""
     match found:
         case Trace():
-            trace(found, axes=panels)
             said = f"{found.clean:.1%} clean, {found.corrupted:.1%} with noise on *"
-            overall(panels[0], f"What brings back {found.answer!r}: {said}")
-        case Traces():
-            traces(found, axes=panels)
-            overall(panels[0], where_recalled(found))
+            return f"What brings back {found.answer!r}{separator}{said}"
         case Silencing():
-            silencing(found, axes=panels)
-            overall(panels[0], f"What {found.answer!r} loses without it: {found.clean:.1%} clean")
+            return f"What {found.answer!r} loses without it{separator}{found.clean:.1%} clean"
+        case Traces():
+            verb = "is" if len(found) == 1 else "are"
+            return f"Where {counted(len(found), 'fact')} {verb} recalled in {found.provenance.model}"
         case Silencings():
-            silencings(found, axes=panels)
-            overall(panels[0], what_is_lost(found))
-    return figure
+            verb = "loses" if len(found) == 1 else "lose"
+            return f"What {counted(len(found), 'fact')} {verb} without it in {found.provenance.model}"
 
 
 def kinds_to_draw(kinds: tuple[str, ...], kind: str | None) -> tuple[str, ...]:
@@ -230,16 +234,6 @@ def panels_for(
         1, count, figsize=(room + count * width, height), layout="constrained", sharey=share, squeeze=False
     )
     return list(made[1][0])
-
-
-def where_recalled(found: Traces) -> str:
-    verb = "is" if len(found) == 1 else "are"
-    return f"Where {counted(len(found), 'fact')} {verb} recalled in {found.provenance.model}"
-
-
-def what_is_lost(found: Silencings) -> str:
-    verb = "loses" if len(found) == 1 else "lose"
-    return f"What {counted(len(found), 'fact')} {verb} without it in {found.provenance.model}"
 
 
 def overall(ax: Axes, title: str) -> None:

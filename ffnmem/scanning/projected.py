@@ -21,9 +21,11 @@ from ..vocabulary.vectors import SIDES
 PROMOTED = 10  # tokens a side kept of each value
 BASIS = "folded"
 AT_ONCE = 10**11
-"""Multiplications of the projection of a whole model, up to which a scan ends with it: about a second on one core.
+"""Multiplications up to which the model is asked without being told to: a second or two on one core.
 
-``atlas`` takes 10¹⁰, GPT-2 small 1.4 × 10¹², SmolLM2-135M 3.9 × 10¹².
+A scan ends with the projection of all neurons where that takes no more: ``atlas`` takes 10¹⁰, GPT-2 small 1.4 × 10¹²,
+SmolLM2-135M 3.9 × 10¹². A notebook shades a card: one of ``atlas`` takes 2 to 9 × 10⁹, of SmolLM2-135M's layer 20
+3 × 10¹¹.
 """
 
 

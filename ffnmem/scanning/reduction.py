@@ -126,7 +126,7 @@ class Planner:
         order = np.argsort(np.array(settings.frequent, np.int64), kind="stable")
         self.frequent, self.frequent_index = np.array(settings.frequent, np.int64)[order], order
         self.sample = sample
-        self.buckets = np.array([p.bit_length() for p in range(settings.context)], np.int64)
+        self.buckets = np.array([p.bit_length() for p in range(settings.context)], np.int64)  # as kernels.bucket_of
 
     def plan(self, page: Page) -> BatchPlan:
         pos = page.batch.tokens.shape[1]

@@ -20,18 +20,13 @@ from ..models.layer_pass import LayerPass
 from ..models.model import Model
 from .contexts import Contexts, Example, Passage
 from .neuron import MEANINGS, Neuron
+from .projected import AT_ONCE
 
 TOLERANCE = 1e-4
 """By how much a coefficient may differ from the store's: of the neuron's largest magnitude, or of 1 where that is less.
 
 The same float32 weights differ by some 10⁻⁶ in batches of other sizes.
 """
-AT_ONCE = 10**11
-"""Multiplications up to which a notebook shades a card unasked: a second or two on one core.
-
-A card of ``atlas`` takes 2 to 9 × 10⁹, one of SmolLM2-135M's layer 20 3 × 10¹¹.
-"""
-
 Place = tuple[int, int]
 
 

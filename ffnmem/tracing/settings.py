@@ -60,13 +60,27 @@ class TraceSettings:
 
 def check_kinds(kinds: Sequence[str], severed: Sequence[str]) -> tuple[str, ...]:
     """The kinds to trace, each once, the severed ones by their names; raises InputError."""
-    for name, given in (("kinds", kinds), ("severed", severed)):
-        if isinstance(given, str):
-            raise InputError(f"{name} must be several names, such as ({quoted(given)},), not the text {quoted(given)}")
-    chosen = [check_choice("kind", kind, (*KINDS, *SEVERED)) for kind in kinds]
-    chosen += [f"severed_{check_choice('severed', part, PARTS)}" for part in severed]
+    chosen = several("kinds", kinds, (*KINDS, *SEVERED))
+    chosen += [f"severed_{part}" for part in several("severed", severed, PARTS)]
+    return some_of(chosen, (*KINDS, *SEVERED), "trace")
+
+
+def check_parts(kinds: Sequence[str]) -> tuple[str, ...]:
+    """The parts to silence, each once; raises InputError."""
+    return some_of(several("kinds", kinds, PARTS), PARTS, "silence")
+
+
+def several(name: str, given: Sequence[str], possible: Sequence[str]) -> list[str]:
+    """Names that are among the possible ones; InputError for another one, or for a text in place of several."""
+    if isinstance(given, str):
+        raise InputError(f"{name} must be several names, such as ({quoted(given)},), not the text {quoted(given)}")
+    return [check_choice(name.removesuffix("s"), one, possible) for one in given]
+
+
+def some_of(chosen: Sequence[str], possible: Sequence[str], what: str) -> tuple[str, ...]:
+    """Each once; InputError where there is none."""
     if not chosen:
-        raise InputError(f"no kinds to trace: choose among {', '.join((*KINDS, *SEVERED))}")
+        raise InputError(f"no kinds to {what}: choose among {', '.join(possible)}")
     return tuple(dict.fromkeys(chosen))
 
 

@@ -14,10 +14,11 @@ from ..core.arguments import public
 from ..core.errors import check_choice, counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, Span, line, of_chance, rows, token
+from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, line, of_chance, rows, token
 from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .traces import GROUPS, REASONS, averaged, kind_in_words, layers_column, positions_by_group
+from .maps import FactMaps, PromptMaps, largest, layers_column
+from .traces import GROUPS, averaged, kind_in_words, positions_by_group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +67,7 @@ def places_of_tokens(tokens: Sequence[str], subject: range, bos: bool) -> tuple[
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Silencing(Result):
+class Silencing(PromptMaps, Result):
     """What silencing does to the answer of one prompt. Made by :func:`ffnmem.tracing.silence_fact`.
 
     Attributes:
@@ -94,15 +95,6 @@ class Silencing(Result):
     replaced_by: str
     provenance: Provenance
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """What was silenced."""
-        return tuple(self.scores)
-
-    @property
-    def n_layers(self) -> int:
-        return next(iter(self.scores.values())).shape[0]
-
     def loss(self, kind: str = "ffn") -> np.ndarray:
         """How much less probable the answer is ``[n_layers, places]``: clean minus silenced. Raises InputError."""
         check_choice("kind", kind, self.scores)
@@ -110,46 +102,24 @@ class Silencing(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a cell: kind, layer, place, positions, score, loss, share (of the clean probability that is lost)."""
-        n_layers, names = self.n_layers, [place.name for place in self.places]
-        at = [" ".join(map(str, place.positions)) for place in self.places]
-        frames = [
-            pd.DataFrame(
-                {
-                    "kind": kind,
-                    "layer": np.repeat(np.arange(n_layers), len(names)),
-                    "place": np.tile(np.array(names, dtype=object), n_layers),
-                    "positions": np.tile(np.array(at, dtype=object), n_layers),
-                    "score": scores.ravel(),
-                    "loss": self.loss(kind).ravel(),
-                    "share": self.loss(kind).ravel() / self.clean,
-                }
-            )
-            for kind, scores in self.scores.items()
-        ]
-        return pd.concat(frames, ignore_index=True)
+        places = {
+            "place": np.array([place.name for place in self.places], dtype=object),
+            "positions": np.array([" ".join(map(str, place.positions)) for place in self.places], dtype=object),
+        }
+        return self.cells(places, lambda kind: {"loss": self.loss(kind), "share": self.loss(kind) / self.clean})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "fact": self.fact,
-            "text": self.text,
-            "tokens": list(self.tokens),
-            "subject": [self.subject.start, self.subject.stop],
-            "answer": self.answer,
-            "answer_id": self.answer_id,
-            "clean": self.clean,
-            "window": self.window,
-            "replaced_by": self.replaced_by,
-            "places": [{"name": place.name, "positions": list(place.positions)} for place in self.places],
-            "scores": {kind: scores.tolist() for kind, scores in self.scores.items()},
-            "provenance": self.provenance.to_dict(),
-        }
+        return self.plain(
+            window=self.window,
+            replaced_by=self.replaced_by,
+            places=[{"name": place.name, "positions": list(place.positions)} for place in self.places],
+        )
 
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, with the layer of the largest loss of each kind and place in place of all scores."""
         found = {name: value for name, value in self.to_dict().items() if name != "scores"}
-        every = self.to_frame()
-        worst = every.loc[every.groupby(["kind", "place", "positions"], sort=False)["loss"].idxmax()]
+        worst = largest(self.to_frame(), ("kind", "place", "positions"), "loss")
         return {**found, "worst": plain_records(worst)}
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
@@ -184,11 +154,7 @@ class Silencing(Result):
 
     def label(self, place: Place) -> Line:
         """A place: a token, with a star where it is of the subject, or a group's name."""
-        if place.name in PLACES:
-            return line(place.name)
-        bos = place.positions == (0,) and self.provenance.prepend_bos
-        shown = Span("BOS", "special") if bos else token(place.name, limit=16)
-        return line(shown, "*") if place.positions[0] in self.subject else line(shown)
+        return line(place.name) if place.name in PLACES else self.token_label(place.positions[0])
 
 
 def in_words(replaced_by: str) -> str:
@@ -198,7 +164,7 @@ def in_words(replaced_by: str) -> str:
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Silencings(Result):
+class Silencings(FactMaps, Result):
     """What silencing does to the answers of many prompts. Made by :func:`ffnmem.tracing.silence_facts`.
 
     Attributes:
@@ -207,9 +173,16 @@ class Silencings(Result):
         provenance: of all of them.
     """
 
+    MEAN = "loss"
+    OF_FACT = ("fact", "text", "answer", "clean")
+
     silencings: tuple[Silencing, ...]
     skipped: pd.DataFrame
     provenance: Provenance
+
+    @property
+    def of_facts(self) -> tuple[Silencing, ...]:
+        return self.silencings
 
     @cached_property
     def groups(self) -> pd.DataFrame:
@@ -238,34 +211,9 @@ class Silencings(Result):
         return pd.concat(found, ignore_index=True)[list(GROUP_COLUMNS)]
 
     @property
-    def facts(self) -> pd.DataFrame:
-        """One row a fact: fact, text, answer, clean."""
-        columns = ("fact", "text", "answer", "clean")
-        return pd.DataFrame([[getattr(one, name) for name in columns] for one in self.silencings], columns=columns)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``groups``."""
-        return self.groups.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the single maps are left out."""
-        return {
-            "groups": plain_records(self.groups),
-            "facts": plain_records(self.facts),
-            "skipped": plain_records(self.skipped),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, with the worst layer of each kind and group, and without the single facts."""
-        found = {**self.to_dict(), "groups": plain_records(self.worst), "facts": len(self)}
-        return {**found, "skipped": plain_records(self.skipped.head(REASONS)), "all_skipped": len(self.skipped)}
-
-    @property
     def worst(self) -> pd.DataFrame:
         """The rows of ``groups`` with the largest mean loss of each kind and group."""
-        found = self.groups
-        return found.loc[found.groupby(["kind", "group"], sort=False)["loss"].idxmax()] if len(found) else found
+        return self.largest
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
         """The averaged losses by group, as :func:`ffnmem.plots.tracing.silencings` draws them."""
@@ -273,51 +221,21 @@ class Silencings(Result):
 
         return silencings(self, kind, axes)
 
-    def __len__(self) -> int:
-        return len(self.silencings)
-
     def summary(self) -> str:
         clean = f", mean clean {self.facts['clean'].mean():.3f}" if len(self) else ""
         return f"{counted(len(self), 'fact')}, {len(self.skipped)} skipped{clean}"
 
     def sheet(self) -> Sheet:
         """How many facts were asked, why some were not, and the mean losses of each kind and group."""
-        heading: dict[str, Content] = {"asked": f"{counted(len(self), 'fact')}, {len(self.skipped):,} skipped"}
+        heading: dict[str, Content] = {"asked": self.counted_facts()}
         if len(self):
             heading["answer"] = f"{float(self.facts['clean'].mean()):.1%} clean, on the mean"
             heading["silenced"] = in_words(self.silencings[0].replaced_by)
-        if len(self.skipped):
-            heading["skipped"] = tuple(line(str(reason)) for reason in self.skipped["reason"].head(REASONS))
+        heading |= self.skipped_in_words()
         maps = [
-            self.map(some).table(f"without {kind_in_words(str(kind), self.silencings[0].window)}")
+            self.map_of(some, "worst", LOSS, {"of clean": "share"}).table(
+                f"without {kind_in_words(str(kind), self.silencings[0].window)}"
+            )
             for kind, some in self.groups.groupby("kind", sort=False)
         ]
         return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
-
-    def map(self, groups: pd.DataFrame) -> Rows:
-        """Each group with its mean losses by layer, the worst layer with its interval, and the share lost there."""
-        by_group = {str(group): some for group, some in groups.groupby("group", sort=False)}
-        means = np.stack([some["loss"].to_numpy() for some in by_group.values()], axis=1)
-        found = rows(
-            "at",
-            layers_column(means),
-            Column("worst", "number", places=0),
-            LOSS,
-            Column("95% interval", left=False),
-            Column("of clean", "percent"),
-            Column("facts", "count"),
-        )
-        for group, some in by_group.items():
-            worst = some.loc[some["loss"].idxmax()]
-            low, high = 100 * worst["low"], 100 * worst["high"]
-            interval = "–" if np.isnan(low) else f"{low:.1f} to {high:.1f}"
-            found.add(
-                group,
-                some["loss"].tolist(),
-                int(worst["layer"]),
-                float(worst["loss"]),
-                interval,
-                float(worst["share"]),
-                int(worst["n"]),
-            )
-        return found

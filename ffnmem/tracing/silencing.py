@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice, check_count, quoted
+from ..core.errors import InputError, check_count
 from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
@@ -22,9 +22,9 @@ from ..models.turns import in_turn
 from ..prompts.captures import Capture, warn_of_trailing_space
 from ..scanning.store import Store
 from .restoring import Imposing, cell_batches, cells_of, probability
-from .settings import PARTS, check_window
+from .settings import check_parts, check_window
 from .silences import Place, Silencing, Silencings, places_of_groups, places_of_tokens
-from .tracing import BATCH_TOKENS, answered, question
+from .tracing import BATCH_TOKENS, answer_fields, answered, question
 
 
 @public
@@ -64,8 +64,7 @@ def silence_fact(
     Source: the windows are those of Meng et al. 2022 (2202.05262); taking outputs away as Geva et al. 2023
     (2304.14767), section 5.
     """
-    asked, name = question(model, fact, subject, prepend_bos)
-    known = fact.target_true or None if isinstance(fact, Fact) and target is None else None
+    asked, name, known = question(model, fact, subject, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
@@ -106,9 +105,9 @@ def silence_facts(
     found, skipped = [], []
     for done, fact in enumerate(some, start=1):
         try:
-            asked, name = question(model, fact, None, prepend_bos)
+            asked, name, known = question(model, fact, None, prepend_bos)
             places = places_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
-            found.append(asking.silenced(asked, name, fact.target_true or None, places))
+            found.append(asking.silenced(asked, name, known, places))
         except InputError as error:
             skipped.append((fact.id, fact.subject, str(error)))
         if progress is not None:
@@ -134,11 +133,7 @@ class Asking:
         prepend_bos: bool | None,
         batch_tokens: int,
     ) -> None:
-        if isinstance(kinds, str):
-            raise InputError(f"kinds must be several names, such as ({quoted(kinds)},), not the text {quoted(kinds)}")
-        self.kinds = tuple(dict.fromkeys(check_choice("kind", kind, PARTS) for kind in kinds))
-        if not self.kinds:
-            raise InputError(f"no kinds to silence: choose among {', '.join(PARTS)}")
+        self.kinds = check_parts(kinds)
         if mean is not None:
             check_source("mean", mean)
             if self.kinds != ("ffn",):
@@ -186,12 +181,7 @@ class Asking:
             scores=scores,
             places=places,
             clean=clean,
-            answer=model.token_strings([answer])[0],
-            answer_id=answer,
-            text=asked.text,
-            tokens=tuple(model.token_strings(asked.tokens)),
-            subject=asked.subject,
-            fact=name,
+            **answer_fields(model, asked, name, answer),
             window=self.window,
             replaced_by=self.replaced_by,
             provenance=model.provenance(self.prepend_bos, **self.recorded),

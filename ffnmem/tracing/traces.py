@@ -14,9 +14,9 @@ from ..core.arguments import public
 from ..core.errors import check_choice, counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, Span, Table, line, of_chance, rows, token
-from ..prompts.attribution import plain_records
+from ..core.sheets import Column, Content, Facts, Origin, Rows, Sheet, line, of_chance, rows, token
 from ..show.result import Result
+from .maps import FactMaps, PromptMaps, largest, layers_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace(Result):
+class Trace(PromptMaps, Result):
     """Causal tracing of one fact. Made by :func:`ffnmem.trace_fact`.
 
     Attributes:
@@ -67,15 +67,6 @@ class Trace(Result):
     provenance: Provenance
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """What was restored."""
-        return tuple(self.scores)
-
-    @property
-    def n_layers(self) -> int:
-        return next(iter(self.scores.values())).shape[0]
-
-    @property
     def corrupted(self) -> float:
         """The answer's mean probability over the corrupted runs."""
         return float(self.samples.mean())
@@ -92,40 +83,18 @@ class Trace(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a cell: kind, layer, position, token, score, indirect."""
-        n_layers, length = self.n_layers, len(self.tokens)
-        frames = [
-            pd.DataFrame(
-                {
-                    "kind": kind,
-                    "layer": np.repeat(np.arange(n_layers), length),
-                    "position": np.tile(np.arange(length), n_layers),
-                    "token": np.tile(np.array(self.tokens, dtype=object), n_layers),
-                    "score": scores.ravel(),
-                    "indirect": self.indirect(kind).ravel(),
-                }
-            )
-            for kind, scores in self.scores.items()
-        ]
-        return pd.concat(frames, ignore_index=True)
+        places = {"position": np.arange(len(self.tokens)), "token": np.array(self.tokens, dtype=object)}
+        return self.cells(places, lambda kind: {"indirect": self.indirect(kind)})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "fact": self.fact,
-            "text": self.text,
-            "tokens": list(self.tokens),
-            "subject": [self.subject.start, self.subject.stop],
-            "answer": self.answer,
-            "answer_id": self.answer_id,
-            "clean": self.clean,
-            "corrupted": self.corrupted,
-            "samples": self.samples.tolist(),
-            "window": self.window,
-            "noise": self.noise,
-            "seed": self.seed,
-            "scores": {kind: scores.tolist() for kind, scores in self.scores.items()},
-            "provenance": self.provenance.to_dict(),
-        }
+        return self.plain(
+            corrupted=self.corrupted,
+            samples=self.samples.tolist(),
+            window=self.window,
+            noise=self.noise,
+            seed=self.seed,
+        )
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Trace:
@@ -153,8 +122,7 @@ class Trace(Result):
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, with the best layer of each kind and token in place of the scores of all layers."""
         found = {name: value for name, value in self.to_dict().items() if name not in ("scores", "samples")}
-        best = self.to_frame()
-        best = best.loc[best.groupby(["kind", "position"], sort=False)["indirect"].idxmax()]
+        best = largest(self.to_frame(), ("kind", "position"), "indirect")
         return {**found, "best": best.to_dict("records")}
 
     def summary(self) -> str:
@@ -185,26 +153,14 @@ class Trace(Result):
             column = effects[:, position]
             best = int(column.argmax())
             found.add(
-                self.label(position),
+                self.token_label(position),
                 column.tolist(),
                 *((best, float(column[best])) if bool(np.abs(column).max() > 0) else ()),
             )
         return found
 
-    def label(self, position: int) -> Line:
-        """A token, with a star where it is of the subject."""
-        bos = position == 0 and self.provenance.prepend_bos
-        shown = Span("BOS", "special") if bos else token(self.tokens[position], limit=16)
-        return line(shown, "*") if position in self.subject else line(shown)
-
 
 EFFECT = Column("effect", "change")
-
-
-def layers_column(effects: np.ndarray) -> Column:
-    """A column for effects by layer ``[n_layers, …]``, whose strongest colour is the largest of them."""
-    limit = float(np.abs(effects).max()) or 1.0
-    return Column(f"layers 0–{len(effects) - 1}", "heat", limit=limit, scale=f"{limit:.1%}", each="layer")
 
 
 def kind_in_words(kind: str, window: int) -> str:
@@ -218,13 +174,12 @@ def kind_in_words(kind: str, window: int) -> str:
 
 GROUPS = ("first subject", "middle subject", "last subject", "first subsequent", "further", "last token")
 WIDTH = 1.96  # of a 95% interval, in standard errors
-REASONS = 3  # why facts were skipped
 GROUP_COLUMNS = ("kind", "group", "layer", "mean", "low", "high", "n")
 
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Traces(Result):
+class Traces(FactMaps, Result):
     """Causal tracing of many facts. Made by :func:`ffnmem.tracing.trace_facts`.
 
     Attributes:
@@ -233,9 +188,16 @@ class Traces(Result):
         provenance: of all of them.
     """
 
+    MEAN = "mean"
+    OF_FACT = ("fact", "text", "answer", "clean", "corrupted", "total")
+
     traces: tuple[Trace, ...]
     skipped: pd.DataFrame
     provenance: Provenance
+
+    @property
+    def of_facts(self) -> tuple[Trace, ...]:
+        return self.traces
 
     @cached_property
     def groups(self) -> pd.DataFrame:
@@ -262,44 +224,16 @@ class Traces(Result):
             return pd.DataFrame(columns=list(GROUP_COLUMNS))
         return pd.concat(found, ignore_index=True)[list(GROUP_COLUMNS)]
 
-    @property
-    def facts(self) -> pd.DataFrame:
-        """One row a traced fact: fact, text, answer, clean, corrupted, total."""
-        columns = ("fact", "text", "answer", "clean", "corrupted", "total")
-        return pd.DataFrame([[getattr(trace, name) for name in columns] for trace in self.traces], columns=columns)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``groups``."""
-        return self.groups.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the single maps are left out."""
-        return {
-            "groups": plain_records(self.groups),
-            "facts": plain_records(self.facts),
-            "skipped": plain_records(self.skipped),
-            "provenance": self.provenance.to_dict(),
-        }
-
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
         """The averaged effects by group, as :func:`ffnmem.plots.tracing.traces` draws them."""
         traces = picture("traces")
 
         return traces(self, kind, axes)
 
-    def __len__(self) -> int:
-        return len(self.traces)
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, with the best layer of each kind and group, and without the single facts."""
-        found = {**self.to_dict(), "groups": plain_records(self.best), "facts": len(self)}
-        return {**found, "skipped": plain_records(self.skipped.head(REASONS)), "all_skipped": len(self.skipped)}
-
     @property
     def best(self) -> pd.DataFrame:
         """The rows of ``groups`` with the largest mean effect of each kind and group."""
-        found = self.groups
-        return found.loc[found.groupby(["kind", "group"], sort=False)["mean"].idxmax()] if len(found) else found
+        return self.largest
 
     def summary(self) -> str:
         facts = self.facts
@@ -312,33 +246,16 @@ class Traces(Result):
 
     def sheet(self) -> Sheet:
         """How many facts were traced, why some were not, and the mean effects of each kind and group."""
-        heading: dict[str, Content] = {"traced": f"{counted(len(self), 'fact')}, {len(self.skipped):,} skipped"}
+        heading: dict[str, Content] = {"traced": self.counted_facts()}
         if len(self):
             clean, corrupted = (f"{float(self.facts[name].mean()):.1%}" for name in ("clean", "corrupted"))
             heading["answer"] = f"{clean} clean, {corrupted} with noise on the subject, on the mean"
-        if len(self.skipped):
-            heading["skipped"] = tuple(line(str(reason)) for reason in self.skipped["reason"].head(REASONS))
-        maps = [self.map(str(kind), rows) for kind, rows in self.groups.groupby("kind", sort=False)]
+        heading |= self.skipped_in_words()
+        maps = [
+            self.map_of(some, "best", EFFECT).table(kind_in_words(str(kind), self.traces[0].window))
+            for kind, some in self.groups.groupby("kind", sort=False)
+        ]
         return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
-
-    def map(self, kind: str, groups: pd.DataFrame) -> Table:
-        """Each group of positions with its mean effects by layer, the best layer and the interval there."""
-        by_group = {str(group): some for group, some in groups.groupby("group", sort=False)}
-        means = np.stack([some["mean"].to_numpy() for some in by_group.values()], axis=1)
-        found = rows(
-            "at",
-            layers_column(means),
-            Column("best", "number", places=0),
-            EFFECT,
-            Column("95% interval", left=False),
-            Column("facts", "count"),
-        )
-        for group, some in by_group.items():
-            best = some.loc[some["mean"].idxmax()]
-            low, high = 100 * best["low"], 100 * best["high"]
-            interval = "–" if np.isnan(low) else f"{low:.1f} to {high:.1f}"
-            found.add(group, some["mean"].tolist(), int(best["layer"]), float(best["mean"]), interval, int(best["n"]))
-        return found.table(kind_in_words(kind, self.traces[0].window))
 
 
 def positions_by_group(subject: range, length: int) -> dict[str, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,8 +77,7 @@ def trace_fact(
 
     Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
     """
-    asked, name = question(model, fact, subject, prepend_bos)
-    known = fact.target_true or None if isinstance(fact, Fact) and target is None else None
+    asked, name, known = question(model, fact, subject, prepend_bos)
     sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
     settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     tokens = check_count("batch_tokens", batch_tokens)
@@ -176,25 +176,25 @@ def trace_settings(
 
 def question(
     model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None
-) -> tuple[SubjectPrompt, str]:
-    """The prompt with its subject found, and what it is called."""
+) -> tuple[SubjectPrompt, str, str | None]:
+    """The prompt with its subject found, what it is called, and what is known to be true, if that is."""
     if isinstance(fact, Fact):
         if subject is not None:
             raise InputError(
                 f"the fact has a subject, {quoted(fact.subject)}: give a prompt to trace {quoted(subject)}"
             )
-        return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.name
+        return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.name, fact.target_true or None
     if subject is None:
         raise InputError(f"a subject is needed to trace {quoted(fact)}: which of its words to hide")
     asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
-    return asked, asked.text
+    return asked, asked.text, None
 
 
 def traced_or_reason(layers: PlainLayers, fact: Fact, settings: TraceSettings, batch_tokens: int) -> Trace | str:
     """The trace of a fact, or why there is none."""
     try:
-        asked, name = question(layers.model, fact, None, settings.prepend_bos)
-        return traced(layers, asked, name, fact.target_true or None, settings, batch_tokens)
+        asked, name, known = question(layers.model, fact, None, settings.prepend_bos)
+        return traced(layers, asked, name, known, settings, batch_tokens)
     except InputError as error:
         return str(error)
 
@@ -223,27 +223,36 @@ def traced(
         scores=scores,
         clean=clean,
         samples=np.array(noisy),
-        answer=model.token_strings([answer])[0],
-        answer_id=answer,
-        text=asked.text,
-        tokens=tuple(model.token_strings(asked.tokens)),
-        subject=asked.subject,
-        fact=name,
+        **answer_fields(model, asked, name, answer),
         provenance=model.provenance(settings.prepend_bos, **settings.recorded()),
         **{key: getattr(settings, key) for key in ("window", "noise", "seed")},
     )
 
 
+def answer_fields(model: Model, asked: SubjectPrompt, name: str, answer: int) -> dict[str, Any]:
+    """What a result says of a prompt and its answer."""
+    return {
+        "answer": model.token_strings([answer])[0],
+        "answer_id": answer,
+        "text": asked.text,
+        "tokens": tuple(model.token_strings(asked.tokens)),
+        "subject": asked.subject,
+        "fact": name,
+    }
+
+
 def answered(
     layers: PlainLayers, final: Float[Tensor, " d_model"], asked: SubjectPrompt, known: str | None, target: str | None
 ) -> int:
-    """The likeliest token after what reaches the final norm; InputError if it is not what is known, or the target."""
+    """The likeliest token after what reaches the final norm; InputError if it is not the target, or without one what
+    is known."""
     model = layers.model
-    expected = None if known is None else target_ids(model, known)[0]
     logits = layers.logits(final)
     answer = int(logits.argmax())
     if target is not None:
-        expected = word_ids(model, target, lambda: logits, asked.text)[0]
+        expected: int | None = word_ids(model, target, lambda: logits, asked.text)[0]
+    else:
+        expected = None if known is None else target_ids(model, known)[0]
     if expected is not None and answer != expected:
         said, wanted = model.token_strings([answer, expected])
         raise InputError(
