@@ -18,7 +18,10 @@ REASONS = 3  # why facts were skipped
 
 
 class PromptMaps:
-    """A result that has a score for each layer and place of one prompt, by kind; its fields are the result's."""
+    """A result that has a score for each layer and place of one prompt, by kind.
+
+    It only says which fields it reads: the results have them in orders of their own, by which they can be made.
+    """
 
     scores: dict[str, np.ndarray]
     clean: float
