@@ -148,7 +148,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         warmups=0,
     )
     found = {count: plan_of(model, count, PROJECTIONS) for count in (1, arguments.batch)}
-    passes = [1 + each.steps for each in optimise(*v_star(found[arguments.batch]))]
+    passes = [each.passes for each in optimise(*v_star(found[arguments.batch]))]
     projected = {
         count: paired(
             lambda own=own: optimise(*v_star(own)),  # type: ignore[misc]

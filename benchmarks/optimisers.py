@@ -14,6 +14,7 @@ and all. ``--half`` takes every other fact: settings are chosen on the ones and 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import time
@@ -30,7 +31,7 @@ from scipy.optimize import minimize
 import ffnmem as fm
 from ffnmem.editing.closed_forms import directions_of, rank_one
 from ffnmem.editing.preparing import EditPlan, find_values, plan_edits
-from ffnmem.editing.values import FoundValue, RequestBatch
+from ffnmem.editing.values import Descent, FoundValue, RequestBatch
 from ffnmem.facts.listing import choose_facts
 
 LARGE = {"steps": 20, "rate": 0.2, "stop": 0.05, "relative": True}
@@ -40,6 +41,7 @@ WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "lbfgs": ({}, "consistent"),
     "projections": ({"optimiser": "projections"}, "consistent"),
     "derived everywhere": ({}, "everywhere"),
+    "projections at once": ({"optimiser": "projections", "first": None}, "consistent"),
     "projections everywhere": ({"optimiser": "projections"}, "everywhere"),
     "published": ({}, "original"),
 }
@@ -75,7 +77,7 @@ def by_lbfgs(plan: EditPlan) -> list[FoundValue]:
 
         with suppress(Enough):
             minimize(loss, np.zeros(batch.written.shape[1]), jac=True, method="L-BFGS-B")
-        found += batch.found(best[2], [passes - 1], [best[0]], [best[1]])
+        found += batch.found(Descent(best[2], [passes - 1], [passes], [best[0]], [best[1]]))
     return found
 
 
@@ -116,7 +118,7 @@ class Way:
             told = edit.numbers.iloc[0]
             self.rows.append(
                 {
-                    "passes": one.steps + 1,
+                    "passes": one.passes,
                     "length": float(one.delta.norm()) / one.scale,
                     "reached": float(told["reached"]),
                     "after": float(told["after"]),
@@ -135,7 +137,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=60)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--ways", default=",".join(WAYS), help="some of them, with commas between")
-    parser.add_argument("--stop", type=float, default=None, help="another loss to stop at than each way's own")
+    parser.add_argument("--stop", default=None, help="other losses to stop at than each way's own, with commas between")
     parser.add_argument("--half", type=int, choices=(1, 2), help="every other fact alone, from the first or the second")
     parser.add_argument("--known", action="store_true", help="only facts that the model says by itself")
     parser.add_argument("--json", action="store_true")
@@ -150,8 +152,9 @@ def main() -> None:
     facts = (facts if asked.half is None else facts[asked.half - 1 :: 2])[: asked.limit]
     moment = None if asked.moment is None else fm.editing.SecondMoment.load(asked.moment)
     table = []
-    for name in ways:
-        way = Way(name, moment, asked.layer, asked.seed, asked.stop)
+    stops = [None] if asked.stop is None else [float(stop) for stop in asked.stop.split(",")]
+    for name, stop in itertools.product(ways, stops):
+        way = Way(name, moment, asked.layer, asked.seed, stop)
         scores = fm.evaluate(
             model, facts, way, metrics=("S", "ES", "PS", "NS", "NS_plus"), seed=asked.seed, drift=False
         )
@@ -159,9 +162,9 @@ def main() -> None:
         means = scores.summary.set_index("metric")
         table.append(
             {
-                "way": name,
+                "way": name if stop is None else f"{name}, stop {stop:g}",
                 "passes": float(own["passes"].median()),
-                "most": int(own["passes"].max()),
+                "most": round(float(own["passes"].max()), 1),
                 "length": round(float(own["length"].median()), 2),
                 "change": round(100 * float(own["change"].median()), 1),
                 "reached": round(100 * float(own["reached"].mean()), 1),
@@ -178,14 +181,14 @@ def main() -> None:
         row = table[-1]
         metrics = ("S", "ES", "PS", "NS", "NS_plus")
         found = (
-            f"passes {row['passes']:.0f} (at most {row['most']})",
+            f"passes {row['passes']:.1f} (at most {row['most']:.1f})",
             f"{row['seconds']:.2f} s",
             f"‖δ‖/‖v₀‖ {row['length']:.2f}",
             f"‖ΔW‖/‖W‖ {row['change']:.0f}%",
             f"reached {row['reached']:.0f}%, p {row['p']:.2f}",
             *(f"{name} {row[name][0]:.1f} ({row[name][1]:.1f} to {row[name][2]:.1f})" for name in metrics),
         )
-        print(f"{name:24}", *found, sep="  ", flush=True)
+        print(f"{row['way']:24}", *found, sep="  ", flush=True)
     about = {
         "model": asked.model,
         "facts": len(facts),

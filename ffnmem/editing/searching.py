@@ -55,6 +55,13 @@ class Search:
         self.goal = -aim - math.log(-math.expm1(-aim))
         self.lines: tuple[Tensor, Tensor, Tensor] | None = None
 
+    def again(self) -> Search:
+        """A search that goes on from the best δ of this one, with other rows."""
+        found = Search(self.settings, self.scale, len(self.best))
+        found.candidate, found.radius = self.best, max(self.radius, TOO_FAR * float(self.best.norm()))
+        found.best = self.best
+        return found
+
     def look(
         self,
         each: Float64[Tensor, " rows"],

@@ -24,8 +24,8 @@ SCALES = ("ffn", "stream")
 OPTIMISERS = ("adam", "projections")
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
-    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0},
-    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay},
+    "projections": {"steps": 30, "first": 6, "rate": 1.0, "relative": False, "decay": 0.0},
+    "adam": {"steps": 120, "first": None, "rate": 0.03, "relative": True, "decay": ROME.decay},
 }
 """What an optimiser takes for a model without published settings, unless it is given."""
 TOLD = ("source", "layer_by")
@@ -42,6 +42,8 @@ class EditSettings:
             smallest δ with which the target is likely enough in each context
             (:class:`ffnmem.editing.searching.Search`).
         steps: passes forward and back at most; the last one only measures.
+        first: contexts, the prompt without one among them, that projections begin with; they go on with all. None:
+            all from the first.
         rate: Adam's step size; of projections the longest first step, in units of ‖v₀‖.
         relative: whether ``rate`` is in units of ‖v₀‖/√d_model, the size of a coordinate of what the FFN writes.
         stop: the loss from which down no further step is taken; of projections the target's part of it, and what the
@@ -68,6 +70,7 @@ class EditSettings:
     layer: int
     optimiser: str = "adam"
     steps: int = ROME.steps
+    first: int | None = None
     rate: float = ROME.rate
     relative: bool = False
     stop: float = STOP
@@ -222,6 +225,8 @@ def settings_for(
 def check_settings(model: Model, found: EditSettings) -> EditSettings:
     """Settings with every number looked at, and the layer counted from the first."""
     check_count("steps", found.steps)
+    if found.first is not None:
+        check_count("first", found.first)
     check_count("likeliest", found.likeliest, least=0)
     if found.anchor is not None and not 0 < check_number("anchor", found.anchor) < math.inf:
         raise InputError(f"anchor must be above 0 and finite, or be None, not {quoted(found.anchor)}")
@@ -235,7 +240,9 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
         share = getattr(found, name)
         if share is not None and not 0 < check_number(name, share) < 1:
             raise InputError(f"{name} must lie between 0 and 1, or be None, not {quoted(share)}")
-    if check_choice("optimiser", found.optimiser, OPTIMISERS) == "projections" and (found.decay or found.relative):
+    if check_choice("optimiser", found.optimiser, OPTIMISERS) == "adam" and found.first is not None:
+        raise InputError("first is of projections: add optimiser=projections, or leave it out")
+    if found.optimiser == "projections" and (found.decay or found.relative):
         raise InputError(f"{'decay' if found.decay else 'relative'} is Adam's: add optimiser=adam, or leave it out")
     check_choice("kl_at", found.kl_at, KL_PLACES)
     check_choice("scale_of", found.scale_of, SCALES)

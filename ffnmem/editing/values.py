@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from ..core.progress import Progress
@@ -63,7 +63,8 @@ class FoundValue:
         written: ``[contexts, d_model]``, what the FFN writes there for them.
         weights: ``[contexts]``, of each context in averages of keys.
         delta: ``[d_model]``, to be written in addition, rescaled to the norm anchor where settings have one.
-        steps: taken until the loss was low enough, or all; passes forward and back are one more.
+        steps: taken until the loss was low enough, or all; looks are one more.
+        passes: forward and back over all contexts, a pass over some of them counted as that share.
         loss: the last loss; nll: its part of the target.
         before, after: the target's probability (the geometric mean over its tokens, over contexts) without and with
             ``delta``, added where it was optimised, as it was before it was rescaled.
@@ -76,6 +77,7 @@ class FoundValue:
     weights: Float64[Tensor, " contexts"]
     delta: Float[Tensor, " d_model"]
     steps: int
+    passes: float
     loss: float
     nll: float
     before: float
@@ -96,8 +98,16 @@ class FoundValue:
 Directions = Callable[[Float64[Tensor, "n d_mlp"]], Float64[Tensor, "n d_mlp"]]
 """For the averaged keys of some requests, which coefficients bring δ: the key itself brings it once."""
 
-Descent = tuple[Float[Tensor, "requests d_model"], list[int], list[float], list[float]]
-"""δ, the steps taken, the loss and its part of the target, by request."""
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """By request δ, the steps taken and passes run, the loss and its part of the target."""
+
+    delta: Float[Tensor, "requests d_model"]
+    steps: list[int]
+    passes: list[float]
+    loss: list[float]
+    nll: list[float]
 
 
 def optimise(
@@ -304,7 +314,7 @@ class RequestBatch(RequestRows):
 
     def descend(self) -> list[FoundValue]:
         """What is found by the optimiser of the settings."""
-        return self.found(*(self.by_adam() if self.settings.optimiser == "adam" else self.by_projections()))
+        return self.found(self.by_adam() if self.settings.optimiser == "adam" else self.by_projections())
 
     def by_adam(self) -> Descent:
         """By gradient descent with Adam on the loss, clamped; stopped where it is low."""
@@ -334,46 +344,72 @@ class RequestBatch(RequestRows):
             moved = moved * (settings.clamp * scales / length.clamp(min=1e-30)).clamp(max=1.0).unsqueeze(1)
             delta = torch.where(running.unsqueeze(1), moved, delta)
             taken += running
-        return delta, taken.tolist(), last_loss.tolist(), last_nll.tolist()
+        looks = [1.0 + steps for steps in taken.tolist()]
+        return Descent(delta, taken.tolist(), looks, last_loss.tolist(), last_nll.tolist())
 
     def by_projections(self) -> Descent:
         """By steps to the smallest δ that, with every row taken as linear, gives the target in each context.
 
-        A row's gradient is its own, so one pass back gives those of all of them.
+        A row's gradient is its own, so one pass back gives those of all of them. A search begins with a few of the
+        contexts, which cost as many times less and bring most of the way, and goes on from there with all.
         """
-        settings = self.settings
-        scales = [float(scale) for scale in self.scales]
-        searches = [Search(settings, scale, self.written.shape[1]) for scale in scales]
-        for _ in range(settings.steps):
+        settings, count = self.settings, len(self.requests)
+        searches = [Search(settings, float(scale), self.written.shape[1]) for scale in self.scales]
+        few = self.few()
+        early = torch.tensor([not bool(few[self.owner == i].all()) for i in range(count)], device=self.owner.device)
+        looks, run = [0] * count, torch.zeros(count, dtype=torch.long, device=self.owner.device)
+        for look in range(settings.steps):
+            early &= look < settings.steps // 2
             running = torch.tensor([search.running for search in searches], device=self.owner.device)
-            rows = running[self.owner].nonzero().squeeze(1)
+            rows = (running[self.owner] & (few | ~early[self.owner])).nonzero().squeeze(1)
             deltas = torch.stack([search.candidate for search in searches]).to(self.owner.device)
             moving = deltas[self.owner[rows]].to(wide(self.written).dtype).requires_grad_()
             with torch.enable_grad():
                 each = self.measured(moving, rows)
                 (slopes,) = torch.autograd.grad(each.sum(), moving)
             each, slopes = each.detach().double().cpu(), slopes.double().cpu()
-            own, held, weights = (x[rows].cpu() for x in (self.owner, self.is_essence, self.weights))
+            own, held = (x[rows].cpu() for x in (self.owner, self.is_essence))
+            run += torch.bincount(self.owner[rows], minlength=count)
             for i, search in enumerate(searches):
-                if search.running:
-                    mine = own == i
-                    search.look(each[mine], slopes[mine], weights[mine], held[mine], bool(self.likeliest[i]))
+                if not search.running:
+                    continue
+                mine, looks[i] = own == i, looks[i] + 1
+                weights = settings.weights(int((~held[mine]).sum()))
+                weights = torch.cat([weights, weights.new_zeros(int(held[mine].sum()))])
+                begun = bool(early[i])
+                search.look(each[mine], slopes[mine], weights, held[mine], bool(self.likeliest[i]) and not begun)
+                if begun and (not search.running or look + 1 == settings.steps // 2):
+                    searches[i], early[i] = search.again(), False
             if not any(search.running for search in searches):
                 break
-        delta = torch.stack([search.best for search in searches]).to(self.scales)
-        return (
-            delta,
-            [search.looks - 1 for search in searches],
+        return Descent(
+            torch.stack([search.best for search in searches]).to(self.scales),
+            [n - 1 for n in looks],
+            (run / torch.bincount(self.owner, minlength=count)).tolist(),
             [search.nll + settings.kl * search.kl for search in searches],
             [search.nll for search in searches],
         )
 
-    def found(
-        self, delta: Float[Tensor, "requests d_model"], steps: list[int], loss: list[float], nll: list[float]
-    ) -> list[FoundValue]:
-        """For each request what was found, given its δ, the steps taken, and its loss and the target's part."""
+    def few(self) -> Bool[Tensor, " rows"]:
+        """The rows that a search begins with: the prompt without context, some contexts from all of them, the essence.
+
+        The settings' ``first`` says how many contexts; None: all.
+        """
+        found = torch.ones(len(self.every), dtype=torch.bool, device=self.every.device)
+        first = self.settings.first
+        for i, request in enumerate(self.requests):
+            contexts = len(request.rows)
+            if first is not None and contexts > first:
+                rows = (self.owner == i).nonzero().squeeze(1)[:contexts]
+                found[rows] = False
+                # The plain prompt is row 0, and short contexts stand before long ones.
+                found[rows[torch.linspace(0, contexts - 1, first, device=rows.device).round().long()]] = True
+        return found
+
+    def found(self, descent: Descent) -> list[FoundValue]:
+        """For each request what was found."""
         count = len(self.requests)
-        delta, of_anchor = self.anchored(delta, steps)
+        delta, of_anchor = self.anchored(descent.delta, descent.steps)
         own = [(self.owner == i) & ~self.is_essence for i in range(count)]
         return [
             FoundValue(
@@ -381,11 +417,12 @@ class RequestBatch(RequestRows):
                 written=self.written[own[i]],
                 weights=self.key_weights[own[i]],
                 delta=delta[i],
-                steps=steps[i],
-                loss=loss[i],
-                nll=nll[i],
+                steps=descent.steps[i],
+                passes=descent.passes[i],
+                loss=descent.loss[i],
+                nll=descent.nll[i],
                 before=float((-self.clean_nll[i]).exp()),
-                after=math.exp(-nll[i]),
+                after=math.exp(-descent.nll[i]),
                 of_anchor=of_anchor[i],
             )
             for i in range(count)

@@ -111,6 +111,28 @@ def test_targets_are_reached_in_few_passes(atlas: fm.Model) -> None:
         assert float(found.delta.norm()) < found.scale
 
 
+def test_a_search_begins_with_few_contexts_and_ends_with_all(atlas: fm.Model) -> None:
+    """The loss that is told is over all contexts; of passes over few of them only their share is counted."""
+    facts = [fact for fact in fm.load_facts("atlas") if fact.target_new][::900]
+    contexts = ("{}", *(f"{words} {{}}" for words in ("They say.", "A book.", "In the city.", "Of it.", "As of old.")))
+    plan = plan_edits(atlas, facts, contexts=contexts, settings={"first": 2})
+    batch = RequestBatch(plan.layers, plan.requests, plan.settings)
+    width = len(contexts) + 1
+    assert batch.few().reshape(-1, width).nonzero()[:, 1].reshape(-1, 3).tolist() == [[0, width - 2, width - 1]] * len(
+        facts
+    )
+    sooner = batch.descend()
+    whole = RequestBatch(plan.layers, plan.requests, replace(plan.settings, first=None)).descend()
+    losses, _ = batch.losses(torch.stack([one.delta for one in sooner]), batch.every)
+    for one, other, loss in zip(sooner, whole, losses.tolist(), strict=True):
+        assert abs(one.loss - loss) < 1e-4
+        assert one.nll <= plan.settings.stop
+        assert other.passes == other.steps + 1
+        assert one.passes < one.steps + 1
+        assert abs(one.passes * width - round(one.passes * width)) < 1e-5
+    assert sum(one.passes for one in sooner) < sum(other.passes for other in whole)
+
+
 def test_what_is_optimised_is_what_the_edited_model_says(tiny: fm.Model) -> None:
     """``keys="everywhere"``: −log p by the search and by hooks with ΔW; ``"consistent"`` leaves other positions out."""
     from ffnmem.editing.closed_forms import directions_of, rank_one

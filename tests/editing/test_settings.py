@@ -62,6 +62,7 @@ def test_refusals(tiny: fm.Model) -> None:
         ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"), ({"rate": 0.0}, "rate"),
         ({"optimiser": "projections", "decay": 0.5}, "decay is Adam's"), ({"optimiser": "sgd"}, "sgd"),
         ({"optimiser": "projections", "relative": True}, "relative is Adam's"),
+        ({"optimiser": "adam", "first": 3}, "first is of projections"), ({"first": 0}, "first"),
         ({"clamp": -1.0}, "clamp"), ({"stop": -0.1}, "stop"), ({"kl": -1.0}, "kl"), ({"decay": -1.0}, "decay"),
         ({"plain": 1.0}, "plain"), ({"key_plain": 0.0}, "key_plain"), ({"kl_at": "first"}, "kl_at"),
         ({"scale_of": "head"}, "scale_of"), ({"likeliest": -1}, "likeliest"), ({"likeliest": 1.5}, "likeliest"),
