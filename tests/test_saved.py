@@ -98,6 +98,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Calibration": lambda given: made_calibration(),
     "Capture": lambda given: fm.capture(given.tiny, [PROMPT, "The city"], logits=True),
     "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
+    "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
     "Decay": Given.decay,
     "Dying": lambda given: fm.neurons.dying_relu(steps=10),
     "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),

@@ -75,9 +75,9 @@ class FrozenAttention:
     factor: float
 
     def pull(
-        self, directions: Float[Tensor, "query d_model"]
-    ) -> tuple[Float[Tensor, "key d_model"], Float[Tensor, ""]]:
-        """Carry directions at the output back to the input.
+        self, directions: Float[Tensor, "*batch query d_model"]
+    ) -> tuple[Float[Tensor, "*batch key d_model"], Float[Tensor, "*batch"]]:
+        """Carry directions at the output back to the input, one set of them or a batch of sets at once.
 
         Returns, for each position p, the direction along which the residual stream at p reaches the given directions
         through this layer, and the constant that the layer's biases add.
@@ -85,12 +85,15 @@ class FrozenAttention:
         directions = pull(self.post, self.factor, directions, self.written)
         nothing = torch.zeros_like(at_least_float32(self.normed)).requires_grad_()
         with torch.enable_grad():
-            biases = at_least_float32(self.run(nothing)).reshape(directions.shape)
-            (carried,) = torch.autograd.grad(biases, nothing, directions.to(biases.dtype))
-        carried, constant = carried[0].to(directions.dtype), (biases.detach().to(directions.dtype) * directions).sum()
+            biases = at_least_float32(self.run(nothing)).reshape(directions.shape[-2:])
+            (carried,) = torch.autograd.grad(
+                biases, nothing, directions.to(biases.dtype), is_grads_batched=directions.ndim > 2
+            )
+        carried = carried.reshape(directions.shape).to(directions.dtype)
+        constant = (biases.detach().to(directions.dtype) * directions).sum((-2, -1))
         if self.norm is None:
             return carried, constant
-        constant = constant + self.norm.constant(carried).sum().to(constant)
+        constant = constant + self.norm.constant(carried).sum(-1).to(constant)
         return self.norm.pull(carried) / self.scale.unsqueeze(-1), constant
 
     def run(self, normed: Float[Tensor, "1 pos d_model"]) -> Tensor:

@@ -68,23 +68,26 @@ def model_logits(
 
 
 def pulled_through(
-    model: Model, layer: int, directions: Float[Tensor, "n d_model"], written: Float[Tensor, "n d_model"]
-) -> Float[Tensor, "n d_model"]:
+    model: Model, layer: int, directions: Float[Tensor, "*batch n d_model"], written: Float[Tensor, "n d_model"]
+) -> Float[Tensor, "*batch n d_model"]:
     """Directions in the residual stream as directions at the output of a layer's FFN.
 
     With the scale of the norm behind the FFN as it was (frozen), what a neuron adds along a direction w of the stream
     is mᵢvᵢ · pull(w)/σ; without such a norm it is mᵢvᵢ · w.
 
     Args:
-        model: from :func:`ffnmem.load`. layer: an index. directions: one for each position.
+        model: from :func:`ffnmem.load`. layer: an index. directions: one for each position; or a batch of such sets.
         written: the FFN's output at these positions, from which σ is taken.
     """
     return pull(model.norm_after(layer), model.layout.write_scale, directions, written)
 
 
 def pull(
-    norm: NormMap | None, factor: float, directions: Float[Tensor, "n d_model"], written: Float[Tensor, "n d_model"]
-) -> Float[Tensor, "n d_model"]:
+    norm: NormMap | None,
+    factor: float,
+    directions: Float[Tensor, "*batch n d_model"],
+    written: Float[Tensor, "n d_model"],
+) -> Float[Tensor, "*batch n d_model"]:
     """The same for any norm behind a part of a layer, and what the part's writes are multiplied by."""
     if norm is not None:
         directions = norm.pull(directions) / norm.scale(at_least_float32(written)).unsqueeze(-1)

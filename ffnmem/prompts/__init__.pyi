@@ -4,5 +4,7 @@ from .attribution import attribute as attribute
 from .attribution import decompose as decompose
 from .captures import Capture as Capture
 from .captures import capture as capture
+from .circuits import Circuit as Circuit
+from .circuits import circuit as circuit
 from .paths import PathAttribution as PathAttribution
 from .paths import attribute_paths as attribute_paths

@@ -102,6 +102,13 @@ class Examined:
         expected = self.capture.logits[0, -1, self.model.token_id(" Paris")]
         assert allclose(logit if cap is None else cap * np.tanh(logit / cap), expected, EXACT)
 
+    def circuit(self) -> None:
+        """What all nodes read is the sum of their edges, what was pruned among them."""
+        found = fm.circuit(self.capture, " Paris", " Rome", nodes=30)
+        assert len(found.firings) > 10
+        assert found.error < EXACT
+        assert allclose(found.sums()["sum"], found.sums()["read"], EXACT)
+
     def project(self) -> None:
         """The first token of every side is that of a plain product with the norms' gains folded in."""
         model, layer, neuron = self.model, 1, 5
@@ -187,6 +194,7 @@ PARTS: dict[str, Callable[[Examined], None]] = {
     "capture": Examined.capturing,
     "decompose": Examined.decompose,
     "attribute": Examined.attribute,
+    "circuit": Examined.circuit,
     "project": Examined.project,
     "scan": Examined.scan,
     "polysemanticity": Examined.polysemanticity,

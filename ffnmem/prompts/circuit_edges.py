@@ -1,0 +1,288 @@
+"""The edges of a circuit: one prompt's pass with all but the FFNs linear, walked down from what its nodes read.
+
+With attention patterns and norm scales as they were, what a neuron reads is an exact sum over the embeddings, the
+biases and every firing below it, along all paths through attention. A walk carries the directions of a block of
+inputs down through the layers at once; nothing of the size of all firings squared is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..models.attention import FrozenAttention, frozen_attention
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, model_logits, pulled_through
+from .captures import Capture
+
+Visit = Callable[[int, Float[Tensor, "active pos d_model"]], None]
+"""Is given a layer, and the directions at its FFN's output of the inputs that stand above it."""
+
+
+class Firing(NamedTuple):
+    """A neuron at a position."""
+
+    layer: int
+    neuron: int
+    position: int
+
+    @property
+    def name(self) -> str:
+        """Its id in a circuit: ``"3.17@5"``."""
+        return f"{self.layer}.{self.neuron}@{self.position}"
+
+
+class Input(NamedTuple):
+    """One thing that a node reads: a sum over all that stands below it. ``firing``: None for the answer.
+
+    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer.
+    """
+
+    firing: Firing | None
+    name: str
+
+
+class Bottom(NamedTuple):
+    """Where a walk ends: what the embeddings are read along, and what biases add.
+
+    Attributes:
+        directions: ``[input, pos, d_model]``. own: ``[input]``, of the input itself: its bias, and that of the norm
+            in front of it. biases: ``[input, layer]``, of each layer's attention and FFN. Both in float64.
+    """
+
+    directions: Float[Tensor, "input pos d_model"]
+    own: Float[Tensor, " input"]
+    biases: Float[Tensor, "input layer"]
+
+
+class FrozenPass:
+    """The pass of one prompt up to a position, with its attention patterns and norm scales as they were.
+
+    Attributes:
+        attentions: of each layer. scales: ``[pos]`` of the norm in front of each FFN. parallel: whether the FFN of a
+            layer reads what its attention reads. logit: the model's own, of the target (minus the foil's).
+    """
+
+    def __init__(self, capture: Capture, row: int, pos: int, target: int, foil: int | None) -> None:
+        assert capture.residual is not None
+        self.capture, self.model, self.row, self.pos = capture, capture.model, row, pos
+        self.span = slice(0, pos + 1)
+        residual, model = capture.residual, self.model
+        targets = torch.tensor([target], device=capture.tokens.device)
+        final = FinalNorm(model)
+        direction, constant = final.directions(targets, foil)
+        self.answer = direction[0] / final.scale(at_least_float32(residual.final_in[row, [pos]]))
+        self.constant = float(constant)
+        self.logit = float(model_logits(model, residual.final_out[row, [pos]], targets, foil))
+        self.attentions: list[FrozenAttention] = frozen_attention(model, capture.tokens[row, self.span])
+        self.embedding = at_least_float32(residual.embedding[row, self.span])
+        self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
+        self.scales, self.parallel = [], []
+        stream = self.embedding if self.position is None else self.embedding + self.position
+        for layer in range(model.n_layers):
+            after = stream + self.at(residual.attention[layer])
+            parallel, scale = self.reading(layer, stream, after)
+            self.parallel.append(parallel)
+            self.scales.append(scale)
+            written = capture.ffn_out[layer][row, self.span]
+            with torch.no_grad():
+                stream = after + at_least_float32(model.layout.through(model.layout.blocks[layer].post, written))
+
+    def at(self, tensor: Float[Tensor, "batch pos width"]) -> Float[Tensor, "span width"]:
+        """What this prompt's tokens have of it, up to the position."""
+        return at_least_float32(tensor[self.row, self.span])
+
+    def reading(
+        self, layer: int, before: Float[Tensor, "pos d_model"], after: Float[Tensor, "pos d_model"]
+    ) -> tuple[bool, Float[Tensor, " pos"]]:
+        """Whether a layer's FFN reads beside its attention, by what it did read, and the scale of its norm."""
+        norm, read = self.model.norm_before(layer), self.at(self.capture.ffn_in[layer])
+        found = [x if norm is None else norm(x) for x in (before, after)]
+        parallel = bool((found[0] - read).norm() < (found[1] - read).norm())
+        x = before if parallel else after
+        return parallel, torch.ones_like(x[:, 0]) if norm is None else norm.scale(x)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.answer.dtype
+
+    def coefficients(self, layer: int) -> Float[Tensor, "pos d_mlp"]:
+        return self.at(self.capture.coefficients[layer])
+
+    def inputs(self, firing: Firing | None) -> list[Input]:
+        """What a node reads; None: the answer."""
+        if firing is None:
+            return [Input(None, "logit")]
+        return [Input(firing, name) for name in (("gate", "linear") if self.model.gated else ("pre",))]
+
+    def value(self, one: Input) -> float:
+        """What an input came to in the model's own pass, which its edges must sum to."""
+        if one.firing is None:
+            return self.logit
+        held = self.capture.linear if one.name == "linear" else self.capture.pre
+        return float(held[one.firing.layer][self.row, one.firing.position, one.firing.neuron])
+
+    def layer_of(self, one: Input) -> int:
+        return self.model.n_layers if one.firing is None else one.firing.layer
+
+    # -- the walk ------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def walk(self, inputs: Sequence[Input], visit: Visit) -> Bottom:
+        """Carry the directions of inputs, those of higher layers first, down to the embeddings."""
+        model, n = self.model, len(inputs)
+        layers = [self.layer_of(one) for one in inputs]
+        assert layers == sorted(layers, reverse=True)
+        directions = torch.zeros(n, self.pos + 1, model.d_model, dtype=self.dtype, device=self.answer.device)
+        own = torch.zeros(n, dtype=torch.float64, device=directions.device)
+        biases = torch.zeros(n, model.n_layers, dtype=torch.float64, device=directions.device)
+        active = self.join(model.n_layers, inputs, 0, directions, own)
+        for layer in reversed(range(model.n_layers)):
+            if active:
+                along = self.along_ffn(layer, directions[:active])
+                visit(layer, along)
+                bias = model.ffn[layer].value_bias
+                if bias is not None:
+                    biases[:active, layer] += (along.sum(1) @ at_least_float32(bias.detach())).double()
+            if not self.parallel[layer]:
+                active = self.join(layer, inputs, active, directions, own)
+            if active:
+                pulled, added = self.attentions[layer].pull(directions[:active])
+                directions[:active] += pulled
+                biases[:active, layer] += added.double()
+            if self.parallel[layer]:
+                active = self.join(layer, inputs, active, directions, own)
+        return Bottom(directions, own, biases)
+
+    def along_ffn(
+        self, layer: int, directions: Float[Tensor, "active pos d_model"]
+    ) -> Float[Tensor, "active pos d_model"]:
+        """Directions of the residual stream as directions at a layer's FFN's output."""
+        return pulled_through(self.model, layer, directions, self.capture.ffn_out[layer][self.row, self.span])
+
+    def join(
+        self,
+        layer: int,
+        inputs: Sequence[Input],
+        active: int,
+        directions: Float[Tensor, "input pos d_model"],
+        own: Float[Tensor, " input"],
+    ) -> int:
+        """Begin the directions of a layer's own inputs; returns how many are on their way now."""
+        end = active
+        while end < len(inputs) and self.layer_of(inputs[end]) == layer:
+            end += 1
+        for name in dict.fromkeys(one.name for one in inputs[active:end]):
+            places = [place for place in range(active, end) if inputs[place].name == name]
+            if name == "logit":
+                directions[places, self.pos], own[places] = self.answer, self.constant
+                continue
+            firings = [firing for place in places if (firing := inputs[place].firing) is not None]
+            at = torch.tensor([firing.position for firing in firings], device=directions.device)
+            found, constant = self.read_by(layer, name, [firing.neuron for firing in firings])
+            directions[places, at] = found / self.scales[layer][at].unsqueeze(-1)
+            own[places] = constant
+        return end
+
+    def read_by(
+        self, layer: int, name: str, neurons: Sequence[int]
+    ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"]]:
+        """The directions of the residual stream that neurons read, but for the norm's scale, and what biases add."""
+        ffn, norm = self.model.ffn[layer], self.model.norm_before(layer)
+        linear = name == "linear"
+        keys, bias = (ffn.keys, ffn.key_bias) if linear else (ffn.activated, ffn.activated_bias)
+        directions = at_least_float32(keys.detach()[list(neurons)])
+        constant = torch.zeros(len(neurons), dtype=torch.float64, device=directions.device)
+        if bias is not None:
+            constant = constant + bias.detach()[list(neurons)].double()
+        return (directions, constant) if norm is None else (norm.pull(directions), constant + norm.constant(directions))
+
+    # -- what stands at its bottom -------------------------------------------------------------------------------
+
+    def others(self, bottom: Bottom) -> Float[Tensor, "input other"]:
+        """What the sources that are no firings add: see :meth:`other_names`. In float64."""
+        parts = [(bottom.directions * self.embedding).sum(-1).double()]
+        if self.position is not None:
+            parts.append((bottom.directions * self.position).sum(-1).double())
+        return torch.cat([*parts, bottom.own.unsqueeze(-1), bottom.biases], dim=-1)
+
+    def other_names(self) -> list[tuple[str, str, int | None, int | None]]:
+        """Of the sources that are no firings: id, kind, layer and position."""
+        places = range(self.pos + 1)
+        kinds = ["embedding"] if self.position is None else ["embedding", "position"]
+        found: list[tuple[str, str, int | None, int | None]] = [
+            (f"{kind}@{p}", kind, None, p) for kind in kinds for p in places
+        ]
+        biases: list[tuple[str, str, int | None, int | None]] = [
+            (f"bias.{layer}", "bias", layer, None) for layer in range(self.model.n_layers)
+        ]
+        return [*found, ("bias", "bias", None, None), *biases]
+
+    # -- rows of edges -------------------------------------------------------------------------------------------
+
+    def rows(
+        self, inputs: Sequence[Input]
+    ) -> tuple[dict[int, Float[Tensor, "active pos d_mlp"]], Float[Tensor, "input other"]]:
+        """All that firings of every layer add to a few inputs, and what the other sources do.
+
+        Inputs come by falling layer. A layer's tensor has the inputs above it only.
+        """
+        found: dict[int, Tensor] = {}
+
+        def visit(layer: int, along: Tensor) -> None:
+            values = at_least_float32(self.model.ffn[layer].values.detach())
+            found[layer] = (along @ values.T).mul_(self.coefficients(layer))
+
+        bottom = self.walk(inputs, visit)
+        return found, self.others(bottom)
+
+    def edges(
+        self, inputs: Sequence[Input], firings: Sequence[Firing]
+    ) -> tuple[Float[Tensor, "input firing"], Float[Tensor, "input other"], Float[Tensor, " input"]]:
+        """What some firings add to inputs, what the other sources do, and the sum over all that there are.
+
+        Inputs come by falling layer. In float64.
+        """
+        weights = torch.zeros(len(inputs), len(firings), dtype=torch.float64, device=self.answer.device)
+        total = torch.zeros(len(inputs), dtype=torch.float64, device=self.answer.device)
+        writes = self.writes(firings)
+
+        def visit(layer: int, along: Tensor) -> None:
+            ffn, active = self.model.ffn[layer], len(along)
+            out = self.at(self.capture.ffn_out[layer])
+            if ffn.value_bias is not None:
+                out = out - at_least_float32(ffn.value_bias.detach())
+            total[:active] += (along * out).sum(-1).double().sum(-1)
+            if layer in writes:
+                places, positions, written = writes[layer]
+                for position in dict.fromkeys(positions):  # no copy of the directions for each firing
+                    here = [i for i, p in enumerate(positions) if p == position]
+                    columns = torch.tensor([places[i] for i in here], device=along.device)
+                    weights[:active].index_copy_(1, columns, (along[:, position] @ written[here].T).double())
+
+        others = self.others(self.walk(inputs, visit))
+        return weights, others, total + others.sum(-1)
+
+    def writes(self, firings: Sequence[Firing]) -> dict[int, tuple[list[int], list[int], Float[Tensor, "n d_model"]]]:
+        """By layer: which of the firings are there, where they fired, and what each wrote."""
+        found = {}
+        for layer in sorted({firing.layer for firing in firings}):
+            places = [i for i, firing in enumerate(firings) if firing.layer == layer]
+            at = [firings[i].position for i in places]
+            neurons = [firings[i].neuron for i in places]
+            m = self.coefficients(layer)[at, neurons].unsqueeze(-1)
+            found[layer] = places, at, m * at_least_float32(self.model.ffn[layer].values.detach()[neurons])
+        return found
+
+    def by_falling_layer(self, nodes: Sequence[Firing | None]) -> list[Input]:
+        """The inputs of nodes in the order that a walk takes them."""
+        return sorted((one for node in nodes for one in self.inputs(node)), key=lambda one: -self.layer_of(one))
+
+
+def unravelled(flat: Int[Tensor, " n"], pos: int, d_mlp: int) -> list[Firing]:
+    """Firings by their places in ``[layer, pos, d_mlp]``."""
+    return [Firing(i // (pos * d_mlp), i % d_mlp, i // d_mlp % pos) for i in flat.tolist()]

@@ -1,0 +1,187 @@
+"""Which firings a circuit is of: expanded by their influence on the answer, and pruned by it, nodes first, then edges.
+
+A node's influence is the answer's row of A + A² + …, with A the edges' absolute weights, each node's scaled so that
+they sum to 1 over *all* that it reads, also what is not in the graph. Of a gated neuron, gate and linear part count
+one half each.
+
+Source: Ameisen et al. 2025, "Circuit Tracing", on pruning, as in the program ``safety-research/circuit-tracer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from .circuit_edges import Firing, FrozenPass, Input, unravelled
+
+AT_ONCE, FEWEST, MOST = 0.25, 4, 32
+"""How many inputs a block of whole rows has: as many as take this share of the weights' memory, within bounds."""
+BLOCK = 64  # inputs of a block where only chosen firings are read
+EXPAND = "circuit"  # the phase that progress is told of
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The edges among candidates: every input of every candidate and of the answer against every source.
+
+    Attributes:
+        firings: the candidates, those of higher layers first. inputs: the answer's first, then theirs in that order.
+        weights: ``[input, source]``, sources being the firings, then the others. totals: ``[input]``, the sum over all
+            that there is, candidates or not. norms: ``[input]``, the sum of its absolute values.
+    """
+
+    firings: tuple[Firing, ...]
+    inputs: tuple[Input, ...]
+    weights: Float[Tensor, "input source"]
+    totals: Float[Tensor, " input"]
+    norms: Float[Tensor, " input"]
+
+    def node_of(self) -> list[int]:
+        """Per input, its node: 0 for the answer, then the firings from 1 on."""
+        places = {firing: place for place, firing in enumerate(self.firings, start=1)}
+        return [0 if one.firing is None else places[one.firing] for one in self.inputs]
+
+    def shares(self) -> Float[Tensor, "node source"]:
+        """A: per node, the answer first, the share that each source has of all that it reads."""
+        nodes = torch.tensor(self.node_of(), device=self.weights.device)
+        counts = torch.bincount(nodes, minlength=len(self.firings) + 1)
+        scaled = self.weights.abs() / (self.norms * counts[nodes]).clamp_min(1e-300).unsqueeze(-1)
+        found = torch.zeros(len(self.firings) + 1, self.weights.shape[1], dtype=scaled.dtype, device=scaled.device)
+        return found.index_add_(0, nodes, scaled)
+
+
+def influence(shares: Float[Tensor, "node source"]) -> Float[Tensor, " source"]:
+    """The answer's row of A + A² + …; nodes are the answer and the first sources, those of higher layers first."""
+    found = shares[0].clone()
+    for place in range(len(shares) - 1):  # all that read a firing stand before it
+        found += found[place] * shares[place + 1]
+    return found
+
+
+def expand(
+    frozen: FrozenPass, most: int, progress: Callable[[int, int], None] | None = None
+) -> tuple[list[Firing], dict[Input, float]]:
+    """The firings of most influence, and the sum of absolute weights over all that each of their inputs reads.
+
+    The answer is expanded first, then block by block the firings that have most influence on it by what has been
+    expanded so far. Whole rows of edges are made for one block at a time, and summed into one number a firing.
+    """
+    model, pos = frozen.model, frozen.pos + 1
+    shape = model.n_layers, pos, model.d_mlp
+    found = torch.zeros(shape, dtype=frozen.dtype, device=frozen.answer.device)
+    block = block_size(frozen)
+    norms: dict[Input, float] = {}
+    chosen: list[Firing] = []
+    taken: list[int] = []
+    some: list[Firing | None] = [None]
+    while some:
+        spread(frozen, some, found, norms)
+        if progress is not None:
+            progress(len(chosen), most)
+        ahead = found.flatten().clone()
+        ahead[taken] = 0
+        best = ahead.topk(min(block, most - len(chosen), ahead.numel()))
+        places = best.indices[best.values > 0]
+        taken += places.tolist()
+        some = [*unravelled(places, pos, model.d_mlp)]
+        chosen += [firing for firing in some if firing is not None]
+    return chosen, norms
+
+
+def block_size(frozen: FrozenPass) -> int:
+    """How many firings are expanded at once."""
+    model = frozen.model
+    weights = sum(parameter.nbytes for parameter in model.hf_model.parameters())
+    inputs = 2 if model.gated else 1
+    row = model.n_layers * (frozen.pos + 1) * model.d_mlp * torch.finfo(frozen.dtype).bits // 8 * inputs
+    return max(FEWEST, min(MOST, int(AT_ONCE * weights / row)))
+
+
+def spread(
+    frozen: FrozenPass,
+    nodes: Sequence[Firing | None],
+    found: Float[Tensor, "layer pos d_mlp"],
+    norms: dict[Input, float],
+) -> None:
+    """Add to every firing's influence what it has through these nodes."""
+    inputs = frozen.by_falling_layer(nodes)
+    rows, others = frozen.rows(inputs)
+    sums = others.abs().sum(-1)
+    for row in rows.values():
+        row.abs_()
+        sums[: len(row)] += row.sum((1, 2)).double()
+    for place, one in enumerate(inputs):
+        norms[one] = norm = float(sums[place])
+        if norm == 0:
+            continue
+        firing = one.firing
+        share = 1.0 if firing is None else float(found[firing.layer, firing.position, firing.neuron])
+        scale = share / (norm * len(frozen.inputs(firing)))
+        for layer, row in rows.items():
+            if place < len(row):
+                found[layer].add_(row[place], alpha=scale)
+
+
+def graph(frozen: FrozenPass, chosen: Sequence[Firing], norms: dict[Input, float]) -> Graph:
+    """All edges among the chosen firings and the other sources, made in blocks."""
+    firings = sorted(chosen, key=lambda firing: (-firing.layer, firing.position, firing.neuron))
+    inputs = frozen.by_falling_layer([None, *firings])
+    parts = [frozen.edges(inputs[start : start + BLOCK], firings) for start in range(0, len(inputs), BLOCK)]
+    weights = torch.cat([torch.cat([edges, others], dim=1) for edges, others, _ in parts])
+    return Graph(
+        firings=tuple(firings),
+        inputs=tuple(inputs),
+        weights=weights.cpu(),
+        totals=torch.cat([totals for *_, totals in parts]).cpu(),
+        norms=torch.tensor([norms[one] for one in inputs], dtype=torch.float64),
+    )
+
+
+# -- pruning ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What pruning leaves of a graph.
+
+    Attributes:
+        firings: which candidates. edges: ``[node, source]``, the answer's row first. influence: ``[source]``, of the
+            whole graph. shares: ``[node, source]``, A.
+    """
+
+    firings: Bool[Tensor, " firing"]
+    edges: Bool[Tensor, "node source"]
+    influence: Float[Tensor, " source"]
+    shares: Float[Tensor, "node source"]
+
+
+def prune(shares: Float[Tensor, "node source"], node_threshold: float, edge_threshold: float) -> Kept:
+    """The fewest firings that have a share ``node_threshold`` of all candidates' influence, and among what is left the
+    fewest edges that carry a share ``edge_threshold`` of the influence; then without firings that nothing reads."""
+    n = len(shares) - 1
+    whole = influence(shares)
+    kept = fewest(whole[:n], node_threshold)
+    left = shares.clone()
+    left[1:][~kept] = 0
+    left[:, :n][:, ~kept] = 0
+    within = influence(left)
+    carried = left * torch.cat([torch.ones(1, dtype=left.dtype), within[:n]]).unsqueeze(-1)
+    edges = fewest(carried.flatten(), edge_threshold).reshape(carried.shape)
+    for place in range(n):  # whatever reads a firing stands before it
+        if not edges[: place + 1, place].any():
+            edges[place + 1] = False
+            kept[place] = False
+    return Kept(kept, edges, whole, shares)
+
+
+def fewest(values: Float[Tensor, " n"], threshold: float) -> Bool[Tensor, " n"]:
+    """Which of some shares are the largest ones that make up ``threshold`` of their sum; none that are 0."""
+    order = values.argsort(descending=True, stable=True)
+    before = values[order].cumsum(0) - values[order]
+    found = torch.zeros_like(values, dtype=torch.bool)
+    found[order] = (before < threshold * values.sum() * (1 - 1e-12)) & (values[order] > 0)
+    return found

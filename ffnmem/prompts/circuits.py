@@ -1,0 +1,452 @@
+"""``circuit``: the graph of firings behind an answer, whose edges into every node sum to what it read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count, check_number, counted, listed, quoted
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Content, Facts, Line, Origin, Prompt, Sheet, Span, Table, line, rows, token
+from ..models.turns import in_turn
+from ..show.result import Result
+from .attribution import plain_records
+from .captures import Capture, token_after
+from .circuit_edges import Firing, FrozenPass
+from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
+
+NODES = {
+    "id": "str", "kind": "str", "layer": "Int64", "neuron": "Int64", "head": "Int64", "position": "Int64",
+    "token": "str", "coefficient": "float64", "pre": "float64", "linear": "float64", "influence": "float64",
+    "score": "float64", "error": "float64",
+}  # fmt: skip
+"""The columns of ``Circuit.nodes``, and their types."""
+EDGES = {"source": "str", "target": "str", "input": "str", "weight": "float64", "share": "float64"}
+"""The columns of ``Circuit.edges``."""
+WEIGHTS = ["weight", "share"]
+ANSWER, PRUNED = "answer", "pruned"
+"""The ids of the answer's node, and of the one that stands for all that was pruned."""
+READ = 3  # what a row of the table names of a firing's inputs
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Circuit(Result):
+    """The graph of firings behind an answer. Made by :func:`ffnmem.circuit`.
+
+    Attributes:
+        nodes: one row a node: id, kind ("answer", "firing", "attention", "head", "embedding", "position", "bias",
+            "pruned"), layer, neuron, head, position, token, coefficient, pre and linear (what its edges sum to: a
+            neuron's pre-activation, of a gated one gate and linear part; the answer's logit), influence (on the
+            answer), score (what it adds to the answer's logit directly, no other node between), error (|sum of its
+            edges − what it read|, the larger one of a gated neuron).
+        edges: one row an edge: source, target (ids), input ("pre", "gate", "linear", "logit"), weight: what the
+            source adds to that input of the target, share (its absolute weight as a share of those of all that the
+            target reads, kept or not; a target's shares sum to 1).
+        logit: the model's own logit of the target (minus the foil's).
+        tokens: the prompt's tokens up to the answer's ``position``.
+        expanded: how many firings were looked into before pruning. attention: what attention is in it: "paths",
+            "layers" or "heads". prompts: how many were merged.
+    """
+
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+    logit: float
+    tokens: tuple[str, ...]
+    starts_with_bos: bool
+    position: int
+    target: str
+    target_id: int
+    foil: str | None
+    foil_id: int | None
+    expanded: int
+    attention: str
+    prompts: int
+    provenance: Provenance
+
+    # -- what is in it -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def firings(self) -> pd.DataFrame:
+        """The nodes that are firings, largest influence first."""
+        found = self.nodes[self.nodes["kind"] == "firing"]
+        return found.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
+
+    @property
+    def error(self) -> float:
+        """The largest error of a node, relative to what it read where that is above 1."""
+        read = self.nodes[["pre", "linear"]].abs().max(axis=1).clip(lower=1.0)
+        return float((self.nodes["error"] / read).max())
+
+    @cached_property
+    def pruned_share(self) -> float:
+        """The share of the influence on the answer that comes from what was pruned."""
+        return float(self.nodes.loc[self.nodes["id"] == PRUNED, "influence"].sum())
+
+    def sums(self) -> pd.DataFrame:
+        """One row an input of a node: target, input, sum (of its edges' weights), read (what it was), error."""
+        sums = self.edges.groupby(["target", "input"], sort=False)["weight"].sum().rename("sum").reset_index()
+        by_id = self.nodes.set_index("id")
+        columns = ["linear" if one == "linear" else "pre" for one in sums["input"]]
+        sums["read"] = [by_id.at[node, name] for node, name in zip(sums["target"], columns, strict=True)]
+        return sums.assign(error=(sums["sum"] - sums["read"]).abs())
+
+    def subgraph(self, nodes: Iterable[str]) -> Circuit:
+        """The graph of some of its nodes, named by their ids; all others join what was pruned, so that sums stay true.
+
+        The answer is always one of them. Raises InputError for an id that is not there.
+        """
+        wanted = {ANSWER, *nodes}
+        unknown = sorted(wanted - set(self.nodes["id"]))
+        if unknown:
+            raise InputError(f"the circuit has no node {quoted(unknown[0])}: its ids are such as {self.some_ids()}")
+        left = self.nodes["id"].isin(wanted - {PRUNED})
+        edges = self.edges[self.edges["target"].isin(wanted)].copy()
+        edges["source"] = edges["source"].where(edges["source"].isin(wanted - {PRUNED}), PRUNED)
+        edges = edges.groupby(["source", "target", "input"], sort=False, as_index=False)[WEIGHTS].sum()
+        table = [*self.nodes[left].astype(object).to_dict("records"), pruned_row(self.nodes[left], edges)]
+        kept = typed(pd.DataFrame(table), NODES)
+        return replace(self, nodes=kept, edges=ordered(edges, kept))
+
+    def some_ids(self) -> str:
+        return listed([quoted(name) for name in self.nodes["id"][:3]])
+
+    def merge(self, *others: Circuit) -> Circuit:
+        """One graph of the same answer's question in several prompts, position by position: the mean over them.
+
+        A node is there if it is in any of the prompts. Its numbers, and the edges into it, are means over the prompts
+        that have it, an edge that one of them lacks counting 0, so that sums stay true; its influence is a mean over
+        all prompts. Tokens that differ are joined by "/".
+
+        Raises: InputError: prompts of other lengths, or circuits of other kinds or of another model.
+        """
+        every = [self, *others]
+        for one in others:
+            if (len(one.tokens), one.attention) != (len(self.tokens), self.attention):
+                raise InputError(
+                    f"circuits of prompts of {len(self.tokens)} and {len(one.tokens)} tokens (attention as "
+                    f"{self.attention} and {one.attention}) have no positions in common: merge those of one form"
+                )
+            if one.provenance.fingerprint != self.provenance.fingerprint:
+                raise InputError(
+                    f"the circuits are of two models ({self.provenance.fingerprint}, {one.provenance.fingerprint})"
+                )
+        counts = np.array([one.prompts for one in every])
+        weighed = [one.nodes.assign(n=n) for one, n in zip(every, counts, strict=True)]
+        nodes = merged_nodes(pd.concat(weighed, ignore_index=True), int(counts.sum()))
+        held = pd.concat([table[["id", "n"]] for table in weighed]).groupby("id")["n"].sum()
+        scaled = [one.edges.assign(**(one.edges[WEIGHTS] * n)) for one, n in zip(every, counts, strict=True)]
+        edges = pd.concat(scaled).groupby(["source", "target", "input"], sort=False, as_index=False)[WEIGHTS].sum()
+        edges[WEIGHTS] = edges[WEIGHTS].div(edges["target"].map(held), axis=0)
+        return replace(
+            self,
+            nodes=nodes,
+            edges=ordered(edges, nodes),
+            logit=float(np.average([one.logit for one in every], weights=counts)),
+            tokens=tuple(joined(column) for column in zip(*(one.tokens for one in every), strict=True)),
+            starts_with_bos=all(one.starts_with_bos for one in every),
+            target=joined([one.target for one in every]),
+            foil=None if self.foil is None else joined([str(one.foil) for one in every]),
+            expanded=max(one.expanded for one in every),
+            prompts=int(counts.sum()),
+        )
+
+    # -- how it is shown -----------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "prompt_tokens": list(self.tokens),
+            "position": self.position,
+            "target": self.target,
+            "foil": self.foil,
+            "logit": self.logit,
+            "error": self.error,
+            "attention": self.attention,
+            "expanded": self.expanded,
+            "prompts": self.prompts,
+            "pruned_share": self.pruned_share,
+            "nodes": plain_records(self.nodes),
+            "edges": plain_records(self.edges),
+            "provenance": self.provenance.to_dict(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``edges``."""
+        return self.edges.copy()
+
+    def summary(self) -> str:
+        against = "" if self.foil is None else f" against {self.foil!r}"
+        return (
+            f"of {self.target!r}{against}, {counted(len(self.firings), 'firing')}, "
+            f"{counted(len(self.edges), 'edge')}, error {self.error:.1e}"
+        )
+
+    def sheet(self, top: int = 12) -> Sheet:
+        """The answer, what the graph has of it, and the ``top`` firings with what they read."""
+        answer = self.edges[self.edges["target"] == ANSWER]
+        by_kind = answer["weight"].groupby(answer["source"].map(self.nodes.set_index("id")["kind"])).sum()
+        parts = {"firing": "its firings", "attention": "attention", "head": "heads", "embedding": "embeddings",
+                 "position": "positions", "bias": "biases", "pruned": "what was pruned"}  # fmt: skip
+        direct = ", ".join(f"{name} {by_kind[kind]:+.3f}" for kind, name in parts.items() if kind in by_kind)
+        size = (
+            f"{counted(len(self.firings), 'firing')} of {self.expanded:,} expanded, "
+            f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.0%} of the influence is pruned"
+        )
+        facts: dict[str, Content] = {
+            "prompt": Prompt(self.tokens, self.position, self.starts_with_bos),
+            **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
+            "target": token(self.target, "strong"),
+            **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
+            "logit": f"{self.logit:.3f}{'' if self.foil is None else ', the target’s minus the foil’s'}",
+            "directly": f"{direct}; error {self.error:.1e}",
+            "graph": size,
+        }
+        return Sheet.of(Facts(facts), self.firing_table(top), Origin(self.provenance.to_dict()))
+
+    def firing_table(self, top: int) -> Table:
+        """The firings of most influence."""
+        shown = rows(
+            Column("neuron", "neuron"),
+            Column("fired at", "token", limit=16),
+            Column("position", "count"),
+            Column("coefficient", "number"),
+            Column("influence", "percent"),
+            Column("directly", "number", sign=True, bars=True),
+            Column("reads most from", left=True),
+        )
+        for row in self.firings.head(top).itertuples():
+            at = (int(row.layer), int(row.neuron))
+            shown.add(
+                at, row.token, int(row.position), row.coefficient, row.influence, row.score, self.reads(str(row.id))
+            )
+        return shown.table()
+
+    def reads(self, node: str) -> Line:
+        """A node's largest edges, but for what was pruned."""
+        into = self.edges[(self.edges["target"] == node) & (self.edges["source"] != PRUNED)]
+        order = into["weight"].abs().sort_values(ascending=False, kind="stable").index
+        largest = into.loc[order].drop_duplicates("source").head(READ)
+        texts = {
+            "embedding": lambda row: token(row.token, limit=12),
+            "position": lambda row: Span(f"position {row.position}"),
+        }
+        by_id = self.nodes.set_index("id", drop=False)
+        found: list[str | Span] = []
+        for edge in largest.itertuples():
+            row = by_id.loc[edge.source]
+            name = texts.get(row.kind, lambda row: Span(str(row.id).replace("@", " at ")))(row)
+            found += [", "] * bool(found) + [name, f" {edge.weight:+.2f}"]
+        return line(*found) if found else line("–")
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+    """A table with these columns, of these types."""
+    found = frame.reindex(columns=list(columns))
+    return pd.DataFrame(
+        {name: found[name].astype(object if kind == "str" else kind) for name, kind in columns.items()}
+    ).reset_index(drop=True)
+
+
+def ordered(edges: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:
+    """Edges by their targets' order among the nodes, each one's largest first."""
+    place = {name: i for i, name in enumerate(nodes["id"])}
+    order = np.lexsort((-edges["weight"].abs().to_numpy(), edges["input"].astype(str), edges["target"].map(place)))
+    return typed(edges.iloc[order], EDGES)
+
+
+def pruned_row(nodes: pd.DataFrame, edges: pd.DataFrame) -> dict[str, Any]:
+    """The node of all that was pruned: what it adds to the answer, and the influence that enters the graph by it."""
+    depth = np.where(nodes["id"] == ANSWER, np.inf, 2.0 * nodes["layer"].fillna(-1).astype(float))
+    depth = depth + (nodes["kind"] == "firing")  # of one layer, the FFN may read attention
+    through = dict.fromkeys(nodes["id"], 0.0) | {ANSWER: 1.0, PRUNED: 0.0}
+    into = edges.groupby("target", sort=False)
+    for name in nodes["id"].iloc[np.argsort(-depth, kind="stable")]:
+        if name in into.groups:
+            read = into.get_group(name)
+            for source, share in zip(read["source"], read["share"], strict=True):
+                through[source] += through[name] * share
+    score = edges.loc[(edges["source"] == PRUNED) & (edges["target"] == ANSWER), "weight"].sum()
+    return {"id": PRUNED, "kind": PRUNED, "token": "", "influence": through[PRUNED], "score": float(score)}
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts that differ, in one."""
+    return "/".join(dict.fromkeys(texts))
+
+
+def merged_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
+    """Rows of one id as one: means over the prompts that have it, of the influence over all prompts."""
+    groups = nodes.groupby("id", sort=False)
+    found = groups[["id", "kind", "layer", "neuron", "head", "position"]].first()
+    found["token"] = groups["token"].agg(joined)
+    held = groups["n"].sum()
+    for name in ("coefficient", "pre", "linear", "score"):
+        found[name] = (nodes[name] * nodes["n"]).groupby(nodes["id"], sort=False).sum(min_count=1) / held
+    found["influence"] = (nodes["influence"] * nodes["n"]).groupby(nodes["id"], sort=False).sum() / prompts
+    found["error"] = groups["error"].max()
+    ranks = {"answer": 0, "firing": 1, "pruned": 9}
+    order = np.lexsort((-found["influence"].to_numpy(), [ranks.get(kind, 5) for kind in found["kind"]]))
+    return typed(found.iloc[order], NODES)
+
+
+# -- making one ------------------------------------------------------------------------------------------------------
+
+
+@public
+@in_turn
+def circuit(
+    capture: Capture,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: SupportsIndex = -1,
+    *,
+    prompt: SupportsIndex = 0,
+    first_token: bool = False,
+    nodes: int = 500,
+    node_threshold: float = 0.8,
+    edge_threshold: float = 0.98,
+    progress: Progress | None = None,
+) -> Circuit:
+    """The graph of firings behind an answer: which memories made which others fire, and which wrote the answer.
+
+    An edge is what its source adds to its target's pre-activation (of a gated neuron to the gate, and to the linear
+    part), or to the answer's logit: what the source wrote, carried along every path through attention, with attention
+    patterns and norm scales as they were and no FFN in between. That is linear, so the edges into a node sum to its
+    pre-activation exactly: over firings, token and position embeddings, and biases. What is pruned stays in those sums
+    as one node.
+
+    Args:
+        capture, target, foil, position, prompt, first_token: as :func:`ffnmem.attribute`, at one position.
+        nodes: how many firings are expanded at most, those of most influence on the answer.
+        node_threshold: of the expanded firings, the fewest that have this share of their influence stay.
+        edge_threshold: then the fewest edges that carry this share of it.
+        progress: called with "circuit", the firings expanded and the most that will be.
+
+    Returns:
+        A :class:`Circuit`: ``.nodes``, ``.edges``, ``.sums()``, ``.error``, ``.subgraph``, ``.merge``, ``.plot``,
+        ``.export``.
+
+    Raises: as :func:`ffnmem.attribute_paths`.
+
+    Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
+    features; edges through frozen attention as in Elhage et al. 2021.
+    """
+    if capture.residual is None:
+        raise InputError("a circuit needs every layer: capture(model, prompt) without layers=")
+    capture.check_repeatable()  # its attention patterns are read in a pass of their own
+    check_count("nodes", nodes)
+    thresholds = [check_share(name, value) for name, value in
+                  (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
+    model, row, pos = capture.model, capture.row(prompt), capture.position(position, prompt)
+    if target is None:
+        target = int(capture.logits_at(row, pos).argmax())
+    target_id = token_after(capture, target, row, pos, first_token)
+    foil_id = None if foil is None else token_after(capture, foil, row, pos, first_token, "foil")
+    frozen = FrozenPass(capture, row, pos, target_id, foil_id)
+    tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
+    chosen, norms = expand(frozen, nodes, tell)
+    whole = graph(frozen, chosen, norms)
+    kept = prune(whole.shares(), *thresholds)
+    tokens = tuple(capture.token_strings(prompt)[: pos + 1])
+    (target_text,) = model.token_strings([target_id])
+    found, edges = tables(frozen, whole, kept, tokens, target_text)
+    return Circuit(
+        nodes=found,
+        edges=edges,
+        logit=frozen.logit,
+        tokens=tokens,
+        starts_with_bos=capture.starts_with_bos,
+        position=pos,
+        target=target_text,
+        target_id=target_id,
+        foil=None if foil_id is None else model.token_strings([foil_id])[0],
+        foil_id=foil_id,
+        expanded=len(chosen),
+        attention="paths",
+        prompts=1,
+        provenance=capture.provenance.with_settings(
+            frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
+            edge_threshold=thresholds[1],
+        ),
+    )  # fmt: skip
+
+
+def check_share(name: str, value: float) -> float:
+    """``value`` if it is above 0 and at most 1; raises InputError otherwise."""
+    share = check_number(name, value)
+    if not 0 < share <= 1:
+        raise InputError(f"{name} must be above 0 and at most 1, not {quoted(value)}")
+    return share
+
+
+def tables(
+    frozen: FrozenPass, whole: Graph, kept: Kept, tokens: tuple[str, ...], target: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The nodes and edges that pruning leaves, what it took as one node."""
+    n, node_of = len(whole.firings), whole.node_of()
+    names = [firing.name for firing in whole.firings] + [name for name, *_ in frozen.other_names()]
+    targets = [ANSWER, *names[:n]]
+    values = np.array([frozen.value(one) for one in whole.inputs])
+    errors = np.abs(whole.totals.numpy() - values)
+    weights, stays = whole.weights.numpy(), kept.edges.numpy()
+    shares = np.abs(weights) / (whole.norms.numpy() * np.bincount(node_of)[node_of])[:, None].clip(1e-300)
+    edges: list[tuple[str, str, str, float, float]] = []
+    for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
+        if node and not kept.firings[node - 1]:
+            continue
+        sources = np.flatnonzero(stays[node] & (weights[place] != 0))
+        edges += [
+            (names[s], targets[node], one.name, float(weights[place, s]), float(shares[place, s])) for s in sources
+        ]
+        rest = float(whole.totals[place]) - float(weights[place, sources].sum())
+        share = max(0.0, 1.0 / node_of.count(node) - float(shares[place, sources].sum()))
+        edges.append((PRUNED, targets[node], one.name, rest, share))
+    read = {name: dict.fromkeys(range(n + 1), np.nan) for name in ("pre", "linear", "error")}
+    for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
+        read["linear" if one.name == "linear" else "pre"][node] = float(values[place])
+        read["error"][node] = float(np.fmax(read["error"][node], errors[place]))
+    direct = weights[node_of.index(0)]
+    table: list[dict[str, Any]] = [
+        {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": target, "influence": 1.0, "score": np.nan}
+        | {name: column[0] for name, column in read.items()}
+    ]
+    order = np.argsort(-kept.influence[:n].numpy(), kind="stable")
+    for place in (int(i) for i in order if kept.firings[i]):
+        firing = whole.firings[place]
+        table.append(firing_row(frozen, firing, tokens) | {
+            "influence": float(kept.influence[place]), "score": float(direct[place])
+        } | {name: column[place + 1] for name, column in read.items()})  # fmt: skip
+    read_from = {source for source, *_ in edges}
+    for place, (name, kind, layer, position) in enumerate(frozen.other_names(), start=n):
+        if name in read_from:
+            text = "" if position is None else tokens[position]
+            found = {"id": name, "kind": kind, "layer": layer, "position": position, "token": text}
+            table.append(found | {"influence": float(kept.influence[place]), "score": float(direct[place])})
+    found_edges = pd.DataFrame(edges, columns=list(EDGES))
+    table.append(pruned_row(pd.DataFrame(table), found_edges))
+    nodes = typed(pd.DataFrame(table), NODES)
+    return nodes, ordered(found_edges, nodes)
+
+
+def firing_row(frozen: FrozenPass, firing: Firing, tokens: tuple[str, ...]) -> dict[str, Any]:
+    held = frozen.capture.coefficients[firing.layer][frozen.row, firing.position, firing.neuron]
+    return {
+        "id": firing.name,
+        "kind": "firing",
+        "layer": firing.layer,
+        "neuron": firing.neuron,
+        "position": firing.position,
+        "token": tokens[firing.position],
+        "coefficient": float(held),
+    }

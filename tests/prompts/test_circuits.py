@@ -1,0 +1,222 @@
+"""``circuit``: edges that sum to what every node read, pruning that keeps the sums, and the graph's own operations."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.models import Model
+from ffnmem.prompts.circuit_edges import Firing, FrozenPass
+from ffnmem.prompts.circuit_pruning import expand, fewest, influence, prune
+from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
+
+from ..helpers import PROMPT, allclose
+
+
+@pytest.fixture(scope="module")
+def tiny64(tiny_hf: Any, tokenizer: Any) -> Model:
+    return fm.load(copy.deepcopy(tiny_hf), tokenizer=tokenizer, dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def captured(tiny64: Model) -> fm.prompts.Capture:
+    return fm.capture(tiny64, PROMPT)
+
+
+@pytest.fixture(scope="module")
+def found(captured: fm.prompts.Capture) -> Circuit:
+    return fm.circuit(captured, " Paris", " Rome", nodes=40)
+
+
+def frozen_of(capture: fm.prompts.Capture) -> FrozenPass:
+    model = capture.model
+    return FrozenPass(capture, 0, capture.length() - 1, model.token_id(" Paris"), model.token_id(" Rome"))
+
+
+def test_edges_sum_to_what_every_node_read(architecture: Model) -> None:
+    # if it failed, a path through attention would be missing, or read along another direction; here in float32
+    capture = fm.capture(architecture, ["The Eiffel Tower is in Paris", "Rome is"])
+    for prompt in (0, 1):
+        circuit = fm.circuit(capture, " Paris", " Rome", prompt=prompt, nodes=20)
+        assert circuit.error < 1e-4
+        sums = circuit.sums()
+        assert allclose(sums["sum"], sums["read"], 1e-4)
+        assert set(sums["input"]) == {"logit", *(("gate", "linear") if architecture.gated else ("pre",))}
+
+
+def test_the_answers_edges_are_the_path_attribution(captured: fm.prompts.Capture, found: Circuit) -> None:
+    paths = fm.attribute_paths(captured, " Paris", " Rome")
+    for row in found.firings.itertuples():
+        expected = float(paths.neuron_logits[row.layer, row.position, row.neuron])
+        assert row.score == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    into = found.edges[found.edges["target"] == ANSWER].set_index("source")["weight"]
+    direct = found.nodes.set_index("id")["score"]
+    assert allclose(into, direct[into.index], 1e-12)
+
+
+def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.prompts.Capture) -> None:
+    """Of the first layer on the second: no FFN stands between, so only attention and norms are held."""
+    frozen, model = frozen_of(captured), captured.model
+    reader = Firing(1, 7, 4)
+    sources = [Firing(0, n, p) for n in (3, 11) for p in (1, 4)]
+    weights, _, _ = frozen.edges(frozen.inputs(reader), sources)
+    values = model.ffn[0].values.detach()
+    for weight, source in zip(weights[0], sources, strict=True):
+        written = torch.zeros(frozen.pos + 1, model.d_model, dtype=torch.float64)
+        written[source.position] = captured.coefficients[0][0, source.position, source.neuron] * values[source.neuron]
+        held = frozen.attentions[1]
+        normed = (held.norm.centre(written) * held.norm.gain / held.scale.unsqueeze(-1)).unsqueeze(0)
+        with torch.no_grad():
+            carried = (held.run(normed) - held.run(torch.zeros_like(normed)))[0] + written
+        norm = model.norm_before(1)
+        read = norm.centre(carried[4]) * norm.gain / frozen.scales[1][4]
+        assert float(weight) == pytest.approx(float(read @ model.ffn[1].keys[7].detach()), rel=1e-9, abs=1e-13)
+
+
+def test_nothing_reads_what_comes_later(captured: fm.prompts.Capture, found: Circuit) -> None:
+    nodes = found.nodes.set_index("id")
+    for edge in found.edges.itertuples():
+        source, target = nodes.loc[edge.source], nodes.loc[edge.target]
+        if source["kind"] == "firing" and target["kind"] == "firing":
+            assert source["layer"] < target["layer"]
+        if not pd.isna(source["position"]):
+            assert source["position"] <= target["position"]
+
+
+def test_rows_of_all_firings_and_of_some_agree(captured: fm.prompts.Capture) -> None:
+    frozen = frozen_of(captured)
+    inputs = frozen.by_falling_layer([Firing(1, 2, 5), None, Firing(1, 9, 3)])
+    rows, others = frozen.rows(inputs)
+    some = [Firing(0, 4, 2), Firing(1, 30, 7), Firing(0, 5, 2)]
+    weights, same, totals = frozen.edges(inputs, some)
+    assert allclose(others, same, 1e-12)
+    for column, firing in zip(weights.T, some, strict=True):
+        row = rows[firing.layer][:, firing.position, firing.neuron]
+        assert allclose(column[: len(row)], row, 1e-12)
+    for place in range(len(inputs)):
+        whole = sum(float(row[place].sum()) for row in rows.values() if place < len(row)) + float(others[place].sum())
+        assert float(totals[place]) == pytest.approx(whole, abs=1e-10)
+
+
+def test_influence_is_the_series_of_powers() -> None:
+    shares = torch.rand(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for node in range(1, 4):
+        shares[node, :node] = 0  # the firings are the first three sources, those of higher layers first
+    adjacency = torch.zeros(7, 7, dtype=torch.float64)  # the answer, then all sources
+    adjacency[:4, 1:] = shares
+    series = torch.linalg.inv(torch.eye(7, dtype=torch.float64) - adjacency) - torch.eye(7, dtype=torch.float64)
+    assert allclose(influence(shares), series[0, 1:], 1e-12)
+
+
+def test_expansion_takes_what_the_whole_graph_finds_most_influential(captured: fm.prompts.Capture) -> None:
+    """With room for all firings that can be reached, the greedy order's first ones are those of the exact influence."""
+    frozen = frozen_of(captured)
+    everything, norms = expand(frozen, 10_000)
+    assert len(everything) == len(set(everything))
+    assert all(norms[one] > 0 for firing in everything for one in frozen.inputs(firing))
+    from ffnmem.prompts.circuit_pruning import graph
+
+    whole = graph(frozen, everything, norms)
+    shares = whole.shares()
+    assert allclose(shares.sum(1), torch.ones(len(shares), dtype=torch.float64), 1e-9)  # all is there, nothing pruned
+    exact = influence(shares)[: len(whole.firings)]
+    best = {whole.firings[i] for i in exact.topk(60).indices.tolist()}
+    few, _ = expand(frozen, 60)
+    assert len(best & set(few)) >= 50
+
+
+def test_fewest_is_the_smallest_set() -> None:
+    values = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2], dtype=torch.float64)
+    assert fewest(values, 0.7).tolist() == [False, True, False, True, False]
+    assert fewest(values, 0.71).tolist() == [False, True, False, True, True]
+    assert fewest(values, 1.0).tolist() == [True, True, False, True, True]
+    assert not fewest(torch.zeros(3), 1.0).any()
+
+
+def test_pruning_leaves_no_firing_that_nothing_reads() -> None:
+    # two firings: the lower one is read by the upper alone, and that edge is too small to stay
+    shares = torch.tensor([[0.9, 0.0, 0.1], [0.0, 0.001, 0.999], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    kept = prune(shares, 1.0, 0.98)
+    assert kept.firings.tolist() == [True, False]
+    assert not kept.edges[2].any()
+
+
+def test_thresholds_keep_sums_and_prune_more(captured: fm.prompts.Capture) -> None:
+    sizes = []
+    for threshold in (1.0, 0.8, 0.3):
+        circuit = fm.circuit(captured, " Paris", nodes=40, node_threshold=threshold)
+        sizes.append(len(circuit.firings))
+        sums = circuit.sums()
+        assert allclose(sums["sum"], sums["read"], 1e-10)
+        shares = circuit.edges.groupby("target")["share"].sum()
+        assert allclose(shares, torch.ones(len(shares)), 1e-9)
+    assert sizes[0] > sizes[1] > sizes[2] > 0
+
+
+def test_columns_and_ids(found: Circuit) -> None:
+    assert {name: str(kind).replace("object", "str") for name, kind in found.nodes.dtypes.items()} == NODES
+    assert {name: str(kind).replace("object", "str") for name, kind in found.edges.dtypes.items()} == EDGES
+    ids = found.nodes["id"]
+    assert ids.is_unique
+    assert {*found.edges["source"], *found.edges["target"]} <= set(ids)
+    for row in found.firings.itertuples():
+        assert row.id == f"{row.layer}.{row.neuron}@{row.position}"
+        assert row.token == found.tokens[row.position]
+    assert set(found.edges["target"]) == {ANSWER, *found.firings["id"]}
+    assert found.firings["influence"].is_monotonic_decreasing
+
+
+def test_a_subgraph_keeps_the_sums(found: Circuit) -> None:
+    some = [*found.firings["id"][:5], "embedding@2"]
+    part = found.subgraph(some)
+    assert set(part.nodes["id"]) == {ANSWER, PRUNED, *some}
+    sums = part.sums()
+    assert allclose(sums["sum"], sums["read"], 1e-10)
+    assert found.pruned_share < part.pruned_share <= 1
+    with pytest.raises(fm.FfnmemError, match=re.escape("no node '9.9@9'")):
+        found.subgraph(["9.9@9"])
+
+
+def test_merging_takes_means(tiny64: Model) -> None:
+    one, two = (
+        fm.circuit(fm.capture(tiny64, f"The {city} is in the city of"), " Rome", nodes=30)
+        for city in ("Eiffel", "Tower")
+    )
+    both = one.merge(two)
+    assert both.prompts == 2
+    assert both.tokens != one.tokens
+    assert " Eiffel/ Tower" in both.tokens
+    sums = both.sums()
+    assert allclose(sums["sum"], sums["read"], 1e-10)
+    shared = set(one.firings["id"]) & set(two.firings["id"])
+    assert shared
+    for name in shared:
+        pre = [circuit.nodes.set_index("id").at[name, "pre"] for circuit in (one, two, both)]
+        assert pre[2] == pytest.approx((pre[0] + pre[1]) / 2)
+    alone = next(iter(set(one.firings["id"]) - shared))
+    assert both.nodes.set_index("id").at[alone, "influence"] == pytest.approx(
+        one.nodes.set_index("id").at[alone, "influence"] / 2
+    )
+    assert allclose(one.merge(one).edges["weight"], one.edges["weight"], 1e-12)
+    with pytest.raises(fm.FfnmemError, match="no positions in common"):
+        one.merge(fm.circuit(fm.capture(tiny64, "The city"), " Rome", nodes=5))
+
+
+def test_one_token_is_a_prompt(tiny64: Model) -> None:
+    circuit = fm.circuit(fm.capture(tiny64, "Paris", prepend_bos=False), nodes=10)
+    assert circuit.error < 1e-10
+    assert len(circuit.firings) > 0
+
+
+def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture) -> None:
+    with pytest.raises(fm.FfnmemError, match="every layer"):
+        fm.circuit(fm.capture(tiny64, PROMPT, layers=[0]), " Paris")
+    for name, value in (("node_threshold", 0), ("node_threshold", 1.5), ("edge_threshold", -1), ("nodes", 0)):
+        with pytest.raises(fm.FfnmemError, match=name):
+            fm.circuit(captured, " Paris", **{name: value})
