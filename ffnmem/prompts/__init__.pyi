@@ -4,5 +4,7 @@ from .attribution import attribute as attribute
 from .attribution import decompose as decompose
 from .captures import Capture as Capture
 from .captures import capture as capture
+from .causal import CausalScores as CausalScores
+from .causal import causal_scores as causal_scores
 from .paths import PathAttribution as PathAttribution
 from .paths import attribute_paths as attribute_paths
