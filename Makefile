@@ -93,6 +93,7 @@ format: $(READY) ## format and mend what can be mended
 bench: $(READY) ## the benchmarks: ratios in one run on this machine
 	$(BIN)/python benchmarks/attribution.py
 	$(BIN)/python benchmarks/ablation.py
+	$(BIN)/python benchmarks/causal.py
 	$(BIN)/python benchmarks/editing.py
 	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/polysemanticity.py

@@ -65,6 +65,7 @@ from .pages.prompts import report as report
 from .prompts.attribution import attribute as attribute
 from .prompts.attribution import decompose as decompose
 from .prompts.captures import capture as capture
+from .prompts.causal import causal_scores as causal_scores
 from .prompts.circuits import circuit as circuit
 from .prompts.paths import attribute_paths as attribute_paths
 from .scanning.merging import merge as merge

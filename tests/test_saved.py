@@ -97,6 +97,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Attribution": lambda given: fm.attribute(given.capture, " Paris", " Rome"),
     "Calibration": lambda given: made_calibration(),
     "Capture": lambda given: fm.capture(given.tiny, [PROMPT, "The city"], logits=True),
+    "CausalScores": lambda given: fm.causal_scores(given.capture, " Paris", rule="relp"),
     "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
     "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
     "Decay": Given.decay,

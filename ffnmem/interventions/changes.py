@@ -17,10 +17,9 @@ from ..core.errors import InputError, check_seed, listed, quoted
 from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
 from ..models.model import Model
 from ..prompts.captures import Capture
+from ..prompts.means import Source, check_source, content_of, means_of, source_name
 
 # What an intervention may do to a coefficient: set, scale, add a number; its mean; values drawn from elsewhere.
-
-Source = Any  # a Store or a Capture; rooms above may not import the store's
 
 
 @public
@@ -128,31 +127,6 @@ def check_finite(name: str, value: Any) -> None:
         raise InputError(f"{name} takes a finite number, not {quoted(value)}")
 
 
-def is_store(source: Source) -> bool:
-    return all(hasattr(source, name) for name in ("stats", "view", "check_model"))
-
-
-def check_source(name: str, source: Source) -> None:
-    if not isinstance(source, Capture) and not is_store(source):
-        raise InputError(f"{name} takes a Store or a Capture, not {type(source).__name__}")
-
-
-def source_name(source: Source) -> str:
-    return "a capture" if isinstance(source, Capture) else "a store"
-
-
-def means_of(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:
-    """Mean coefficients of a layer's neurons, in float64. Raises InputError: another model's source, or no content."""
-    if isinstance(source, Capture):
-        return content_of(source, model, layer).double().mean(0)
-    source.check_model(model)
-    frame = source.stats(layer).sort_values("neuron")
-    means = torch.tensor(frame["mean"].to_numpy(dtype=float), device=model.device)
-    if not bool(means.isfinite().all()):
-        raise InputError(f"the store has no mean coefficients of layer {layer}: its scan saw no tokens")
-    return means
-
-
 def draws_of(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
     """Coefficients of a layer's neurons at places of a source. Raises InputError: another model's, or none."""
     if isinstance(source, Capture):
@@ -163,17 +137,6 @@ def draws_of(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp
     if not len(kept):
         raise InputError("the store kept no random positions to resample from: scan with draws of at least 1")
     return kept
-
-
-def content_of(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
-    if capture.provenance.fingerprint != model.fingerprint:
-        raise InputError(f"the capture is of {capture.model.name} {capture.provenance.fingerprint}, not of this model")
-    if layer not in capture.coefficients:
-        raise InputError(f"layer {layer} was not captured: this capture holds layers {list(capture.layers)}")
-    found = capture.coefficients[layer][capture.content]
-    if not len(found):
-        raise InputError("the capture has no content positions: only pads and special tokens")
-    return found
 
 
 # From what a user asks of neurons, row by row, to tensors; and those applied to a layer's coefficients.

@@ -32,11 +32,11 @@ SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
 
 
 class Softmax(TorchFunctionMode):
-    """A block in which this thread's softmax is recorded, or gives ``instead``."""
+    """A block in which this thread's softmax is recorded, and gives ``instead``, or a ``constant`` to gradients."""
 
-    def __init__(self, instead: Tensor | None = None) -> None:
+    def __init__(self, instead: Tensor | None = None, constant: bool = False) -> None:
         super().__init__()
-        self.instead = instead
+        self.instead, self.constant = instead, constant
         self.found: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -46,7 +46,7 @@ class Softmax(TorchFunctionMode):
             return self.instead
         pattern = func(*args, **(kwargs or {}))
         self.found.append(pattern.detach())
-        return pattern
+        return pattern.detach() if self.constant else pattern
 
 
 @dataclass(frozen=True, eq=False)

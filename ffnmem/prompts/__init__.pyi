@@ -4,6 +4,8 @@ from .attribution import attribute as attribute
 from .attribution import decompose as decompose
 from .captures import Capture as Capture
 from .captures import capture as capture
+from .causal import CausalScores as CausalScores
+from .causal import causal_scores as causal_scores
 from .circuits import Circuit as Circuit
 from .circuits import circuit as circuit
 from .paths import PathAttribution as PathAttribution

@@ -15,11 +15,11 @@ from ..core.errors import InputError, check_count
 from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
-from ..interventions.changes import check_source, means_of, source_name
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
 from ..prompts.captures import Capture, warn_of_trailing_space
+from ..prompts.means import check_source, means_of, source_name
 from ..scanning.store import Store
 from .restoring import Imposing, cell_batches, cells_of, probability
 from .settings import check_parts, check_window

@@ -1,0 +1,155 @@
+"""How well the scores of ``causal_scores`` tell what the removal of single firings does, and what they cost.
+
+On facts whose answer is the model's top token, the target against the most probable other token: some firings of each
+(the 100 largest by every rule, and as many at random) are set to zero one at a time, exactly, each by a pass of its
+own from its layer on. Printed: the correlation with the scores over all of them, how many of the ten largest each rule
+finds among its own ten largest, and what a rule costs as a ratio to one forward pass of the same model, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import gpt2_small, machine, paired, toy_tokenizer
+
+import ffnmem as fm
+from ffnmem.models.replaying import Restart
+from ffnmem.prompts import Capture
+
+RULES: dict[str, dict[str, Any]] = {
+    "gradient": {"rule": "gradient"},
+    "relp": {"rule": "relp"},
+    "relp, patterns followed": {"rule": "relp", "frozen": False},
+    "ig": {"rule": "ig"},
+}
+LARGEST, OVERLAP, BATCH = 100, 10, 128
+
+
+def known(model: fm.Model, source: str, count: int) -> list[tuple[Capture, int, int]]:
+    """Captures of prompts, the answer and the most probable other token."""
+    found = []
+    for fact in fm.load_facts(source):
+        capture = fm.capture(model, fact.text, logits=True)
+        assert capture.logits is not None
+        first, second = capture.logits[0, -1].topk(2).indices.tolist()
+        if model.ids_of(" " + fact.target_true)[0] == first:
+            found.append((capture, first, second))
+        if len(found) == count:
+            break
+    return found
+
+
+def exact(capture: Capture, target: int, foil: int, firings: list[tuple[int, int, int]]) -> np.ndarray:
+    """What the difference of two logits loses where one firing (layer, position, neuron) is zero; in their order."""
+    model = capture.model
+    restart = Restart(model, capture.tokens[0])
+
+    def logits(final: torch.Tensor) -> torch.Tensor:
+        found = restart.logits(final).double()
+        return found[:, target] - found[:, foil]
+
+    lost = np.zeros(len(firings))
+    order = sorted(range(len(firings)), key=lambda i: firings[i])
+    with torch.no_grad():
+        clean = float(logits(restart.stream[-1][-1:]))
+        for begin in range(0, len(order), BATCH):
+            some = order[begin : begin + BATCH]
+            first = min(firings[i][1] for i in some)
+            more = torch.zeros(len(some), len(restart.stream[0]) - first, model.d_model, dtype=model.dtype)
+            for row, (layer, position, neuron) in enumerate(firings[i] for i in some):
+                m = restart.coefficients[layer][position, neuron]
+                more[row, position - first] = -m * model.ffn[layer].values[neuron]
+            layers = [firings[i][0] for i in some]
+            lost[some] = clean - logits(restart.finish(layers, restart.outputs(layers, first, more))).numpy()
+    return lost
+
+
+def agreement(captures: list[tuple[Capture, int, int]]) -> dict[str, dict[str, float]]:
+    """By rule, correlation with exact ablation (mean over facts, and of all firings) and overlap of the largest."""
+    scores: dict[str, list[np.ndarray]] = {name: [] for name in (*RULES, "paths")}
+    effects, overlaps = [], {name: [] for name in scores}
+    generator = np.random.default_rng(0)
+    for capture, target, foil in captures:
+        found = {name: fm.causal_scores(capture, target, foil, **rule).scores for name, rule in RULES.items()}
+        found["paths"] = fm.attribute_paths(capture, target, foil).neuron_logits
+        flat = {name: tensor.double().numpy().ravel() for name, tensor in found.items()}
+        size = len(flat["paths"])
+        chosen = set(generator.choice(size, LARGEST, replace=False).tolist())
+        for values in flat.values():
+            chosen |= set(np.argsort(-np.abs(values))[:LARGEST].tolist())
+        places = np.array(sorted(chosen))
+        triples = list(zip(*(a.tolist() for a in np.unravel_index(places, found["paths"].shape)), strict=True))
+        lost = exact(capture, target, foil, triples)
+        effects.append(lost)
+        largest = set(np.argsort(-np.abs(lost))[:OVERLAP].tolist())
+        for name, values in flat.items():
+            scores[name].append(values[places])
+            mine = set(np.argsort(-np.abs(values[places]))[:OVERLAP].tolist())
+            overlaps[name].append(len(mine & largest) / OVERLAP)
+    return {
+        name: {
+            "correlation": float(np.corrcoef(np.concatenate(scores[name]), np.concatenate(effects))[0, 1]),
+            "by_fact": float(np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(scores[name], effects, strict=True)])),
+            "overlap": float(np.mean(overlaps[name])),
+        }
+        for name in scores
+    }
+
+
+def cost(capture: Capture, rounds: int) -> dict[str, float]:
+    """Seconds of each rule as a ratio to a forward pass with logits of the same prompt, medians of turns."""
+    model = capture.model
+
+    def forward() -> None:
+        with torch.no_grad():
+            model.hf_model(capture.tokens, use_cache=False)
+
+    ratios = {}
+    for name, rule in RULES.items():
+        if rule["rule"] != "ig":
+            times = paired(lambda rule=rule: fm.causal_scores(capture, 11, 12, **rule), forward, rounds)
+            ratios[name] = statistics.median(a for a, _ in times) / statistics.median(b for _, b in times)
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="atlas")
+    parser.add_argument("--facts", metavar="FILE", help="default: atlas's own")
+    parser.add_argument("--limit", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    model = fm.load(arguments.model)
+    captures = known(model, "atlas" if arguments.facts is None else str(Path(arguments.facts)), arguments.limit)
+    shape = gpt2_small()
+    other = fm.load(shape, tokenizer=toy_tokenizer(shape.config.vocab_size), device="cpu")
+    tokens = torch.randint(0, 50_000, (1, 32), generator=torch.Generator().manual_seed(0))
+    result = {
+        "model": model.name,
+        "facts": len(captures),
+        "agreement": agreement(captures),
+        "cost": cost(captures[0][0], arguments.rounds),
+        "cost_gpt2_shape": cost(fm.capture(other, tokens), arguments.rounds),
+        **machine(),
+    }
+    if arguments.json:
+        print(json.dumps(result))
+        return
+    print(f"{model.name}, {len(captures)} facts         correlation   by fact   overlap of the ten largest")
+    for name, found in result["agreement"].items():
+        print(f"{name:28} {found['correlation']:10.3f} {found['by_fact']:9.3f} {found['overlap']:9.2f}")
+    print("cost, in forward passes      this model   GPT-2 small's shape, 32 tokens")
+    for name, ratio in result["cost"].items():
+        print(f"{name:28} {ratio:10.2f} {result['cost_gpt2_shape'][name]:9.2f}")
+    print(f"{result['threads']} threads, torch {result['torch']}, {result['machine']}")
+
+
+if __name__ == "__main__":
+    main()

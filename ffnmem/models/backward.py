@@ -1,0 +1,268 @@
+"""One forward pass of a model's own whose gradients reach its coefficients, by its true derivatives or by RelP's rules.
+
+Everything is done by hooks on the modules that a capture listens to, so it holds for every architecture, and what the
+pass computes is what the model computes, bit for bit: the rules change gradients alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..core.errors import HookError, listed
+from .attention import Softmax
+from .hooks import first_tensor
+from .layout import LayerModules, inner
+from .model import Model
+from .norms import NormMap, at_least_float32
+from .replaying import activation
+
+Changed = Mapping[int, Float[Tensor, "rows pos d_mlp"]]
+"""By layer, coefficients that its down projection reads in place of its own."""
+
+
+@dataclass
+class Backward:
+    """What one pass leaves behind for gradients to be taken at.
+
+    Attributes:
+        final: ``[rows, d_model]``, the final norm's output at the last position.
+        coefficients: by layer, what the down projection reads, shaped as the model has it.
+        embedding: ``[1, pos, d_model]``, what enters the first layer; under RelP alone, as all that follows.
+        biased: places of biases: a tensor, the bias that was added to it, and whose it is (part, layer).
+        read, wrote: by layer, what attention read and what it wrote.
+    """
+
+    final: Tensor
+    coefficients: dict[int, Tensor]
+    embedding: Tensor | None = None
+    biased: list[tuple[Tensor, Tensor, str, int]] = field(default_factory=list)
+    read: dict[int, Tensor] = field(default_factory=dict)
+    wrote: dict[int, Tensor] = field(default_factory=dict)
+
+
+class FixedScale(torch.autograd.Function):
+    """A norm's output as it is; backwards its scale is a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor, norm: NormMap) -> Tensor:
+        ctx.norm, ctx.scale = norm, norm.scale(at_least_float32(x)).unsqueeze(-1)
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
+        (gradient,) = gradients
+        pulled = ctx.norm.pull(at_least_float32(gradient)) / ctx.scale
+        return pulled.to(gradient.dtype), None, None
+
+
+class Sloped(torch.autograd.Function):
+    """Coefficients as they are; backwards a constant slope towards the pre-activation, and the linear part if any."""
+
+    @staticmethod
+    def forward(ctx: Any, m: Tensor, z: Tensor, z_slope: Tensor, b: Tensor | None, b_slope: Tensor | None) -> Tensor:
+        ctx.slopes = z_slope, b_slope
+        return m.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        (gradient,), (z_slope, b_slope) = gradients, ctx.slopes
+        return None, gradient * z_slope, None, None if b_slope is None else gradient * b_slope, None
+
+
+def backward_pass(
+    model: Model,
+    tokens: Int[Tensor, " pos"],
+    *,
+    relp: bool = False,
+    frozen: bool = False,
+    changed: Changed | None = None,
+) -> Backward:
+    """Run the model once over a prompt, with gradients.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        tokens: up to where the answer is read.
+        relp: whether norms' scales are constants backwards, activations z·const(act(z)/z), and half of a gated product
+            goes to each side.
+        frozen: whether attention patterns are constants, too.
+        changed: coefficients to run with, whole layers; the pass then has their number of rows.
+
+    Raises: HookError: a module that did not run, or attention that does not show its pattern.
+    """
+    rules = Rules(model, relp, frozen, changed or {})
+    rows = max((len(m) for m in rules.changed.values()), default=1)
+    with rules.hooked(), torch.enable_grad():
+        model.layout.body(input_ids=tokens.expand(rows, -1), use_cache=False)
+    return rules.found()
+
+
+class Rules:
+    """The hooks of one pass of this thread."""
+
+    def __init__(self, model: Model, relp: bool, frozen: bool, changed: Changed) -> None:
+        self.model, self.relp, self.frozen, self.changed = model, relp, frozen, changed
+        self.thread = threading.get_ident()
+        self.coefficients: dict[int, Tensor] = {}
+        self.parts: dict[tuple[str, int], Tensor] = {}
+        self.biased: list[tuple[Tensor, Tensor, str, int]] = []
+        self.running: Softmax | None = None
+        self.silent: list[int] = []
+        if relp:
+            self.act = activation(model.ffn[0].activation, fused=False)
+            with torch.enable_grad():
+                nothing = torch.zeros(1, dtype=model.dtype, device=model.device, requires_grad=True)
+                (slope,) = torch.autograd.grad(self.act(nothing).sum(), nothing)
+            self.slope_at_0 = float(slope)
+
+    def hooked(self) -> ExitStack:
+        """A block in which the hooks are there."""
+        stack, layout = ExitStack(), self.model.layout
+
+        def before(module: nn.Module, change: Callable[[Tensor], Tensor | None]) -> None:
+            """Give a module's first input another form."""
+
+            def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                if threading.get_ident() != self.thread:
+                    return None
+                new = change(args[0] if args else kwargs["hidden_states"])
+                if new is None:
+                    return None
+                return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
+
+            stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+        def after(module: nn.Module, change: Callable[[Any, Tensor], Tensor | None], always: bool = False) -> None:
+            """Give a module's output another form: of its first input and that."""
+
+            def hook(_module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+                if threading.get_ident() != self.thread:
+                    return None
+                if output is None:  # the module raises
+                    return change(None, torch.empty(0)) if always else None
+                new = change(args, first_tensor(output))
+                return new if new is None or isinstance(output, Tensor) else (new, *output[1:])
+
+            stack.callback(module.register_forward_hook(hook, always_call=always).remove)
+
+        def norm(module: nn.Module | None, part: str, layer: int) -> None:
+            if module is not None:
+                held = layout.norm(module, self.model.d_model)
+                assert held is not None
+                after(module, lambda args, out: self.fixed(held, part, layer, args[0], out))
+
+        try:
+            if self.relp:
+                before(layout.blocks[0].whole, self.enter)
+                norm(layout.final_norm, "final", -1)
+            for layer, block in enumerate(layout.blocks):
+                if self.relp:
+                    norm(block.attention_norm, "attention", layer)
+                    if block.norm is not block.attention_norm:
+                        norm(block.norm, "ffn", layer)
+                    norm(block.attention_post, "attention", layer)
+                    norm(block.post, "ffn", layer)
+                    self.listen(block, layer, before, after)
+                before(inner(block.project_out), lambda m, layer=layer: self.fire(layer, m))
+                if self.frozen:
+                    before(block.attention, lambda x, layer=layer: self.look(layer, x))
+                    after(block.attention, lambda _args, _out, layer=layer: self.looked(layer), always=True)
+            after(layout.final_norm, lambda _args, out: self.keep(("final_out", -1), out))
+        except BaseException:
+            stack.close()
+            raise
+        return stack
+
+    def listen(self, block: LayerModules, layer: int, before: Any, after: Any) -> None:
+        """Pre-activations, linear parts and biases of a layer, which the rules and the sum of all parts take."""
+        ffn = self.model.ffn[layer]
+        z, b = (block.project_in, None) if block.project_gate is None else (block.project_gate, block.project_in)
+        after(z, lambda _args, out: self.keep(("pre", layer), out, ffn.activated_bias, "ffn"))
+        if b is not None:
+            after(b, lambda _args, out: self.keep(("linear", layer), out, ffn.key_bias, "ffn"))
+        after(block.project_out, lambda _args, out: self.keep(("ffn_out", layer), out, ffn.value_bias, "ffn"))
+        after(block.attention_out, lambda _args, out: self.keep(("wrote", layer), out))
+
+    def keep(self, key: tuple[str, int], tensor: Tensor, bias: Tensor | None = None, part: str = "") -> None:
+        self.parts[key] = tensor
+        if bias is not None:
+            self.biased.append((tensor, bias.detach(), part, key[1]))
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What enters the first layer: gradients end here."""
+        self.parts["embedding", -1] = x = x.detach().requires_grad_()
+        return x.clone()  # which Falcon may add to in place
+
+    def fixed(self, norm: NormMap, part: str, layer: int, x: Tensor, out: Tensor) -> Tensor:
+        new = FixedScale.apply(x, out, norm)
+        assert isinstance(new, Tensor)
+        if norm.shift is not None and part != "final":
+            self.biased.append((new, norm.shift, part, layer))
+        return new
+
+    def look(self, layer: int, x: Tensor) -> Tensor:
+        """Attention begins; its input by itself, since the FFN beside it may read the same."""
+        self.parts["read", layer] = x = x.view_as(x)
+        self.running = Softmax(constant=True)
+        self.running.__enter__()  # type: ignore[no-untyped-call]
+        return x
+
+    def looked(self, layer: int) -> None:
+        running, self.running = self.running, None
+        if running is not None:
+            running.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            if len(running.found) != 1:
+                self.silent.append(layer)
+
+    def fire(self, layer: int, m: Tensor) -> Tensor | None:
+        """What a down projection reads, as a place where gradients are kept."""
+        if layer in self.changed:
+            m = self.changed[layer].reshape(m.shape)
+        elif self.relp:
+            m = self.sloped(layer, m)
+        elif not m.requires_grad:  # nothing below has gradients
+            m = m.detach().requires_grad_()
+        self.coefficients[layer] = m
+        return m
+
+    def sloped(self, layer: int, m: Tensor) -> Tensor:
+        z = self.parts["pre", layer].reshape(m.shape)
+        b = self.parts.get(("linear", layer))
+        with torch.no_grad():
+            acted = m if b is None else self.act(z)
+            slope = torch.where(z == 0, self.slope_at_0, acted / z)
+        if b is None:
+            found = Sloped.apply(m, z, slope, None, None)
+        else:
+            b = b.reshape(m.shape)
+            found = Sloped.apply(m, z, slope * b.detach() / 2, b, acted / 2)
+        assert isinstance(found, Tensor)
+        return found
+
+    def found(self) -> Backward:
+        """What the pass left. Raises HookError."""
+        if self.silent:
+            raise HookError(f"layers {listed(self.silent)} of {self.model.name} do not show their attention patterns")
+        missing = [layer for layer in range(self.model.n_layers) if layer not in self.coefficients]
+        if missing or ("final_out", -1) not in self.parts:
+            what = f"the FFN of layer {listed(missing)}" if missing else "the final norm"
+            raise HookError(f"{self.model.name}: {what} did not run")
+
+        def of(part: str) -> dict[int, Tensor]:
+            return {layer: tensor for (name, layer), tensor in self.parts.items() if name == part}
+
+        return Backward(
+            final=self.parts["final_out", -1][:, -1],
+            coefficients=self.coefficients,
+            embedding=self.parts.get(("embedding", -1)),
+            biased=self.biased,
+            read=of("read"),
+            wrote=of("wrote"),
+        )

@@ -1,0 +1,309 @@
+"""``causal_scores``: what the removal of every neuron's every firing does to an answer, told by one backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_choice, check_count
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Facts, Origin, Sheet
+from ..models.backward import Backward, backward_pass
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, model_logits
+from ..models.turns import in_turn
+from ..show.result import Result
+from .attribution import plain_records
+from .captures import Capture
+from .firings import Asked, Firings
+from .means import references
+
+RULES = ("gradient", "relp", "ig")
+STEPS = 20
+BATCH = 16  # steps of an integral at once
+
+WORDS = {
+    "gradient": "attribution patching: (coefficient − reference) · gradient",
+    "relp": "RelP: the same, by linear rules for norms, activations and gates",
+    "ig": "integrated gradients, all coefficients at once",
+}
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class CausalScores(Firings, Result):
+    """About how much of an answer each firing is worth: what would go with it. Made by :func:`ffnmem.causal_scores`.
+
+    Attributes:
+        scores: ``[layer, pos, d_mlp]``, an estimate of Δ − Δ(this firing at its reference), Δ the logit below.
+        coefficients: ``[layer, pos, d_mlp]``.
+        logit: Δ, the model's own logit of the target (minus the foil's) at ``position``.
+        rule: of :data:`RULES`; reference: what a firing is compared with, in words.
+        frozen: whether attention patterns were constants.
+        components: of "relp" with frozen patterns: component, layer, score of embeddings and biases, whose sum is
+            Δ: by these rules all that a firing passes on came from there. None of the others.
+        expected: what the rule says that a sum is: of "relp" with frozen patterns Δ, of embeddings and biases; of
+            "ig" Δ − Δ(all firings at their reference), of all scores. None of others, where nothing is.
+        tokens: the prompt's tokens up to ``position``; later ones cannot reach it.
+    """
+
+    column: ClassVar[str] = "score"
+
+    scores: Float[Tensor, "layer pos d_mlp"]
+    coefficients: Float[Tensor, "layer pos d_mlp"]
+    logit: float
+    rule: str
+    reference: str
+    frozen: bool
+    components: pd.DataFrame | None
+    expected: float | None
+    tokens: tuple[str, ...]
+    starts_with_bos: bool
+    position: int
+    target: str
+    target_id: int
+    foil: str | None
+    provenance: Provenance
+
+    @property
+    def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
+        """``scores``."""
+        return self.scores
+
+    @property
+    def completeness_error(self) -> float | None:
+        """\\|sum − ``expected``\\|; None of a rule that has no sum."""
+        if self.expected is None:
+            return None
+        total = self.map.sum() if self.components is None else self.components["score"].sum()
+        return abs(float(total) - self.expected)
+
+    def to_dict(self, top: int = 20) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            **self.answer_fields(top),
+            "rule": self.rule,
+            "reference": self.reference,
+            "frozen": self.frozen,
+            "expected": self.expected,
+            "completeness_error": self.completeness_error,
+            "components": None if self.components is None else plain_records(self.components),
+            "provenance": self.provenance.to_dict(),
+        }
+
+    def summary(self) -> str:
+        against = "" if self.foil is None else f" against {self.foil!r}"
+        return f"by {self.rule} of {self.target!r}{against}, logit {self.logit:.3f}, reference {self.reference}"
+
+    def sheet(self, top: int = 10) -> Sheet:
+        """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
+        patterns = {"relp": ", attention patterns " + ("frozen" if self.frozen else "followed")}.get(self.rule, "")
+        facts = self.answer_facts() | {"rule": WORDS[self.rule] + patterns, "reference": self.reference}
+        error = self.completeness_error
+        if error is not None and self.components is not None:
+            facts["complete"] = f"embeddings and biases sum to the logit; error {error:.1e}"
+        elif error is not None:
+            facts["complete"] = f"the scores should sum to {self.expected:.3f}; error {error:.1e}"
+        tables = self.position_table("firings"), self.firing_table(top)
+        return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
+
+
+@public
+@in_turn
+def causal_scores(
+    capture: Capture,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    rule: str = "gradient",
+    *,
+    mean: Any = None,
+    frozen: bool = True,
+    steps: int = STEPS,
+    position: int = -1,
+    prompt: int = 0,
+    first_token: bool = False,
+    progress: Progress | None = None,
+) -> CausalScores:
+    """About what an answer would lose without each firing of each neuron: all of them from one backward pass.
+
+    A firing is a neuron at a position. :func:`ffnmem.ablate` removes neurons one at a time, exactly; here later
+    layers' reactions are followed too, to first order, at the cost of about two more forward passes for all firings.
+    With Δ the logit, m a firing's coefficient and m̄ its reference, the rules are:
+
+    - ``"gradient"``, attribution patching: (m − m̄)·∂Δ/∂m. Best for the effect of removing one firing.
+    - ``"relp"``: the same with another backward pass, linear but for attention patterns: norms divide by their scale as
+      it was, an activation is z·(act(z)/z) with the second factor a constant (act′(0) at z = 0), and half of a gated
+      product goes to each side. Best for choosing a set that is enough (:func:`ffnmem.faithfulness`).
+    - ``"ig"``, integrated gradients: (m − m̄)·∂Δ/∂m averaged while all coefficients go from m̄ to m together, at the
+      midpoints of ``steps`` parts; those of the beginning-of-sequence token stay as they are and score 0. Their sum is
+      Δ minus the Δ of all firings at their reference, but for what the steps miss.
+
+    Args:
+        capture: of all layers, without an intervention.
+        target, foil, position, prompt, first_token: as :func:`ffnmem.attribute_paths` takes them.
+        rule: one of the above.
+        mean: m̄: None for zero; a Store or a Capture, for the means over its content positions; or numbers
+            ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
+        frozen: of "relp": whether attention patterns are constants; else they are followed by their true derivative.
+        steps: of "ig".
+        progress: called with "causal", the steps done and all of them.
+
+    Returns:
+        A :class:`CausalScores`: ``.top(k)`` (layer, neuron, position, token, coefficient, score, share), ``.neurons``,
+        ``.map`` ``[layer, pos]``, ``.scores`` ``[layer, pos, d_mlp]``, ``.completeness_error``.
+
+    Raises: as :func:`ffnmem.attribute_paths`; InputError for an unknown rule, means of another model, or a capture made
+        under an intervention; HookError if a layer does not run as its parts.
+
+    Source: attribution patching, Nanda 2023 and Syed et al. 2023 (2310.10348); RelP, Rezaei Jafari et al. 2025
+    (2508.21258), on LRP's rules for transformers (2402.05602); integrated gradients, Sundararajan et al. 2017
+    (1703.01365).
+    """
+    check_choice("rule", rule, RULES)
+    check_count("steps", steps)
+    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    check_plain(capture)
+    reference, words = references(mean, asked.model)
+    components: pd.DataFrame | None = None
+    expected: float | None = None
+    if rule == "ig":
+        scores, coefficients, logit, expected = integrated(asked, reference, steps, progress)
+    else:
+        linear = rule == "relp" and frozen
+        passed = backward_pass(asked.model, asked.tokens, relp=rule == "relp", frozen=linear)
+        scores, coefficients, logit, components = scored(asked, passed, reference, linear)
+        expected = logit if linear else None
+    settings: dict[str, Any] = {"rule": rule, "reference": words}
+    if rule == "relp":
+        settings["attention"] = "frozen" if frozen else "followed"
+    return CausalScores(
+        scores=scores,
+        coefficients=coefficients,
+        logit=logit,
+        rule=rule,
+        reference=words,
+        frozen=frozen and rule == "relp",
+        components=components,
+        expected=expected,
+        tokens=asked.texts,
+        starts_with_bos=capture.starts_with_bos,
+        position=asked.position,
+        target=asked.target_text,
+        target_id=asked.target,
+        foil=asked.foil_text,
+        provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
+    )
+
+
+def check_plain(capture: Capture) -> None:
+    """Raise InputError for a capture under an intervention: what changes its coefficients would change ours."""
+    made_under = dict(capture.provenance.settings).get("interventions")
+    if made_under:
+        raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
+
+
+def answer_logits(asked: Asked, final: Float[Tensor, "rows d_model"]) -> Float[Tensor, " rows"]:
+    """Δ of outputs of the final norm, in float64; before a soft cap."""
+    targets = torch.full((len(final),), asked.target, device=final.device)
+    return model_logits(asked.model, final, targets, asked.foil)
+
+
+def scored(
+    asked: Asked, passed: Backward, reference: Float[Tensor, "layer d_mlp"], linear: bool
+) -> tuple[Tensor, Tensor, float, pd.DataFrame | None]:
+    """Scores, coefficients, Δ, and where all of it is linear what embeddings and biases come to."""
+    model, length = asked.model, len(asked.tokens)
+    layers = range(model.n_layers)
+    places = [passed.coefficients[layer] for layer in layers]
+    ends: list[Tensor] = []
+    if linear:
+        assert passed.embedding is not None
+        ends = [
+            passed.embedding,
+            *(tensor for tensor, *_ in passed.biased),
+            *(passed.read[layer] for layer in layers),
+            *(passed.wrote[layer] for layer in layers),
+        ]
+    logit = answer_logits(asked, passed.final)
+    found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
+    gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
+    shape = (model.n_layers, length, model.d_mlp)
+    coefficients = at_least_float32(torch.stack(places).detach().reshape(shape))
+    slopes = at_least_float32(torch.stack(gradients[: len(places)]).reshape(shape))
+    scores = (coefficients - at_least_float32(reference).unsqueeze(1)) * slopes
+    components = components_of(asked, passed, gradients[len(places) :]) if linear else None
+    return scores, coefficients, float(logit.detach()), components
+
+
+def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
+    """What embeddings and biases come to, by the gradients at the embedding, the biases, attention's input and output.
+
+    The biases inside attention are what it wrote beyond what its input gave.
+    """
+    model, count = asked.model, len(passed.biased)
+    layers = range(model.n_layers)
+    at_embedding, at_biases, at_ends = gradients[0], gradients[1 : 1 + count], gradients[1 + count :]
+    residual, span = asked.capture.residual, slice(0, asked.position + 1)
+    assert residual is not None
+
+    def along(gradient: Tensor, write: Tensor) -> Float[Tensor, ""]:
+        return (gradient.double() * write.detach().double()).sum()
+
+    sums: dict[tuple[str, int], Tensor] = {}
+
+    def add(part: str, layer: int, found: Tensor) -> None:
+        sums[part, layer] = sums[part, layer] + found if (part, layer) in sums else found
+
+    add("embedding", -1, along(at_embedding, residual.embedding[[asked.row], span]))
+    if residual.position is not None:
+        add("position", -1, along(at_embedding, residual.position[[asked.row], span]))
+    for layer in layers:
+        written, read = at_ends[len(layers) + layer], at_ends[layer]
+        add("attention bias", layer, along(written, passed.wrote[layer]) - along(read, passed.read[layer]))
+    for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
+        add(f"{part} bias", layer, along(gradient.flatten(0, -2).sum(0), bias))
+    _, constant = FinalNorm(model).directions(torch.tensor([asked.target], device=model.device), asked.foil)
+    order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
+    names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
+    values = torch.stack([sums[name].to(model.device) for name in names]).tolist()
+    rows = [(part, None if layer < 0 else layer, value) for (part, layer), value in zip(names, values, strict=True)]
+    rows.append(("final bias", None, float(constant)))
+    return pd.DataFrame(rows, columns=["component", "layer", "score"]).astype({"layer": "Int64"})
+
+
+def integrated(
+    asked: Asked, reference: Float[Tensor, "layer d_mlp"], steps: int, progress: Progress | None
+) -> tuple[Tensor, Tensor, float, float]:
+    """Scores, coefficients, Δ, and Δ minus the Δ of every firing at its reference, but for the first token if BOS."""
+    model, capture, length = asked.model, asked.capture, len(asked.tokens)
+    m = torch.stack([capture.coefficients[layer][asked.row, :length] for layer in range(model.n_layers)])
+    away = m - reference.unsqueeze(1)
+    if capture.starts_with_bos:
+        away[:, 0] = 0.0
+    parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
+    total = torch.zeros_like(at_least_float32(m))
+    done = 0
+    for some in parts.split(BATCH):
+        places = {
+            layer: (m[layer] - (1 - some).reshape(-1, 1, 1) * away[layer]).requires_grad_()
+            for layer in range(model.n_layers)
+        }
+        passed = backward_pass(model, asked.tokens, changed=places)
+        found = torch.autograd.grad(answer_logits(asked, passed.final).sum(), list(places.values()), allow_unused=True)
+        for layer, gradient in enumerate(found):
+            if gradient is not None:
+                total[layer] += at_least_float32(gradient).sum(0)
+        done += len(some)
+        if progress is not None:
+            progress("causal", done, steps)
+    ends = {layer: torch.stack([m[layer], m[layer] - away[layer]]) for layer in range(model.n_layers)}
+    with torch.no_grad():
+        clean, without = answer_logits(asked, backward_pass(model, asked.tokens, changed=ends).final.detach()).tolist()
+    return at_least_float32(away) * total / steps, at_least_float32(m), clean, clean - without

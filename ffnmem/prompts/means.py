@@ -1,0 +1,80 @@
+"""What coefficients are where they are not their own: zero, or their means over a store, a capture or given tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..core.errors import InputError
+from ..models.model import Model
+from .captures import Capture
+
+Source = Any  # a Store or a Capture; rooms above may not import the store's
+
+
+def is_store(source: Source) -> bool:
+    return all(hasattr(source, name) for name in ("stats", "view", "check_model"))
+
+
+def check_source(name: str, source: Source) -> None:
+    if not isinstance(source, Capture) and not is_store(source):
+        raise InputError(f"{name} takes a Store or a Capture, not {type(source).__name__}")
+
+
+def source_name(source: Source) -> str:
+    return "a capture" if isinstance(source, Capture) else "a store"
+
+
+def means_of(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:
+    """Mean coefficients of a layer's neurons, in float64. Raises InputError: another model's source, or no content."""
+    if isinstance(source, Capture):
+        return content_of(source, model, layer).double().mean(0)
+    source.check_model(model)
+    frame = source.stats(layer).sort_values("neuron")
+    means = torch.tensor(frame["mean"].to_numpy(dtype=float), device=model.device)
+    if not bool(means.isfinite().all()):
+        raise InputError(f"the store has no mean coefficients of layer {layer}: its scan saw no tokens")
+    return means
+
+
+def content_of(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
+    """A capture's coefficients of a layer at its content positions: no pads, no special tokens."""
+    if capture.provenance.fingerprint != model.fingerprint:
+        raise InputError(f"the capture is of {capture.model.name} {capture.provenance.fingerprint}, not of this model")
+    if layer not in capture.coefficients:
+        raise InputError(f"layer {layer} was not captured: this capture holds layers {list(capture.layers)}")
+    found = capture.coefficients[layer][capture.content]
+    if not len(found):
+        raise InputError("the capture has no content positions: only pads and special tokens")
+    return found
+
+
+def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], str]:
+    """What every neuron's coefficient is set to where it is taken away, in the model's type, and that in words.
+
+    Args:
+        mean: None for zero; a Store or a Capture; or numbers, ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
+        model: from :func:`ffnmem.load`.
+
+    Raises: InputError: a source of another model, of some layers, or of another shape.
+    """
+    shape = (model.n_layers, model.d_mlp)
+    if mean is None:
+        return torch.zeros(shape, dtype=model.dtype, device=model.device), "zero"
+    if isinstance(mean, Capture) or is_store(mean):
+        found = torch.stack([means_of(mean, model, layer) for layer in range(model.n_layers)])
+        return found.to(model.dtype), f"mean over {source_name(mean)}"
+    if isinstance(mean, Mapping):
+        missing = [layer for layer in range(model.n_layers) if layer not in mean]
+        if missing:
+            raise InputError(f"mean has nothing for layer {missing[0]}: give every layer's [d_mlp]")
+        mean = torch.stack([torch.as_tensor(mean[layer]) for layer in range(model.n_layers)])
+    if not isinstance(mean, Tensor):
+        raise InputError(f"mean is a Store, a Capture, or numbers [layer, d_mlp], not {type(mean).__name__}")
+    if tuple(mean.shape) != shape or not bool(mean.isfinite().all()):
+        raise InputError(f"mean must be finite numbers {list(shape)}, [layer, d_mlp], not {list(mean.shape)}")
+    return mean.to(model.device, model.dtype), "given means"

@@ -1,0 +1,181 @@
+"""``causal_scores``: every firing's worth for an answer, by one backward pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import FfnmemError
+from ffnmem.models import Model
+from ffnmem.models.attention import frozen_attention
+from ffnmem.models.backward import Sloped
+from ffnmem.models.residual import FinalNorm
+
+from ..helpers import PROMPT, Pair, allclose
+
+RULES = ({"rule": "gradient"}, {"rule": "relp"}, {"rule": "relp", "frozen": False}, {"rule": "ig"})
+
+
+def logit_of(model: Model, tokens: torch.Tensor, target: int, foil: int) -> float:
+    capture = fm.capture(model, tokens, logits=True)
+    assert capture.logits is not None
+    return float(capture.logits[0, -1, target] - capture.logits[0, -1, foil])
+
+
+def test_relp_is_complete_on_every_architecture(pair64: Pair) -> None:
+    # if it failed, the modified backward pass would lose or double what some part passes on
+    model = pair64.model
+    capture = fm.capture(model, [PROMPT, "Rome is"])
+    for prompt in (0, 1):
+        found = fm.causal_scores(capture, " Paris", " Rome", "relp", prompt=prompt)
+        assert found.completeness_error is not None
+        assert found.completeness_error < 1e-10 * max(1.0, abs(found.logit))
+        assert found.components is not None
+        if not any("bias" in name for name, _ in model.hf_model.named_parameters()):
+            bias = found.components.query("component == 'attention bias'")["score"].abs()
+            assert float(bias.max()) < 1e-10  # frozen attention is linear: nothing is left over
+
+
+def test_the_forward_pass_is_the_models_own(architecture: Model) -> None:
+    # a rule that moved values would explain another answer
+    capture = fm.capture(architecture, PROMPT)
+    logit = fm.attribute(capture, " Paris", " Rome").logit
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in architecture.hf_model.modules())
+    for rule in RULES[:3]:
+        found = fm.causal_scores(capture, " Paris", " Rome", **rule)  # type: ignore[arg-type]
+        assert found.logit == logit
+        for layer in range(architecture.n_layers):
+            assert torch.equal(found.coefficients[layer], capture.coefficients[layer][0].float())
+    after = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in architecture.hf_model.modules())
+    assert after == hooks
+    assert not any(p.grad is not None for p in architecture.hf_model.parameters())
+
+
+def test_gradient_is_the_slope_of_an_exact_change(pair64: Pair) -> None:
+    model = pair64.model
+    capture = fm.capture(model, PROMPT)
+    target, foil = model.token_id(" Paris"), model.token_id(" Rome")
+    found = fm.causal_scores(capture, target, foil)
+    step, allowed = (3e-3, 5e-3) if pair64.rounds_attention else (1e-4, 1e-4)  # whose softmax counts in float32
+    for layer, position in ((0, 3), (model.n_layers - 1, -1)):
+        neuron = int(found.scores[layer, position].abs().argmax())
+        ends = []
+        for sign in (1, -1):
+            with fm.intervene(model, {(layer, neuron): fm.interventions.Add(sign * step)}, positions=position):
+                ends.append(logit_of(model, capture.tokens, target, foil))
+        slope = (ends[0] - ends[1]) / (2 * step)
+        expected = slope * float(found.coefficients[layer, position, neuron])
+        if model.layout.soft_cap is None:
+            assert float(found.scores[layer, position, neuron]) == pytest.approx(expected, rel=allowed, abs=1e-8)
+
+
+def test_relp_and_paths_agree_where_nothing_stands_between(tiny: Model) -> None:
+    # the last FFN at the answer meets the final norm alone, whose scale both freeze
+    capture = fm.capture(tiny, PROMPT)
+    relp, paths = fm.causal_scores(capture, " Paris", rule="relp"), fm.attribute_paths(capture, " Paris")
+    torch.testing.assert_close(relp.scores[-1, -1], paths.neuron_logits[-1, -1], rtol=1e-4, atol=1e-6)
+    assert float(relp.scores[-1, :-1].abs().max()) == 0.0
+
+
+def test_relp_written_out(tiny_folder: Path) -> None:
+    """With FFNs replaced by their slopes and attention by its frozen maps the pass is linear: one firing's slope is
+    how the answer changes when that firing's value is added to the stream of such a model, here layer by layer."""
+    model = fm.load(str(tiny_folder), dtype="float64")
+    capture = fm.capture(model, PROMPT)
+    target = model.token_id(" Paris")
+    found = fm.causal_scores(capture, target, rule="relp")
+    assert capture.residual is not None
+    norm = FinalNorm(model)
+    u, _ = norm.directions(torch.tensor([target]))
+    direction = torch.zeros(capture.tokens.shape[1], model.d_model, dtype=torch.float64)
+    direction[-1] = u[0] / norm.scale(capture.residual.final_in[0, [-1]])
+    attentions = frozen_attention(model, capture.tokens[0])
+    stream = dict(capture.by_place())
+    for layer in reversed(range(model.n_layers)):
+        ffn, before = model.ffn[layer], model.norm_before(layer)
+        assert before is not None
+        slope = direction @ ffn.values.T
+        m, z = capture.coefficients[layer][0], capture.pre[layer][0]
+        allclose(found.scores[layer], m * slope, 1e-10)
+        read = stream["resid_pre", layer][0] + stream["attention", layer][0]
+        through = before.pull((slope * m / z) @ ffn.keys) / before.scale(read).unsqueeze(-1)
+        direction = direction + through
+        direction = direction + attentions[layer].pull(direction)[0]
+    assert found.components is not None
+    embedding = found.components.query("component == 'embedding'")["score"].item()
+    assert embedding == pytest.approx(float((direction.detach() * capture.residual.embedding[0]).sum()), abs=1e-10)
+
+
+def test_half_of_a_gated_product_to_each_side() -> None:
+    z, b = (torch.randn(5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    act = torch.nn.functional.silu(z)
+    m = Sloped.apply((act * b).detach(), z, (act / z * b / 2).detach(), b, (act / 2).detach())
+    gz, gb = torch.autograd.grad(m.sum(), (z, b))
+    allclose(gz * z + gb * b, act * b, 1e-12)
+    allclose(gz * z, gb * b, 1e-12)
+
+
+def test_integrated_gradients_sum_to_the_change(tiny_folder: Path) -> None:
+    model = fm.load(str(tiny_folder), dtype="float64")
+    capture = fm.capture(model, PROMPT)
+    target, foil = model.token_id(" Paris"), model.token_id(" Rome")
+    coarse, fine = (fm.causal_scores(capture, target, foil, "ig", steps=steps) for steps in (5, 50))
+    assert fine.completeness_error is not None
+    assert coarse.completeness_error is not None
+    assert fine.completeness_error < coarse.completeness_error / 20  # midpoints: the square of the steps
+    start = 1 if capture.starts_with_bos else 0
+    where = list(range(start, capture.tokens.shape[1]))
+    with fm.intervene(model, {(layer, None): 0.0 for layer in range(model.n_layers)}, positions=where):
+        without = logit_of(model, capture.tokens, target, foil)
+    assert fine.expected == pytest.approx(fine.logit - without, abs=1e-10)
+
+
+def test_means_are_what_firings_are_compared_with(tiny: Model) -> None:
+    capture = fm.capture(tiny, PROMPT)
+    other = fm.capture(tiny, "The city of Paris")
+    means = torch.stack([other.coefficients[layer][other.content].mean(0) for layer in range(tiny.n_layers)])
+    zero, mean = fm.causal_scores(capture, " Paris"), fm.causal_scores(capture, " Paris", mean=other)
+    slopes = zero.scores / zero.coefficients
+    torch.testing.assert_close(mean.scores, (zero.coefficients - means.unsqueeze(1)) * slopes, rtol=1e-3, atol=1e-6)
+    assert mean.reference == "mean over a capture"
+    for given in (means, dict(enumerate(means))):
+        torch.testing.assert_close(fm.causal_scores(capture, " Paris", mean=given).scores, mean.scores)
+
+
+def test_an_earlier_position_and_the_tables(tiny: Model) -> None:
+    capture = fm.capture(tiny, PROMPT)
+    short = fm.causal_scores(capture, " Paris", position=3)
+    alone = fm.causal_scores(fm.capture(tiny, capture.tokens[0, :4]), " Paris")
+    torch.testing.assert_close(short.scores, alone.scores, rtol=1e-4, atol=1e-6)
+    top = short.top(5)
+    assert list(top.columns) == ["layer", "neuron", "position", "token", "coefficient", "score", "share"]
+    assert top["score"].abs().is_monotonic_decreasing
+    assert top["share"].tolist() == pytest.approx((top["score"] / short.logit).tolist())
+    assert float(short.map.sum()) == pytest.approx(float(short.neurons["score"].sum()))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"rule": "lrp"}, "lrp"),
+        ({"mean": torch.zeros(2, 3)}, r"\[layer, d_mlp\]"),
+        ({"mean": 3}, "mean is a Store"),
+        ({"mean": {0: torch.zeros(3)}}, "nothing for layer 1"),
+        ({"steps": 0}, "steps"),
+    ],
+)
+def test_refusals(tiny: Model, options: dict[str, object], match: str) -> None:
+    with pytest.raises(FfnmemError, match=match):
+        fm.causal_scores(fm.capture(tiny, PROMPT), " Paris", **options)  # type: ignore[arg-type]
+
+
+def test_refuses_captures_of_less_or_of_something_else(tiny: Model) -> None:
+    with pytest.raises(FfnmemError, match="every layer"):
+        fm.causal_scores(fm.capture(tiny, PROMPT, layers=[0]), " Paris")
+    with fm.intervene(tiny, {(0, 1): 0.0}):
+        under = fm.capture(tiny, PROMPT)
+        with pytest.raises(FfnmemError, match="under an intervention"):
+            fm.causal_scores(under, " Paris")
