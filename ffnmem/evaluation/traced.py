@@ -63,7 +63,9 @@ def trace_against_layer(
     if len(edited) < 2 or not kinds:
         raise InputError("a trace is compared with edits in two layers or more, and needs effects of states or FFNs")
     by_fact = {trace.fact: trace for trace in traces.traces}
-    tables = [one.cases.set_index("id") for one in edited.values()]
+    # Traces have the facts' names: ids, or prompts, where cases without an id have nothing to tell them apart.
+    tables = [one.cases.set_index(pd.Index(sweep.names or one.cases["id"])) for one in edited.values()]
+    tables = [cases[~cases.index.duplicated()] for cases in tables]
     found = []
     for kind in kinds:
         for metric in wanted:
