@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
+from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.editing import value_norm
 from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import check_reaches, plan_edits
@@ -226,6 +226,17 @@ def test_the_reference_norm_leaves_the_longest_out(tiny: fm.Model) -> None:
         value_norm(tiny, FACTS, settings={"anchor": 1.0})
     with refuses(InputError, ValueError, "reaches no answer"):
         value_norm(tiny, FACTS, layer=-1, settings=settings)
+
+
+def test_the_reference_norm_leaves_out_what_cannot_be_edited(tiny: fm.Model) -> None:
+    """One bad fact of a thousand cost all the others their norm."""
+    bad = (replace(FACTS[0], target_new=None, id="none"), replace(FACTS[1], target_new="Paris", id="true"))
+    settings = {**SETTINGS, "steps": 3}
+    with pytest.warns(FfnmemWarning, match="2 of 4 facts are left out, the first because: .*no new target"):
+        found = value_norm(tiny, (FACTS[0], *bad, FACTS[2]), layer=0, settings=settings)
+    assert found == pytest.approx(value_norm(tiny, FACTS[::2], layer=0, settings=settings), rel=1e-9)
+    with refuses(InputError, ValueError, "no fact", "no new target"):
+        value_norm(tiny, bad, layer=0, settings=settings)
 
 
 def test_keys_are_the_captured_coefficients(tiny: fm.Model) -> None:
