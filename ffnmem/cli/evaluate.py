@@ -133,8 +133,19 @@ def points(value: str) -> tuple[int, ...]:
 @options.output
 @click.pass_context
 def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: str, **asked: Any) -> None:
-    """Edit each fact by itself, from the unedited model, and measure: does the model say the new target (ES), in other
-    words too (PS), and still the old one of neighbours (NS)? S is their harmonic mean.
+    """Edit each fact by itself, from the unedited model, and measure: does the model say the new target, in other words
+    too, and still the old one of neighbours?
+
+    \b
+    Scores (percent, but for NKL)
+      ES, PS  how often the new target beats the true one: prompt, paraphrases
+      NS      how often the true one beats the new: neighbours
+      S       harmonic mean of ES, PS and NS
+      EM, PM, NM  by how much: differences of probabilities behind ES, PS and NS
+      NS+     NS right after the edit's own sentence
+      NKL     how much the next token's distribution moves on neighbours (nats)
+      GE, RS  of text written about the subject (--generate): how varied it is,
+              and, in Python, how like reference texts about the new target
 
     With --edits nothing is edited but by --editor, if that is given: each fact gets the edit that is its own. A fact
     without one is a failure.
@@ -143,9 +154,8 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
     object, about the subject's other relations (found among all facts of the source), about neighbours, and to
     questions that join facts. Answers end with their sentence, and are compared without case, articles and punctuation.
 
-    NS+ asks about neighbours right after the edit's own sentence; NKL is how much their next token's distribution
-    moves; drift the same on unrelated text (--drift). With --sequential the loss on that text and the size of the
-    weights are read after every edit, and where the model collapses is told.
+    Drift is how much the next token's distribution moves on unrelated text (--drift). With --sequential the loss on
+    that text and the size of the weights are read after every edit, and where the model collapses is told.
 
     Facts without a new target, and edits that would break the model, are failures: they are listed with their reason,
     and count in no mean. Edits that do not reach their target are listed with them, and count. Intervals are 95%

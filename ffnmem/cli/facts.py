@@ -86,6 +86,7 @@ def facts(
       ffnmem facts --relation landmark --to knowedit -o landmarks.json
       ffnmem facts --relation landmark --targets -o edits.jsonl
 
+    With --targets the table has the new targets and counts paraphrases and neighbours, and says what facts still lack.
     --json and --csv have every field of a fact, with its paraphrases, neighbours and false targets; in CSV, lists are
     JSON arrays. With --known they have what the model says: its answer, the true target's probability and rank.
     """
@@ -115,7 +116,7 @@ def facts(
         )
         return
     listing = list_lacks(found, limit) if lacks else list_relations(found, limit) if relations else None
-    listing = listing or list_facts(found, rows)
+    listing = listing or list_facts(found, rows, targets=targets)
     emit(listing, form, data=lambda: listing.records)
 
 

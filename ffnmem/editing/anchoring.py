@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_choice
+from ..core.errors import InputError, check_choice, counted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
-from .preparing import Settings, check_reaches, find_values, plan_edits
+from .preparing import Settings, check_reaches, find_values, plan_edits, settings_asked, texts_for, with_truth
 from .published import UNNAMED
-from .requests import PLAIN
+from .requests import PLAIN, make_requests
 
 DROPPED = 20  # one in so many, the longest
 
@@ -41,7 +41,8 @@ def value_norm(
 
     Args:
         model: from :func:`ffnmem.load`, as it is now, so without the edits that are to come.
-        facts: with new targets; the program takes 1,000 of CounterFact.
+        facts: with new targets; the program takes 1,000 of CounterFact. Those that cannot be edited are left out, with
+            a warning that counts them and has the first one's reason.
         layer, seed: as :func:`ffnmem.rome` has them.
         contexts: as :func:`ffnmem.rome` has them, with None for sampled ones; default the prompt alone, as the program
             has it.
@@ -52,20 +53,38 @@ def value_norm(
     Returns: The norm, in the units of what the layer's FFN writes.
 
     Raises:
-        InputError: as :func:`ffnmem.rome`, though no second moment is needed; settings with an anchor; a layer that
-            reaches no answer.
+        InputError: as :func:`ffnmem.rome`, though no second moment is needed; settings with an anchor; no
+            fact that can be edited, as where the layer reaches no answer.
         OutOfRangeError: no such layer. UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Liu et al. 2026 (2602.02543), norm-anchor scaling; ``util/vstar_stats.py`` of their program, which gives a
         fact whose v* is too long no δ, and goes on without a word.
     """
     check_choice("editor", editor, UNNAMED)
-    plan = plan_edits(model, as_facts(facts), None, None, layer, None, contexts, seed, settings, procedure=editor)
-    if plan.settings.anchor is not None:
+    if settings_asked(model, layer, settings, editor)[0].anchor is not None:
         raise InputError("settings have an anchor, which is what is measured here: leave it out")
-    found = find_values(replace(plan, doubting=False), progress)
-    for request, one in zip(plan.requests, found, strict=True):
-        check_reaches(plan, request, one)
-    norms = sorted(float((one.written[0].double() + one.delta.double()).norm()) for one in found)
-    kept = norms[: len(norms) - len(norms) // DROPPED]
+    texts, every = texts_for(model, contexts, seed), as_facts(facts)
+    fine, reasons = [], []
+    for fact in every:
+        try:
+            fine += [request.fact for request in make_requests(model, [with_truth(model, fact)], None, texts)]
+        except InputError as error:
+            reasons.append(str(error))
+    norms = []
+    if fine:
+        plan = plan_edits(model, fine, None, None, layer, None, texts, seed, settings, procedure=editor)
+        found = find_values(replace(plan, doubting=False), progress)
+        for request, one in zip(plan.requests, found, strict=True):
+            try:
+                check_reaches(plan, request, one)
+            except InputError as error:
+                reasons.append(str(error))
+            else:
+                norms.append(float((one.written[0].double() + one.delta.double()).norm()))
+    if not norms:
+        raise InputError(f"no fact has a v* to measure, the first because: {reasons[0]}")
+    if reasons:
+        left = f"{len(reasons)} of {counted(len(every), 'fact')} are left out"
+        warn(f"{left}, the first because: {reasons[0]}")
+    kept = sorted(norms)[: len(norms) - len(norms) // DROPPED]
     return sum(kept) / len(kept)

@@ -244,11 +244,20 @@ def unreached_words(edit: EditRecord) -> str:
     if not places:
         return ""
     row = edit.numbers.iloc[places[0]]
-    fact, target = edit.facts[places[0]], edit.targets[places[0]]
     more = f"; {len(places) - 1} more of {len(edit.facts)} facts are not" if len(places) > 1 else ""
+    return missed_words(edit.facts[places[0]], edit.targets[places[0]], row["after"], row["says"]) + more
+
+
+def missed_words(fact: Fact, target: str, after: float, says: str | None = None) -> str:
+    """What is to be said of a fact whose edit does not make the model say its target.
+
+    Args:
+        after: the target's probability with the edit. says: the likeliest next token, where it was looked for.
+    """
+    likeliest = "" if says is None else f", and the likeliest next token is {quoted(says)}"
     return (
         f"the edit of {quoted(fact.text)} is not reached: with it {quoted(f' {target}')} has a probability of "
-        f"{row['after']:.1%}, and the likeliest next token is {quoted(row['says'])}{more}"
+        f"{after:.1%}{likeliest}"
     )
 
 

@@ -19,7 +19,7 @@ from ..editing.preparing import weight_norm
 from ..facts.fact import Fact
 from .edit_folder import EditFolder, Step
 from .editors import Editor, Held, Setup, keys_in
-from .evaluating import Bench, about, case_frame, failure_of, numbers_of
+from .evaluating import Bench, about, case_frame, failure_of, is_unlooked, numbers_of, reach_of
 from .measuring import CaseAnswers, EditCase, ask_cases, measure
 from .metrics import NUMBERS
 from .texts import DRIFT, Texts
@@ -142,7 +142,7 @@ class EditSequence:
             for place, (i, one) in enumerate(zip(asked, found, strict=True)):
                 own = one_of(one, made.index(place)) if isinstance(one, Edit) and self.together > 1 else one
                 rows[i] = {"edited": not isinstance(own, str), "failure": failure_of(own)}
-                rows[i] |= {} if isinstance(own, str) else numbers_of(batch.plan, own)
+                rows[i] |= {} if isinstance(own, str) else numbers_of(batch.plan, own) | self.reach(i, own)
             if edit is not None:
                 self.remember_norms(edit)
                 try:
@@ -154,6 +154,14 @@ class EditSequence:
                     keys = keys_in(batch, self.editor, made)
         facts = step_facts([{"id": self.facts[i].id, **rows[i]} for i in some])
         return Step(facts, self.figures(), "" if edit is None else edit.digest, keys), edit
+
+    def reach(self, i: int, edit: Edit | None) -> dict[str, Any]:
+        """What a fact's edit does before it is in the model, where its editor did not look."""
+        if not is_unlooked(edit):
+            return {}
+        (case,) = self.cases_of([i])
+        alone = replace(case, roles=("rewrite",), questions=(case.questions[case.roles.index("rewrite")],))
+        return reach_of(alone, ask_cases(self.bench.layers, [alone], [edit])[1][0])
 
     def setup(self) -> Setup:
         """The setup for the model as it is now, with the second moment of the model as it was."""

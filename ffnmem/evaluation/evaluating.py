@@ -19,7 +19,7 @@ from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..editing.closed_forms import KEYS, rank_one
 from ..editing.edit import Edit
-from ..editing.edit_record import unreached_words
+from ..editing.edit_record import missed_words, unreached_words
 from ..editing.layer_choice import kept_choice, warn_of_seen
 from ..editing.moments import SecondMoment
 from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
@@ -38,7 +38,7 @@ from .editors import (
     own_editors,
     set_up,
 )
-from .measuring import EditCase, ask_cases, make_case, measure
+from .measuring import CaseAnswers, EditCase, ask_cases, make_case, measure
 from .metrics import ABOUT, METRICS, NUMBERS, check_metrics, columns_of, summarised
 from .scores import DRAWS, CaseFolder, Scores
 from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
@@ -106,8 +106,8 @@ def evaluate(
             to the editors that take it.
 
     Returns: :class:`Scores`: ``.cases``, ``.summary``, ``.relations``, ``.failures``. A fact that cannot be edited is a
-        failure with its reason; so is one whose edit is not reached (:class:`ffnmem.editing.verifying.Verified`), which
-        is measured all the same.
+        failure with its reason; so is one whose edit is not reached (:class:`ffnmem.editing.verifying.Verified`; of
+        edits whose editor did not look, by their answer to the fact's prompt), which is measured all the same.
 
     Raises:
         InputError: no facts, an unknown editor, metric or option, no second moment for this model. OutOfRangeError: no
@@ -295,8 +295,9 @@ class Bench:
         edits = [edit for edit in made if not isinstance(edit, str)]
         if not own:
             return rows
-        for i, case, before, after in zip(fine, own, *ask_cases(self.layers, own, edits), strict=True):
-            rows[i] |= measure(case, before, after, self.metrics)
+        for i, case, edit, before, after in zip(fine, own, edits, *ask_cases(self.layers, own, edits), strict=True):
+            rows[i] |= measure(case, before, after, self.metrics) | numbers_of(plan, edit)
+            rows[i] |= reach_of(case, after) if is_unlooked(edit) else {}
         if reader is not None:
             subjects = [case.fact.subject for case in own]
             for i, figures in zip(fine, reader.drift(edits, subjects), strict=True):
@@ -309,14 +310,24 @@ class Bench:
         if written is not None:
             for i, found in zip(fine, written.rows(fine, edits), strict=True):
                 rows[i] |= found
-        for i, edit in zip(fine, edits, strict=True):
-            rows[i] |= numbers_of(plan, edit)
         return rows
 
 
 def failure_of(edit: EditOrReason) -> str:
     """Why there is no edit, or what it does not do; empty of one that does what it is for."""
     return edit if isinstance(edit, str) else "" if edit is None else unreached_words(edit)
+
+
+def is_unlooked(edit: Edit | None) -> bool:
+    """Whether nobody looked what the model says with an edit, as of ready factors."""
+    return edit is not None and not ("reached" in edit.numbers and edit.numbers["reached"].notna().all())
+
+
+def reach_of(case: EditCase, after: CaseAnswers) -> dict[str, Any]:
+    """Whether an edit is reached, as a row has it, by what the model says with it to the questions of its case."""
+    said = after[case.roles.index("rewrite")]
+    missed = "" if said.exact[1] else missed_words(case.fact, case.target, math.exp(said.mean_log(1)))
+    return {"reached": float(said.exact[1]), "failure": missed}
 
 
 def numbers_of(plan: EditPlan, edit: Edit | None) -> dict[str, float]:

@@ -171,6 +171,7 @@ def unmeasured(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
 
 AT_ONCE = 1 << 21  # numbers drawn at a time
 INTERVAL = (0.025, 0.975)
+FEW = 5  # records, below which there is no interval: draws of two or three say how few they are, not how far off
 COLUMNS = ("metric", "mean", "low", "high", "n")
 
 Values = Float64[np.ndarray, "records metrics"]
@@ -229,7 +230,7 @@ def summarised(cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: in
         draws: of the bootstrap. seed: of the same.
 
     Returns: Columns metric, mean, low, high, n; multiplied by 100 but for metrics in nats, ratios and an editor's own
-        numbers. low and high are NaN of fewer than two records.
+        numbers. low and high are NaN of fewer than FEW records.
 
     Source: percentile bootstrap, Efron 1979.
     """
@@ -268,7 +269,7 @@ def mean_table(names: list[str], mean: np.ndarray, drawn: np.ndarray, n: np.ndar
     """Means with the intervals of their draws, as :func:`summarised` returns them."""
     low, high = ends(drawn)
     table = pd.DataFrame({"metric": names, "mean": mean, "low": low, "high": high, "n": n})
-    table.loc[table["n"] < 2, ["low", "high"]] = np.nan
+    table.loc[table["n"] < FEW, ["low", "high"]] = np.nan
     plain = [name.removesuffix("_before") for name in names]
     times = [100.0 if name in SCORES else METRICS[name].times if name in METRICS else 1.0 for name in plain]
     table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mul(times, axis=0)

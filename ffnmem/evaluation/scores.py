@@ -37,7 +37,7 @@ from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Tab
 from ..editing.edit import Edit
 from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .metrics import ABOUT, COLUMNS, METRICS, NUMBERS, differences, summarised, unmeasured
+from .metrics import ABOUT, COLUMNS, FEW, METRICS, NUMBERS, differences, summarised, unmeasured
 from .written import COLUMNS as TRANSCRIPT
 from .written import transcripts
 
@@ -166,8 +166,15 @@ def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str
             counted = [name for name in measured if name in means.index and not name.startswith("drift")]
             n = span([int(means.loc[name, "n"]) for name in counted])
             shown.add(str(value), n, *(figure(means, name) for name in measured))
-        found.append(shown.table(title))
+        found.append(shown.table(title, caption=too_few(summary, [name for name in measured if name not in DRIFT])))
     return found
+
+
+def too_few(summary: pd.DataFrame, names: Sequence[str]) -> str:
+    """Why means over facts have no interval, where some are over too few; else empty."""
+    rows = summary[summary["metric"].isin(names) & summary["mean"].notna()]
+    least = min(rows["n"], default=FEW)
+    return f"no interval over fewer than {FEW} facts" if least < FEW else ""
 
 
 def weighed(summary: pd.DataFrame) -> list[tuple[Sequence[str], str]]:
@@ -334,7 +341,7 @@ class Scores(Result):
         """Columns editor, metric, mean, low, high, n: means over records with 95% bootstrap intervals.
 
         Times 100, but for NKL and drift_kl (nats), drift_perplexity (a ratio) and what an editor measured. S is the
-        harmonic mean of ES, PS and NS.
+        harmonic mean of ES, PS and NS. Means over fewer than five records have no interval: low and high are NaN.
         """
         return self.by("editor")
 

@@ -123,7 +123,10 @@ class Decay(Result):
 
     @property
     def failures(self) -> pd.DataFrame:
-        """The facts that were not edited, or not reached when they were: id, subject, target, failure."""
+        """The facts that were not edited, or not reached when they were, in the order of the edits.
+
+        Columns id, subject, target, failure.
+        """
         last = self.cases[self.cases["edits"] == self.cases["edits"].max()]
         rows = last[last["failure"] != ""]
         return rows[["id", "subject", "target", "failure"]].reset_index(drop=True)

@@ -57,12 +57,14 @@ class Sweep(Result):
         scores: by layer.
         provenance: of the model.
         facts: a digest of each. seconds: what the sweep took, in the call that made it.
+        names: what each fact is called, its id, or its prompt where it has none, in the order of the cases.
     """
 
     scores: Mapping[int, Scores]
     provenance: Provenance
     facts: tuple[str, ...] = ()
     seconds: float = math.nan
+    names: tuple[str, ...] = ()
 
     @property
     def editor(self) -> str:
@@ -201,7 +203,7 @@ def layer_sweep(
             **options,
         )
     provenance = model.provenance(model.prepend_bos, facts=len(every))
-    return Sweep(scores, provenance, fact_digests(every), time.monotonic() - begin)
+    return Sweep(scores, provenance, fact_digests(every), time.monotonic() - begin, tuple(f.name for f in every))
 
 
 @public

@@ -11,7 +11,7 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.sheets import Column, Table, rows
-from .metrics import ends
+from .metrics import FEW, ends
 
 if TYPE_CHECKING:
     from ..tracing.traces import Traces
@@ -44,7 +44,8 @@ def trace_against_layer(
 
     Returns: One row a kind of the trace ("state", "ffn") and metric: r (the correlation over all points), within (that
         of what is left when each layer's mean is taken off both), r2_layer and r2_both (the share of the score's
-        variance that each fit explains), gain (their difference) with its 95% interval, and facts.
+        variance that each fit explains), gain (their difference) with its 95% interval (NaN of fewer than five facts),
+        and facts.
 
     Layers in which no fact could be edited, such as the last one, are left out.
 
@@ -63,7 +64,9 @@ def trace_against_layer(
     if len(edited) < 2 or not kinds:
         raise InputError("a trace is compared with edits in two layers or more, and needs effects of states or FFNs")
     by_fact = {trace.fact: trace for trace in traces.traces}
-    tables = [one.cases.set_index("id") for one in edited.values()]
+    # Traces have the facts' names: ids, or prompts, where cases without an id have nothing to tell them apart.
+    tables = [one.cases.set_index(pd.Index(sweep.names or one.cases["id"])) for one in edited.values()]
+    tables = [cases[~cases.index.duplicated()] for cases in tables]
     found = []
     for kind in kinds:
         for metric in wanted:
@@ -89,7 +92,8 @@ def traced_table(found: pd.DataFrame) -> Table:
     shown = rows("trace", "score", *(Column(name, "number", places=3) for name in numbers), "95%")
     for each in found.to_dict("records"):
         figures = (float(each[name]) for name in ("r", "within", "r2_layer", "r2_both", "gain"))
-        shown.add(each["kind"], each["metric"], *figures, f"{each['gain_low']:.3f}–{each['gain_high']:.3f}")
+        span = f"{each['gain_low']:.3f}–{each['gain_high']:.3f}" if each["facts"] >= FEW else "–"
+        shown.add(each["kind"], each["metric"], *figures, span)
     facts = int(found["facts"].max())
     return shown.table(
         "what the causal trace tells of these scores beside the layer's number",
@@ -115,7 +119,9 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def gain_interval(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float, float]:
-    """The 95% interval of the gain over facts drawn with replacement."""
+    """The 95% interval of the gain over facts drawn with replacement; NaN of too few of them."""
+    if len(x) < FEW:
+        return np.nan, np.nan
     generator = np.random.default_rng(seed)
     picks = generator.integers(0, len(x), (draws, len(x)))
     low, high = ends(np.array([[fitted(x[pick], y[pick])[4]] for pick in picks]))

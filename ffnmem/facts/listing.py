@@ -104,13 +104,28 @@ class Listing(Result):
         return pd.DataFrame(self.records, columns=list(self.names))
 
 
-def list_facts(found: Sequence[Fact], limit: int | None = None) -> Listing:
-    """The first facts: relation, prompt, true target; all of their fields as records."""
-    shown = rows("relation", Column("prompt", wraps=True), Column("true target", wraps=True))
+def list_facts(found: Sequence[Fact], limit: int | None = None, *, targets: bool = False) -> Listing:
+    """The first facts: relation, prompt, true target; all of their fields as records.
+
+    With ``targets`` also what an edit of each needs: the new target, and how many paraphrases and neighbours there are;
+    and how many of all facts lack one of these.
+    """
+    counts = (Column("paraphrases", "count"), Column("neighbours", "count"))
+    own = (Column("new target", wraps=True), *counts) if targets else ()
+    shown = rows("relation", Column("prompt", wraps=True), Column("true target", wraps=True), *own)
     chosen = found[:limit]
     for fact in chosen:
-        shown.add(fact.relation, fact.text, Span(fact.target_true, "strong"))
+        needed = (fact.target_new or "–", len(fact.paraphrases), len(fact.prompts_about_neighbours))
+        shown.add(fact.relation, fact.text, Span(fact.target_true, "strong"), *(needed if targets else ()))
     more = "" if len(chosen) == len(found) else f"; --limit {len(found)} shows all, --relation and --subject choose"
+    if targets:
+        without = {
+            "no new target": sum(not fact.target_new for fact in found),
+            "no paraphrases": sum(not fact.paraphrases for fact in found),
+            "no neighbours": sum(not fact.prompts_about_neighbours for fact in found),
+        }
+        lacking = [f"{count:,} with {what}" for what, count in without.items() if count]
+        more = f"; {', '.join(lacking) or 'each has new target, paraphrases and neighbours'}{more}"
     records = [fact.to_dict() for fact in chosen]
     return Listing(
         records,

@@ -5,6 +5,7 @@ As in :mod:`ffnmem.plots.attribution`: each takes ``ax=None``, draws on it or on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted, quoted
+from ..evaluation.metrics import METRICS, SCORES
 from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay
 from ..evaluation.sweeping import Sweep
@@ -28,6 +30,10 @@ OTHERS = ("#56B4E9", "#CC79A7", "#8A9099", "#F0E442")
 MAIN = ("ES", "PS", "NS", "NS_plus", "S")
 TRACE = ("state", "ffn")
 GROUP = "last subject"
+DASH = 4.0  # of a line that coincides with others, in units of its width
+NEAR = 0.012  # of the axis: lines that are nearer hide one another
+LEAST = 20.0  # points that an axis of scores in percent spans
+SHARE = 0.1  # of the unedited model's, that an axis of loss or norm spans: less than that is not much
 STEPS = {"loss": "loss, nats\na token", "norm": "‖W‖/‖W₀‖"}  # of what each edit leaves
 
 
@@ -88,7 +94,8 @@ def sweep(
     ax.set_xlabel("layer")
     if trace is not None:
         draw_trace(ax, trace)
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.12 if trace is not None else 1.0, 1.0))
+    corner = (1.12 if trace is not None else 1.0, 1.0)
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=corner, handlelength=3)
     facts = len(next(iter(sweep.scores.values())))
     ax = titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
     ax.spines["right"].set_visible(trace is not None)
@@ -119,8 +126,8 @@ def draw_trace(ax: Axes, trace: Traces | pd.DataFrame) -> None:
 def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = None) -> Axes:
     """Scores of all edits so far by how many were made, one after another; below, what each edit left.
 
-    Below stand the loss on ordinary text and the norm of the weights, a panel each, where they vary. A line in every
-    panel says where the model collapsed.
+    Below stand the loss on ordinary text and the norm of the weights, a panel each, where they vary; each axis spans a
+    tenth of the unedited model's value or more. A line in every panel says where the model collapsed.
 
     Args:
         decay: from :func:`ffnmem.evaluation.sequential`.
@@ -139,7 +146,10 @@ def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = 
     curves(ax, decay.frame, "edits", names)
     for panel, (name, label) in zip(panels, told.items(), strict=False):  # there may be no place
         panel.plot(steps["edits"], steps[name], color=ink(), linewidth=1.2)
-        panel.axhline(float(decay.steps[name].iloc[0]), color=ink(), linewidth=0.8, linestyle=":")
+        before = float(decay.steps[name].iloc[0])
+        panel.axhline(before, color=ink(), linewidth=0.8, linestyle=":")
+        panel.set_ylim(*widened(*panel.get_ylim(), SHARE * abs(before)))
+        panel.ticklabel_format(axis="y", useOffset=False)
         panel.set_ylabel(label)
         panel.spines[["top", "right"]].set_visible(False)
     every, bottom = [ax, *panels], (panels or [ax])[-1]
@@ -154,7 +164,7 @@ def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = 
         one.minorticks_off()
         one.tick_params(labelbottom=one is bottom)
     bottom.set_xlabel("edits made and kept")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3)
     return titled(ax, f"{decay.editor}, {decay.manner} in {decay.provenance.model}")
 
 
@@ -189,7 +199,7 @@ def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edi
     if "quality" in frame:
         beside = ax.twinx()
         beside.plot(frame["tokens"], frame["quality"], "s-", color=COLOURS["ES"])
-        beside.set_ylim(0, 105)
+        beside.set_ylim(*widened(*beside.get_ylim(), LEAST, -2.0, 102.0))
         beside.set_ylabel(quality, color=COLOURS["ES"])
         beside.spines["right"].set_visible(True)
     provenance = frame.attrs.get("provenance", {})
@@ -198,13 +208,43 @@ def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edi
 
 
 def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:
-    """A line a metric, its interval as a band."""
-    for name in names:
-        rows = frame[frame["metric"] == name].sort_values(x)
-        shade = colour(name, names)
-        ax.plot(rows[x], rows["mean"], marker="o", markersize=4, color=shade, label=NAMES.get(name, name))
-        ax.fill_between(rows[x].astype(float), rows["low"], rows["high"], color=shade, alpha=0.12, linewidth=0)
+    """A line a metric, its interval as a band. Those that coincide share one, each its own dashes and ring."""
+    tables = {name: frame[frame["metric"] == name].sort_values(x) for name in names}
+    ys = {name: rows.set_index(x)["mean"] for name, rows in tables.items()}
+    means = pd.concat(list(ys.values()))
+    near = NEAR * max(float(means.max() - means.min()), LEAST)
+    for name, rows in tables.items():
+        shade, alike = colour(name, names), [other for other in names if coincide(ys[name], ys[other], near)]
+        place = alike.index(name)
+        dashes = ((len(alike) - place) * DASH, (DASH, (len(alike) - 1) * DASH))
+        (line,) = ax.plot(rows[x], rows["mean"], marker="o", color=shade, label=NAMES.get(name, name))
+        line.set(markersize=4 + 3 * place, linestyle=dashes if len(alike) > 1 else "-")
+        if place:
+            line.set(markerfacecolor="none")
+        if len(rows) > 1:
+            ax.fill_between(rows[x].astype(float), rows["low"], rows["high"], color=shade, alpha=0.12, linewidth=0)
+        else:  # a band over one place has no width
+            ax.vlines(rows[x], rows["low"], rows["high"], color=shade, alpha=0.5, linewidth=1)
+    percents = all(name in SCORES or METRICS[name].times == 100 for name in names)
+    if percents:
+        bounds = (-2.0, 102.0) if means.between(0, 100).all() else (-math.inf, math.inf)
+        ax.set_ylim(*widened(*ax.get_ylim(), LEAST, *bounds))
     ax.set_ylabel("mean over facts, 95% interval")
+
+
+def coincide(one: pd.Series, other: pd.Series, near: float) -> bool:
+    """Whether two lines lie on each other at two places that follow one another, or at all that there are."""
+    close = ((one - other).dropna().abs() <= near).to_numpy()
+    return bool((close[1:] & close[:-1]).any()) if len(close) > 1 else bool(close.any())
+
+
+def widened(
+    low: float, high: float, least: float, bottom: float = -math.inf, top: float = math.inf
+) -> tuple[float, float]:
+    """The ends of an axis, with at least so much between them; what is added stays within bottom and top."""
+    more = max(0.0, least - (high - low)) / 2
+    over = max(0.0, high + more - max(top, high)) - max(0.0, min(bottom, low) - (low - more))
+    return low - more - over, high + more - over
 
 
 def metrics_to_draw(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:

@@ -84,6 +84,27 @@ def test_table_stops_early_and_says_so(every: list[fm.Fact]) -> None:
     assert "5 of 5 facts\n" in table("facts", "--subject", "Eiffel Tower")
 
 
+def test_targets_are_shown(tmp_path: Path) -> None:
+    """What --targets found, and what it did not, was in the file alone."""
+    lines = [("Paris", "France"), ("Lyon", "France"), ("Rome", "Italy")]
+    records = [{"subject": s, "relation": "r", "prompt": "{} is in", "target_true": t} for s, t in lines]
+    records.append({"subject": "Oslo", "relation": "alone", "prompt": "{} is of", "target_true": "Norway"})
+    path = tmp_path / "facts.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)), "utf-8")
+    head, _, *shown = table("facts", path, "--targets").splitlines()
+    assert head.split() == ["relation", "prompt", "true", "target", "new", "target", "paraphrases", "neighbours"]
+    rows = {line.split()[1]: line.split()[4:] for line in shown[:4]}
+    assert rows == {
+        "Paris": ["France", "Italy", "0", "1"],
+        "Lyon": ["France", "Italy", "0", "1"],
+        "Rome": ["Italy", "France", "0", "0"],
+        "Oslo": ["Norway", "–", "0", "0"],
+    }
+    told = "4 of 4 facts; 1 with no new target, 4 with no paraphrases, 2 with no neighbours"
+    assert told in " ".join(" ".join(shown).split())
+    assert "new target" not in table("facts", path)
+
+
 def test_relations_are_counted(every: list[fm.Fact]) -> None:
     found = data("facts", "--relations")
     assert {row["relation"]: row["facts"] for row in found} == Counter(fact.relation for fact in every)

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
+from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.editing import value_norm
+from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import check_reaches, plan_edits
 from ffnmem.editing.requests import Request, RequestRow
 from ffnmem.editing.values import SKIPPED, RequestBatch, optimise, request_batches
 
-from ..helpers import Pair, allclose, refuses
+from ..helpers import ARCHITECTURES, Pair, allclose, refuses
 from .plans import CONTEXTS, FACTS, REACHED, random_like
+from .plans import plan_of as moved_plan
 
 SETTINGS = {"optimiser": "adam", "decay": 0.5, "steps": 6, "rate": 0.3, "stop": 0.0, "clamp": 50.0}
 
@@ -78,6 +80,55 @@ def test_loss_and_gradient_are_those_of_whole_passes(pair64: Pair, layer: int, k
             (slope,) = torch.autograd.grad(expected, own)
         assert float(loss[i].detach()) == pytest.approx(float(expected.detach()), rel=0, abs=loose)
         assert allclose(gradient[i], slope, loose)
+
+
+def weight_of(model: fm.Model, layer: int) -> tuple[str, bool]:
+    """The name of the parameter that holds a layer's values, and whether it holds them as ``[d_model, d_mlp]``."""
+    held = model.ffn[layer].project_out.weight
+    name = next(name for name, parameter in model.hf_model.named_parameters() if parameter is held)
+    return name, held.shape == (model.d_model, model.d_mlp)
+
+
+@pytest.mark.parametrize(("kind", "kl_at"), [("gpt2", "last"), ("llama", "last"), ("llama", "subject")])
+def test_everywhere_is_the_edited_model(kind: str, kl_at: str, tokenizer: Any) -> None:
+    """``keys="everywhere"``: loss and gradient are those of the model with W + ΔW in its weights, at every position.
+
+    A gain of a pad, of another request's direction, none before the subject or behind it, none in the essence.
+    """
+    model = fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer, dtype="float64")
+    model.hf_model.set_attn_implementation("sdpa")  # the eager one takes its softmax in float32
+    plan = moved_plan(model, layer=0, settings={**SETTINGS, "kl_at": kl_at})
+    directions = directions_of(plan, "everywhere", None)
+    assert directions is not None
+    batch = RequestBatch(plan.layers, plan.requests, plan.settings, directions)
+    delta = random_like(len(FACTS), model.d_model).requires_grad_()
+    with torch.enable_grad():
+        loss, _nll = batch.losses(delta, batch.every)
+        (gradient,) = torch.autograd.grad(loss.sum(), delta)
+    name, transposed = weight_of(model, 0)
+    before = model.hf_model.get_parameter(name).detach()
+
+    def logs_of(row: RequestRow, weight: Tensor) -> Tensor:
+        tokens = {"input_ids": torch.tensor([row.tokens]), "use_cache": False}
+        found: Tensor = torch.func.functional_call(model.hf_model, {name: weight}, (), tokens).logits[0].log_softmax(-1)
+        return found
+
+    keys = torch.stack([one.key for one in batch.found(torch.zeros_like(delta), [0] * 3, [0.0] * 3, [0.0] * 3)])
+    for i, (request, u) in enumerate(zip(plan.requests, directions(keys), strict=True)):
+        own = delta[i].detach().clone().requires_grad_()
+        with torch.enable_grad():
+            change = torch.outer(own, u) if transposed else torch.outer(u, own)
+            ids = torch.tensor(request.ids).unsqueeze(1)
+            nll = [-logs_of(row, before + change)[-len(ids) :].gather(1, ids).mean() for row in request.rows]
+            at = request.essence.lookup if kl_at == "subject" else -1
+            now, old = (logs_of(request.essence, weight)[at] for weight in (before + change, before))
+            scale = fm.capture(model, torch.tensor([request.rows[0].tokens])).ffn_out[0][0, request.rows[0].lookup]
+            expected = plan.settings.weights(len(nll)) @ torch.stack(nll)
+            expected = expected + plan.settings.kl * (now.exp() * (now - old)).sum()
+            expected = expected + plan.settings.decay * own.norm() / scale.norm() ** 2
+            (slope,) = torch.autograd.grad(expected, own)
+        assert float(loss[i].detach()) == pytest.approx(float(expected.detach()), rel=1e-10)
+        assert allclose(gradient[i], slope, 1e-10)
 
 
 def test_many_are_as_one_by_one(pair64: Pair) -> None:
@@ -175,6 +226,17 @@ def test_the_reference_norm_leaves_the_longest_out(tiny: fm.Model) -> None:
         value_norm(tiny, FACTS, settings={"anchor": 1.0})
     with refuses(InputError, ValueError, "reaches no answer"):
         value_norm(tiny, FACTS, layer=-1, settings=settings)
+
+
+def test_the_reference_norm_leaves_out_what_cannot_be_edited(tiny: fm.Model) -> None:
+    """One bad fact of a thousand cost all the others their norm."""
+    bad = (replace(FACTS[0], target_new=None, id="none"), replace(FACTS[1], target_new="Paris", id="true"))
+    settings = {**SETTINGS, "steps": 3}
+    with pytest.warns(FfnmemWarning, match="2 of 4 facts are left out, the first because: .*no new target"):
+        found = value_norm(tiny, (FACTS[0], *bad, FACTS[2]), layer=0, settings=settings)
+    assert found == pytest.approx(value_norm(tiny, FACTS[::2], layer=0, settings=settings), rel=1e-9)
+    with refuses(InputError, ValueError, "no fact", "no new target"):
+        value_norm(tiny, bad, layer=0, settings=settings)
 
 
 def test_keys_are_the_captured_coefficients(tiny: fm.Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from ffnmem.core.errors import FfnmemWarning, FileError, InputError
 from ffnmem.core.provenance import Provenance
 from ffnmem.editing import SecondMoment, kept_choice
 from ffnmem.editing.layer_choice import candidates, choice_file
-from ffnmem.evaluation import Scores, Sweep, choose_layer, evaluate, sweeping, trace_against_layer
+from ffnmem.evaluation import Scores, Sweep, choose_layer, evaluate, layer_sweep, sweeping, trace_against_layer
 from ffnmem.evaluation.editors import EDITORS, set_up
 from ffnmem.evaluation.metrics import ABOUT
 from ffnmem.evaluation.traced import fitted
+from ffnmem.facts import Fact
 from ffnmem.models.replaying import PlainLayers
 from ffnmem.tracing.traces import Trace, Traces
 
@@ -176,3 +178,18 @@ def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
         trace_against_layer(made_sweep(x[:2], of), made_traces(x[:2], of), ("EM",))
     with refuses(InputError, ValueError, "'PM'"):
         trace_against_layer(made_sweep(x, of), made_traces(x, of), ("PM",))
+
+
+def test_facts_without_an_id_are_matched(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """All of them are "" in a table of cases: none was found, or each was taken for all."""
+    asked = (("The city of {} is in", "Paris"), ("{} is of", "Eiffel Tower"), ("The {} in the city", "France"))
+    facts = [Fact.from_text(text, subject, "Rome", true="London") for text, subject in asked]
+    options = {**OPTIONS, "moment": moment, "metrics": ("EM",)}
+    sweep = layer_sweep(tiny64, facts, "rome", [0, 1], **options)
+    assert sweep.names == tuple(fact.text for fact in facts)
+    traces = made_traces(np.arange(6.0).reshape(3, 2) ** 2, tiny64.provenance(True))
+    own = tuple(replace(one, fact=fact.name) for one, fact in zip(traces.traces, facts[::-1], strict=True))
+    told = trace_against_layer(sweep, replace(traces, traces=own), ("EM",), draws=20)
+    y = np.stack([scores.cases["EM"] for scores in sweep.scores.values()], axis=1)
+    assert told.loc[0, "facts"] == 3
+    assert allclose(told.loc[0, "r"], fitted(np.arange(6.0).reshape(3, 2)[::-1] ** 2, y)[0], 1e-9)

@@ -13,12 +13,13 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, InputTypeError, ModelError
 from ffnmem.editing import Edit, SecondMoment
+from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.evaluation import Scores, Sweep, evaluate, layer_sweep, made, sequential
 from ffnmem.facts import Fact
 
 from ..editing.edits import change, same_bits, weights
 from ..helpers import allclose, refuses
-from .made import EIFFEL, FACTS, LONDON, TOWER, own_editor, random_edits
+from .made import EIFFEL, FACTS, LONDON, TOWER, own_editor, probability, random_edits
 
 QUICK: dict[str, Any] = {"draws": 20, "metrics": ("ES", "PS", "NS", "NKL")}
 ROME: dict[str, Any] = {**QUICK, "layer": 1, "force": True, "settings": {"steps": 2, "stop": 0.0}, "contexts": ("{}",)}
@@ -70,9 +71,32 @@ def test_an_edit_that_says_nothing_of_its_fact(tiny64: fm.Model) -> None:
     """Of ready factors one would have to make up facts and targets to have them measured."""
     edit = Edit.of(tiny64, [change(tiny64, 1)], method="mine")
     scores = evaluate(tiny64, EIFFEL, made({"eiffel": edit}), **QUICK)
-    assert list(scores.failures["failure"]) == []
+    assert scores.cases["change"].gt(0).all()
     with refuses(InputError, ValueError, "which fact", "dict"):
         made([edit])
+
+
+def test_edits_whose_editor_did_not_look_are_looked_at(tiny64: fm.Model) -> None:
+    """Ready factors that do nothing were no failure, and had no share in ``reached``."""
+    facts, capture = [EIFFEL, TOWER], fm.capture(tiny64, TOWER.text)
+    key = capture.coefficients[2][0, -1:].double()
+    (paris,) = tiny64.ids_of(" Paris")
+    loud = 1e3 * tiny64.hf_model.get_input_embeddings().weight[[paris]]
+    says = Edit.of(tiny64, [EditedLayer(2, key / key.norm() ** 2, loud)], method="mine")
+    edit = Edit.of(tiny64, [change(tiny64, 0, size=1e-9)], method="mine")
+    nothing = made({"eiffel": edit, "tower": says}, "nothing")
+    scores = evaluate(tiny64, facts, nothing, drift=False, **QUICK)
+    assert scores.cases["reached"].tolist() == [0.0, 1.0]
+    share = f"{probability(tiny64, EIFFEL.text, 'Rome', None):.1%}"
+    words = f"the edit of {EIFFEL.text!r} is not reached: with it ' Rome' has a probability of {share}"
+    assert scores.failures["failure"].tolist() == [words]
+    assert scores.cases["ES"].notna().all()
+    row = scores.summary.set_index("metric").loc["reached"]
+    assert (row["mean"], row["n"]) == (0.5, 2)
+    kept = sequential(tiny64, facts, nothing, at=(1,), drift=False, draws=20, metrics=("ES",))
+    assert kept.failures["failure"].tolist() == [words]
+    looked = replace(edit, facts=(EIFFEL,), targets=("Rome",), numbers=pd.DataFrame([{"reached": True}]), parts=())
+    assert evaluate(tiny64, EIFFEL, made(looked), drift=False, **QUICK).failures.empty
 
 
 def test_a_fact_without_an_edit_is_a_failure(tiny64: fm.Model) -> None:

@@ -104,4 +104,17 @@ def test_a_missing_metric_shifts_no_other() -> None:
     ).assign(low=math.nan, high=math.nan, n=1)
     (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), ""))
     assert printed(table)[0].split() == ["layer", "n", "ES", "NS+"]
-    assert printed(table)[-1].split() == ["2", "1", "–", "3.0"]
+    assert ["2", "1", "–", "3.0"] in [line.split() for line in printed(table)]
+
+
+def test_too_few_for_an_interval(scores: Scores) -> None:
+    """Draws of two facts gave an interval as of two hundred."""
+    two = Scores(scores.cases[scores.cases["id"].isin(list(scores.of()["id"])[:2])], {}, scores.provenance, draws=50)
+    many = pd.concat([scores.of().assign(id=f"{i}") for i in range(3)])
+    note = "no interval over fewer than 5 facts"
+    assert two.summary["mean"].notna().any()
+    assert two.summary[["low", "high"]].isna().all(axis=None)
+    assert note in " ".join(printed(two.sheet()))
+    rest = Scores(many, {}, scores.provenance, draws=50)
+    assert rest.summary.set_index("metric").loc["ES", ["low", "high"]].notna().all()
+    assert note not in " ".join(printed(rest.sheet()))

@@ -112,9 +112,10 @@ def test_restored_whatever_happens(tiny64: fm.Model) -> None:
 
 
 def test_failures(tiny64: fm.Model) -> None:
-    """A fact that cannot be edited stops nothing and is told."""
+    """A fact that cannot be edited stops nothing and is told, in the order of the edits; so is one not reached."""
     decay = sequential(tiny64, [EIFFEL, NO_TARGET, LONDON], plain_editor, draws=20, metrics=["ES"])
-    assert list(decay.failures["id"]) == ["none"]
+    assert list(decay.failures["id"]) == ["eiffel", "none", "london"]
+    assert decay.failures["failure"].str.contains("is not reached").tolist() == [True, False, True]
     rows = decay.frame[decay.frame["metric"] == "ES"]
     assert list(zip(rows["edits"], rows["n"], strict=True)) == [(1, 1), (3, 2)]
 

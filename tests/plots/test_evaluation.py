@@ -8,6 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
@@ -16,6 +18,7 @@ from ffnmem.plots import convergence
 from ffnmem.plots import decay as plot_decay
 from ffnmem.plots import scores as plot_scores
 from ffnmem.plots import sweep as plot_sweep
+from ffnmem.plots.evaluation import widened
 
 from ..evaluation.test_scores import made_scores
 from ..helpers import allclose, draw_whole, legend_of, refuses
@@ -100,6 +103,45 @@ def test_decay_draws_what_each_edit_left(decay: Decay) -> None:
     draw_whole(ax)
     alone = plt.figure().add_axes((0.1, 0.1, 0.8, 0.8))  # in no grid: there is no place below
     assert len(plot_decay(replace(decay, steps=steps), alone).figure.axes) == 1
+
+
+def lines_of(ax: Axes) -> dict[str, Line2D]:
+    return {str(line.get_label()): line for line in ax.lines}
+
+
+def test_lines_that_coincide_are_both_seen(decay: Decay) -> None:
+    """The line drawn last hid all that had the same values; dashes of one must stand in the gaps of the other."""
+    values = {"ES": (100.0, 99.9), "PS": (100.0, 100.0), "NS": (60.0, 99.9)}
+    rows = [(at, name, y, y, y, 5) for name, ys in values.items() for at, y in zip((1, 10), ys, strict=True)]
+    frame = pd.DataFrame(rows, columns=["edits", "metric", "mean", "low", "high", "n"])
+    ax = plot_decay(replace(decay, frame=frame))
+    es, ps, ns = (lines_of(ax)[name] for name in ("ES", "PS", "NS"))
+    assert ns.get_linestyle() == "-"
+    assert es.get_linestyle() == ps.get_linestyle() == "--"
+    assert es.get_markersize() < ps.get_markersize()
+    assert ps.get_markerfacecolor() == "none"
+    draw_whole(ax)
+    only = plot_decay(replace(decay, frame=frame[frame["edits"] == 10]))
+    sizes = [lines_of(only)[name].get_markersize() for name in values]
+    assert sizes == sorted(set(sizes))
+
+
+def test_little_does_not_look_like_much(decay: Decay) -> None:
+    """The axes zoomed in on the last bits of what did not change; on what did, they still do."""
+    steps = pd.DataFrame({"edits": range(11), "made": [False] + [True] * 10})
+    small, large = np.linspace(0, 1e-3, 11), np.linspace(0, 1, 11)
+    for grown, least in ((small, 0.1), (large, 1.0)):
+        told = steps.assign(loss=4.0 * (1 + grown), norm=1 + grown)
+        ax = plot_decay(replace(decay, steps=told))
+        for panel, size in zip(ax.figure.axes[1:], (4.0, 1.0), strict=True):
+            low, high = panel.get_ylim()
+            assert least * size * 0.999 < high - low < 1.2 * least * size
+            assert low < size < size * (1 + grown[-1]) < high
+    near = decay.frame[decay.frame["metric"].isin(["ES"])].assign(mean=99.0, low=98.5, high=99.5)
+    low, high = plot_decay(replace(decay, frame=near)).get_ylim()
+    assert (round(high - low), round(high)) == (20, 102)
+    assert widened(10.0, 90.0, 20.0, -2.0, 102.0) == (10.0, 90.0)
+    assert widened(-1.0, 1.0, 20.0, -2.0, 102.0) == (-2.0, 18.0)
 
 
 def test_refuses(scores: Scores, sweep: Sweep, groups: pd.DataFrame) -> None:
