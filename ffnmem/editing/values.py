@@ -51,6 +51,7 @@ class Adam:
 # on the positions from there on, and unembeds only where a target is read.
 
 BATCH_TOKENS = 3072
+BEGIN = 8  # steps: where there are fewer, a search has all contexts from the first
 SKIPPED = 2.0  # times the norm anchor: a v* that is longer is not rescaled but given up
 
 
@@ -356,10 +357,11 @@ class RequestBatch(RequestRows):
         settings, count = self.settings, len(self.requests)
         searches = [Search(settings, float(scale), self.written.shape[1]) for scale in self.scales]
         few = self.few()
+        begin = settings.steps // 2 if settings.steps >= BEGIN else 0  # looks at few contexts, at most
         early = torch.tensor([not bool(few[self.owner == i].all()) for i in range(count)], device=self.owner.device)
         looks, run = [0] * count, torch.zeros(count, dtype=torch.long, device=self.owner.device)
         for look in range(settings.steps):
-            early &= look < settings.steps // 2
+            early &= look < begin
             running = torch.tensor([search.running for search in searches], device=self.owner.device)
             rows = (running[self.owner] & (few | ~early[self.owner])).nonzero().squeeze(1)
             deltas = torch.stack([search.candidate for search in searches]).to(self.owner.device)
@@ -378,7 +380,7 @@ class RequestBatch(RequestRows):
                 weights = torch.cat([weights, weights.new_zeros(int(held[mine].sum()))])
                 begun = bool(early[i])
                 search.look(each[mine], slopes[mine], weights, held[mine], bool(self.likeliest[i]) and not begun)
-                if begun and (not search.running or look + 1 == settings.steps // 2):
+                if begun and (not search.running or look + 1 == begin):
                     searches[i], early[i] = search.again(), False
             if not any(search.running for search in searches):
                 break
