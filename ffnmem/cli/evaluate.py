@@ -191,7 +191,9 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
     )
     if own:
         model, facts = choice.load(), facts_of(made)
+        every = facts
     else:
+        every = choose_facts(asked["source"])
         model, facts = model_and_facts(
             choice,
             asked["source"],
@@ -199,6 +201,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
             limit=asked["limit"],
             seed=seed,
             known_by="target" if asked["known"] else None,
+            every=every,
         )
     from ..evaluation.sweeping import Sweep  # needs torch
 
@@ -207,7 +210,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
         shared: dict[str, Any] = {"seed": seed, "progress": bars.report, **arguments}
         shared |= {name: asked[name] for name in ("drift", "together", "collapse") if asked[name] is not None}
         if asked["protocol"] == "generated":
-            shared |= {"protocol": "generated", "others": facts if own else choose_facts(asked["source"])}
+            shared |= {"protocol": "generated", "others": every}
         if asked["at"] is not None:
             # Neighbours in a file are often alike: what one edit does to the next would be taken for what edits do.
             found = fm.evaluation.sequential(model, shuffled(facts, seed), editor, asked["at"], out=out, **shared)
