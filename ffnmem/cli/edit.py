@@ -20,7 +20,7 @@ from ..show.records import emit, print_json
 from . import options
 from .editors import arguments_of, editor_options, make_edit
 from .guard import Command, note
-from .options import OWN, PAGE, ModelChoice, argument, file_to_write, given, option
+from .options import OWN, PAGE, ModelChoice, OneOf, argument, file_to_write, given, option
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
     metavar="TEXT",
     help="The target that is true.  [default: the known fact's, else the model's own first word]",
 )
-@option("--editor", type=click.Choice(EDITORS), default="rome", metavar="EDITOR", help=", ".join(EDITORS))
+@option("--editor", type=OneOf(EDITORS), default="rome", metavar="EDITOR", help=", ".join(EDITORS))
 @editor_options
 @options.seed("Of the contexts that an editor samples.")
 @option(

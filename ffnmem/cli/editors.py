@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..core.choices import ORIGINAL, WITHOUT_LAYER, WITHOUT_MOMENT
@@ -54,8 +55,10 @@ def arguments_of(
 
     Raises InputError for what is given twice, or does nothing with these editors.
     """
+    from ..editing.settings import EditSettings, unknown_words  # these need torch
     from ..evaluation.editors import EDITORS
 
+    known = {"base", *(one.name for one in fields(EditSettings))}
     own = {name for editor in editors for name in EDITORS[editor].options}
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
@@ -64,6 +67,8 @@ def arguments_of(
             raise InputError(f"--set {name} is given twice: give it once")
         if name in ("layer", "force"):
             raise InputError(f"--set {name}: give it as --{name}")
+        if name not in own and name not in known:
+            raise InputError(f"unknown setting {unknown_words(name, sorted(own - {'force'}))}")
         (arguments if name in own else settings)[name] = value
     found = [name for name in editors if name != "none"]
     with_moment = [name for name in found if name not in WITHOUT_MOMENT]

@@ -13,7 +13,7 @@ import click
 import ffnmem as fm
 
 from ..core.choices import EDITORS, PROTOCOLS, SWEPT
-from ..core.errors import FileError, InputError, quoted
+from ..core.errors import FileError, InputError, perhaps, quoted
 from ..core.files import user_folder, user_path
 from ..facts.listing import choose_facts, shuffled
 from ..show.records import emit
@@ -22,7 +22,7 @@ from .editors import arguments_of, editor_options
 from .fact_choice import model_and_facts
 from .figures import save_axes
 from .guard import Command, note
-from .options import COUNT, ModelChoice, given, option, refuse
+from .options import COUNT, ModelChoice, OneOf, given, option, refuse
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def names(value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in value.split(","))
     unknown = next((name for name in found if name not in EVERY), None)
     if unknown is not None:
-        raise click.BadParameter(f"{quoted(unknown)} is no editor: choose among {', '.join(EVERY)}.")
+        raise click.BadParameter(
+            f"{quoted(unknown)} is no editor{perhaps(unknown, EVERY)}: choose among {', '.join(EVERY)}."
+        )
     return found
 
 
@@ -55,7 +57,7 @@ def points(value: str) -> tuple[int, ...]:
 
 
 @click.command(cls=Command, short_help="Edit many facts and measure what the edits do.")
-@option("--editor", type=click.Choice(EVERY), default="rome", metavar="EDITOR", help=", ".join(EVERY))
+@option("--editor", type=OneOf(EVERY), default="rome", metavar="EDITOR", help=", ".join(EVERY))
 @option(
     "--compare", type=names, default=None, metavar="EDITORS", help="Further editors of the same facts: memit,ft_l,none."
 )
@@ -189,7 +191,9 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
     )
     if own:
         model, facts = choice.load(), facts_of(made)
+        every = facts
     else:
+        every = choose_facts(asked["source"])
         model, facts = model_and_facts(
             choice,
             asked["source"],
@@ -197,6 +201,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
             limit=asked["limit"],
             seed=seed,
             known_by="target" if asked["known"] else None,
+            every=every,
         )
     from ..evaluation.sweeping import Sweep  # needs torch
 
@@ -205,7 +210,7 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
         shared: dict[str, Any] = {"seed": seed, "progress": bars.report, **arguments}
         shared |= {name: asked[name] for name in ("drift", "together", "collapse") if asked[name] is not None}
         if asked["protocol"] == "generated":
-            shared |= {"protocol": "generated", "others": facts if own else choose_facts(asked["source"])}
+            shared |= {"protocol": "generated", "others": every}
         if asked["at"] is not None:
             # Neighbours in a file are often alike: what one edit does to the next would be taken for what edits do.
             found = fm.evaluation.sequential(model, shuffled(facts, seed), editor, asked["at"], out=out, **shared)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
-from ..facts.listing import choose_facts, drawn
+from ..facts.listing import choose_among, choose_facts, drawn
 from .guard import note
 from .options import COUNT, Function, ModelChoice, option
 from .progress import late_bar
@@ -49,13 +50,15 @@ def model_and_facts(
     limit: int | None,
     seed: int,
     known_by: str | None = None,
+    every: Sequence[Fact] | None = None,
 ) -> tuple[Model, list[Fact]]:
     """The model, and at most ``limit`` of a source's facts, drawn with the seed.
 
     With ``known_by``, as :func:`ffnmem.facts.filter_known` takes it, of those that the model knows alone. Raises
-    InputError where there are none.
+    InputError where there are none. ``every``: all facts of the source, where they are read already.
     """
-    facts = choose_facts(source, relation=relation, limit=limit if known_by is None else None, seed=seed)
+    every = choose_facts(source) if every is None else every
+    facts = choose_among(every, source, relation=relation, limit=limit if known_by is None else None, seed=seed)
     model = choice.load()
     if known_by is None:
         return model, facts

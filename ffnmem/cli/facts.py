@@ -9,7 +9,7 @@ import ffnmem as fm
 from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ..core.errors import FileError, InputError, counted
 from ..core.files import check_destination
-from ..facts.listing import choose_facts, list_facts, list_lacks, list_relations
+from ..facts.listing import choose_among, choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
 from . import options
 from .guard import Command, note
@@ -93,9 +93,9 @@ def facts(
     if relations + lacks + (known is not None) + (out is not None) > 1:
         raise InputError("--relations, --lacks, --known and --out exclude each other: give one of them")
     check_out(out, to, form)
-    found = choose_facts(source, layout, relation=relation, subject=subject)
+    every = choose_facts(source, layout)
+    found = choose_among(every, source, relation=relation, subject=subject)
     if targets:  # from all facts of the source
-        every = choose_facts(source, layout)
         ready = dict(zip(every, fm.facts.with_targets(every), strict=True))
         found = [ready[fact] for fact in found]
     if out is not None:

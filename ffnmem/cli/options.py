@@ -17,7 +17,7 @@ from rich.console import Console
 import ffnmem as fm
 
 from ..core.choices import DIVISIONS, SWEPT
-from ..core.errors import FileError, InputError, quoted
+from ..core.errors import FileError, InputError, perhaps, quoted
 from ..core.files import check_destination
 from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..show.terminal import user_text
@@ -39,6 +39,17 @@ NO_TEXT = object()
 
 
 # Types of options: each a function of what was typed.
+
+
+class OneOf(click.Choice):  # type: ignore[type-arg]  # it has no parameter in click 8.1
+    """One of some names; of a misspelt one it says which may be meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            said = error.message.removesuffix(".")
+            raise click.BadParameter(f"{said}{perhaps(str(value), self.choices)}.", ctx, param) from None
 
 
 def unicode_text(typed: str) -> str:

@@ -22,7 +22,7 @@ import os
 import reprlib
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import isnan
@@ -208,8 +208,17 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> str:
     """``value`` if it is one of ``choices``; raises InputError otherwise."""
     if not isinstance(value, str) or value not in choices:
         kind = InputError if isinstance(value, str) else InputTypeError
-        raise kind(f"{name} {quoted(value)} is unknown: choose {' or '.join(repr(c) for c in choices)}")
+        meant = perhaps(value, choices) if isinstance(value, str) else ""
+        raise kind(f"{name} {quoted(value)} is unknown{meant}: choose {' or '.join(repr(c) for c in choices)}")
     return value
+
+
+def perhaps(name: str, known: Iterable[str]) -> str:
+    """Which of some names a misspelt one is most like, for a message; empty if it is like none."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), list(known), 1)
+    return f" (perhaps {near[0]!r} was meant)" if near else ""
 
 
 def check_count(name: str, value: int, least: int = 1, most: int = (1 << 31) - 1) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..core.choices import SWEPT
-from ..core.errors import InputError, check_choice, check_count, check_number, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, perhaps, quoted
 from ..core.neuron_names import LayerName
 from ..models.model import Model
 from .layer_choice import is_kept, kept_choice
@@ -212,14 +212,19 @@ def settings_for(
         raise InputError(f"layer is {found.layer}, but settings have layer {changes['layer']!r}: name one")
     unknown = set(changes) - {*asdict(found)} | {*TOLD} & set(changes)
     if unknown:
-        names = ", ".join(name for name in asdict(found) if name not in TOLD)
-        raise InputError(f"unknown setting {quoted(sorted(unknown)[0])}: settings are {names}")
+        raise InputError(f"unknown setting {unknown_words(sorted(unknown)[0])}")
     if changes:
         other = changes.get("optimiser", found.optimiser) != found.optimiser
         theirs = DERIVED.get(str(changes["optimiser"]), {}) if other else {}
         given = {"layer_by": "given"} if "layer" in changes else {}
         found = replace(found, **{**theirs, **changes, **given}, source="given")
     return check_settings(model, found)
+
+
+def unknown_words(name: str, more: Iterable[str] = ()) -> str:
+    """What is to be said of a setting that there is not, given what else may be set."""
+    known = [*more, *(one.name for one in fields(EditSettings) if one.name not in TOLD)]
+    return f"{quoted(name)}{perhaps(name, known)}: settings are {', '.join(known)}"
 
 
 def check_settings(model: Model, found: EditSettings) -> EditSettings:

@@ -16,7 +16,17 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.checked_files import digest
-from ..core.errors import InputError, check_choice, check_count, check_kind, check_number, counted, quoted, unwarned
+from ..core.errors import (
+    InputError,
+    check_choice,
+    check_count,
+    check_kind,
+    check_number,
+    counted,
+    perhaps,
+    quoted,
+    unwarned,
+)
 from ..core.neuron_names import LayerName
 from ..editing.applying import check_absent, check_fits
 from ..editing.baselines import swapped, tuned
@@ -437,9 +447,10 @@ def set_up(
     known = sorted({name for editor in editors for name in editor.options})
     for name in options:
         if name not in known:
-            takes = ", ".join([*known, "layer", "moment", "contexts", "settings"])
+            takes = [*known, "layer", "moment", "contexts", "settings"]
+            whose = ", ".join(editor.name for editor in editors)
             raise InputError(
-                f"option {quoted(name)} is none of {', '.join(e.name for e in editors)}: they take {takes}"
+                f"option {quoted(name)} is none of {whose}{perhaps(name, takes)}: they take {', '.join(takes)}"
             )
     own, _ = settings_asked(model, layer, settings, "rome")
     optimised = any(editor.procedure is not None for editor in editors)

@@ -39,7 +39,18 @@ from .editors import (
     set_up,
 )
 from .measuring import CaseAnswers, EditCase, ask_cases, make_case, measure
-from .metrics import ABOUT, METRICS, NUMBERS, check_metrics, columns_of, summarised
+from .metrics import (
+    ABOUT,
+    METRICS,
+    NUMBERS,
+    check_metrics,
+    columns_of,
+    from_prompts,
+    read_off,
+    roles_of,
+    summarised,
+    without,
+)
 from .scores import DRAWS, CaseFolder, Scores
 from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
 from .written import NEW, Interview, Written
@@ -128,9 +139,9 @@ def evaluate(
     check_count("draws", draws)
     if keep_edits and out is not None:
         raise InputError("keep_edits does not go with out, whose chunks hold no edits: give one of them")
-    texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
+    texts = drift_texts(model, drift, seed) if read_off(wanted, "texts") else ()
     if metrics is None and not texts:
-        wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
+        wanted = without(wanted, "texts")
     layers = PlainLayers(model)
     target = edit_target(model, every, target)
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
@@ -253,9 +264,8 @@ class Bench:
 
     def case(self, fact: Fact) -> EditCase | str:
         """A fact's questions, or why it cannot be asked."""
-        roles = {METRICS[name].asks for name in self.metrics if not METRICS[name].written}
         try:
-            return make_case(self.layers.model, fact, self.setup.target, {*roles, "rewrite"})
+            return make_case(self.layers.model, fact, self.setup.target, {*roles_of(self.metrics), "rewrite"})
         except InputError as error:
             return str(error)
 
@@ -302,7 +312,7 @@ class Bench:
             subjects = [case.fact.subject for case in own]
             for i, figures in zip(fine, reader.drift(edits, subjects), strict=True):
                 rows[i] |= figures
-        if any(METRICS[name].asks == "generation" for name in self.metrics):
+        if read_off(self.metrics, "generation"):
             writer = Writer(self.layers, self.references, self.seed)
             plain_texts = writer.measure(own, [None] * len(own))
             for i, before_text, after_text in zip(fine, plain_texts, writer.measure(own, edits), strict=True):
@@ -363,14 +373,12 @@ def case_frame(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.
     names = [*columns_of(metrics), *NUMBERS]
     texts = ["written"] if any(METRICS[name].written for name in metrics) else []
     frame = pd.DataFrame(list(rows), columns=[*ABOUT, *names, "unasked", "failure", *texts])
-    frame[texts] = frame[texts].fillna("")
+    frame[texts] = frame[texts].astype(object).fillna("")  # all of them may be missing
     kinds = dict.fromkeys([*ABOUT, "failure", *texts], "str") | dict.fromkeys(names, "float64") | {"unasked": "int64"}
     return frame.astype(kinds)
 
 
 # `edit_quality`: what rank-one edits score with one second moment or another, for `ffnmem.editing.convergence`.
-
-NOT_HERE = ("texts", "generation")
 
 
 @public
@@ -399,15 +407,14 @@ def edit_quality(
 
     Raises: InputError: no facts, a fact without a new target, another metric. Otherwise as :func:`ffnmem.rome`.
     """
-    known = ("S", *(name for name, one in METRICS.items() if one.asks not in NOT_HERE and not one.written))
+    known = ("S", *from_prompts(METRICS))
     names = check_metrics([check_choice("metric", metric, known)], generate=False)
     if keys is not None and check_choice("keys", keys, KEYS) == "everywhere":
         raise InputError("keys='everywhere' looks for v* with each second moment anew: compare those by evaluate")
     plan = plan_edits(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
     plan = replace(plan, doubting=False)
     found = find_values(plan)
-    roles = {METRICS[name].asks for name in names}
-    cases = [make_case(model, request.fact, None, roles) for request in plan.requests]
+    cases = [make_case(model, request.fact, None, roles_of(names)) for request in plan.requests]
 
     def quality(moment: SecondMoment) -> float:
         own = replace(plan, source=moment)

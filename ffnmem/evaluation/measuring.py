@@ -16,7 +16,7 @@ from ..facts.questions import target_ids
 from ..models.answers import BATCH_TOKENS, Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from .metrics import METRICS
+from .metrics import METRICS, from_prompts
 
 # What is asked about an edit: the prompts of a fact, each with its answers, and what they are asked for.
 
@@ -189,10 +189,8 @@ def measure(case: EditCase, before: CaseAnswers, after: CaseAnswers, metrics: Se
         (2305.17553), §3.
     """
     found: dict[str, float] = {}
-    for name in metrics:
+    for name in from_prompts(metrics):
         metric = METRICS[name]
-        if metric.asks in ("texts", "generation") or metric.written:
-            continue
         at = [i for i, role in enumerate(case.roles) if role == metric.asks]
         if metric.before:
             for side, column in ((before, f"{name}_before"), (after, name)):

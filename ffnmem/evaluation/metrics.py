@@ -118,7 +118,7 @@ def check_metrics(metrics: Iterable[str] | None, generate: bool, written: bool =
     if isinstance(metrics, str):
         metrics = (metrics,)
     if metrics is None:
-        wanted = {name for name, metric in METRICS.items() if metric.asks != "generation" and not metric.written}
+        wanted = {name for name in METRICS if not METRICS[name].written} - {*read_off(METRICS, "generation")}
     else:
         wanted = {check_choice("metric", name, (*METRICS, *SCORES)) for name in metrics}
         if not wanted:
@@ -131,8 +131,33 @@ def check_metrics(metrics: Iterable[str] | None, generate: bool, written: bool =
     if written:
         wanted |= {name for name, metric in METRICS.items() if metric.written}
     if generate:
-        wanted |= {name for name, metric in METRICS.items() if metric.asks == "generation"}
+        wanted |= {*read_off(METRICS, "generation")}
     return tuple(name for name in METRICS if name in wanted)
+
+
+BESIDE = ("texts", "generation")  # what is read off neither a fact's prompts nor answers to them
+
+
+def read_off(names: Iterable[str], *kinds: str) -> tuple[str, ...]:
+    """Those of some metrics that are read off what kinds name; none of those of written answers."""
+    return tuple(name for name in names if METRICS[name].asks in kinds and not METRICS[name].written)
+
+
+def without(names: Iterable[str], *kinds: str) -> tuple[str, ...]:
+    """Some metrics but for those that :func:`read_off` gives."""
+    every = tuple(names)
+    left_out = read_off(every, *kinds)
+    return tuple(name for name in every if name not in left_out)
+
+
+def from_prompts(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of some metrics that are read off probabilities after a fact's own prompts."""
+    return tuple(name for name in without(names, *BESIDE) if not METRICS[name].written)
+
+
+def roles_of(names: Iterable[str]) -> set[str]:
+    """The kinds of prompts whose probabilities some metrics are read off."""
+    return {METRICS[name].asks for name in from_prompts(names)}
 
 
 def columns_of(metrics: Iterable[str]) -> list[str]:

@@ -37,7 +37,7 @@ from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Tab
 from ..editing.edit import Edit
 from ..prompts.attribution import plain_records
 from ..show.result import Result
-from .metrics import ABOUT, COLUMNS, FEW, METRICS, NUMBERS, differences, summarised, unmeasured
+from .metrics import ABOUT, COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
 from .written import COLUMNS as TRANSCRIPT
 from .written import transcripts
 
@@ -122,7 +122,7 @@ AROUND = (
     ("says_negated", "old_attacked", "overflow", "others_right", "neighbours_overflow", "neighbours_right"),
     "and where it should not: under negation, the old one, in other relations, of neighbours",
 )
-VARIANTS = ("S_first", "ES_first", "PS_first", "NS_first", "S_sum", "ES_sum", "PS_sum", "NS_sum")
+VARIANTS = tuple(name for score, parts in SCORES.items() if score != "S" for name in (score, *parts))
 NAMES: Mapping[str, str] = {"NS_plus": "NS+", "drift_kl": "drift KL", "drift_perplexity": "drift perplexity"}
 HEADS = {
     **NAMES,

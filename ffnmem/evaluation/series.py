@@ -48,7 +48,7 @@ from .evaluating import (
     writing,
     written_words,
 )
-from .metrics import METRICS, NO_TEXT, NUMBERS, check_metrics, summarised, unmeasured
+from .metrics import NO_TEXT, NUMBERS, check_metrics, read_off, summarised, unmeasured, without
 from .scores import (
     AROUND,
     DRAWS,
@@ -277,15 +277,14 @@ def sequential(
     points = checkpoints(at, len(every), together)
     written, pool = writing(protocol, others)
     wanted = check_metrics(metrics, False, written)
-    generated = [name for name in wanted if METRICS[name].asks == "generation"]
-    if generated:
+    if generated := read_off(wanted, "generation"):
         raise InputError(f"sequential measures no {listed(generated)}: let evaluate write texts, for single edits")
     check_count("draws", draws)
     check_seed(seed)
     if not check_number("collapse", collapse) > 0:
         raise InputError(f"collapse must be above 0, not {quoted(collapse)}")
     texts = drift_texts(model, drift, seed)
-    answers = tuple(name for name in wanted if METRICS[name].asks != "texts")
+    answers = without(wanted, "texts")
     layers = PlainLayers(model)
     target = edit_target(model, every, target)
     setup = set_up(layers, (chosen,), target, layer=layer, seed=seed, **options)

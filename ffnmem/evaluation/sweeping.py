@@ -36,7 +36,7 @@ from ..prompts.attribution import plain_records
 from ..show.result import Result
 from .editors import OwnEditor, choose_editors
 from .evaluating import evaluate
-from .metrics import METRICS, SCORES, unmeasured
+from .metrics import METRICS, SCORES, read_off, unmeasured
 from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
 
 if TYPE_CHECKING:
@@ -180,9 +180,7 @@ def layer_sweep(
     chosen = [model.layer(layer) for layer in (range(model.n_layers) if layers is None else layers)]
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"layers must be some different ones, not {list(chosen)}")
-    wanted = [
-        n for n, m in METRICS.items() if m.asks in ("rewrite", "paraphrase", "neighbour", "plus") and not m.written
-    ]
+    wanted = read_off(METRICS, "rewrite", "paraphrase", "neighbour", "plus")
     scores: dict[int, Scores] = {}
     begin = time.monotonic()
     for place, layer in enumerate(chosen):

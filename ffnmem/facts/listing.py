@@ -44,7 +44,20 @@ def choose_facts(
 
     Raises: InputError where there are none. Otherwise as :func:`load_facts`.
     """
-    chosen = every = load_facts(source, format)
+    return choose_among(load_facts(source, format), source, relation=relation, subject=subject, limit=limit, seed=seed)
+
+
+def choose_among(
+    every: Sequence[Fact],
+    source: str,
+    *,
+    relation: str | None = None,
+    subject: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Fact]:
+    """As :func:`choose_facts`, of the facts of a source that are read already."""
+    chosen = list(every)
     if relation is not None:
         known = sorted({fact.relation for fact in every})
         chosen = [f for f in chosen if f.relation == relation or f.relation.startswith(relation.rstrip(".") + ".")]

@@ -9,11 +9,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import FileError, InputError, ModelError, ModelNotFoundError, UnsupportedModelError, listed, quoted
+from ..core.errors import (
+    FileError,
+    InputError,
+    ModelError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+    listed,
+    perhaps,
+    quoted,
+)
 from ..core.files import user_path
 from ..core.foreign import first_line, foreign, reason_of
 from ..core.resources import EMBEDDED, WHEELS, cached_model, embedded_folder
@@ -124,8 +132,7 @@ def ask_hub(name: str) -> bool:
     else:
         return False
     embedded = ", ".join(EMBEDDED)
-    near = get_close_matches(name.lower(), [*EMBEDDED, *WHEELS, *OFTEN_MEANT, *cached_names()], 1)
-    meant = f" (perhaps {near[0]!r} was meant)" if near else ""
+    meant = perhaps(name, [*EMBEDDED, *WHEELS, *OFTEN_MEANT, *cached_names()])
     raise ModelNotFoundError(
         f"no model {name!r}{meant}: not embedded ({embedded}), no folder here, and the Hugging Face hub {reason}"
     )

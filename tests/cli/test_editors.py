@@ -16,6 +16,7 @@ from ffnmem.evaluation import EDITORS
 from ..editing.edits import EIFFEL
 from ..evaluation.made import tiny_moment
 from ..helpers import refuses
+from .running import mistake
 
 
 def test_names_are_the_librarys() -> None:
@@ -67,3 +68,31 @@ def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     assert edit.targets == ("Rome",)
     assert edit.method == name.removesuffix(ORIGINAL)
     assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (("evaluate", "--editor", "rmoe"), "rome"),
+        (("evaluate", "--compare", "memit,alphedit"), "alphaedit"),
+        (("edit", "x", "--editor", "memti"), "memit"),
+        (("evaluate", "--set", "stps=3"), "steps"),
+        (("evaluate", "--editor", "alphaedit", "--set", "threshhold=3"), "threshold"),
+    ],
+)
+def test_misspelt_names(args: tuple[str, ...], meant: str) -> None:
+    """A list of twenty names leaves it to the reader to find the one."""
+    mistake(*args, named=(f"perhaps {meant!r} was meant",))
+
+
+def test_misspelt_names_in_python(tiny: fm.Model) -> None:
+    """An editor, a metric, a setting, an option."""
+    fact = fm.Fact("Rome", "r", "{} is in", "Paris", "London")
+    for editor, options, meant in (
+        ("rmoe", {}, "rome"),
+        ("none", {"metrics": ["exakt"]}, "exact"),
+        ("rome", {"settings": {"stps": 3}}, "steps"),
+        ("alphaedit", {"threshhold": 3.0}, "threshold"),
+    ):
+        with refuses(InputError, ValueError, f"perhaps {meant!r} was meant"):
+            fm.evaluate(tiny, fact, editor, **options)

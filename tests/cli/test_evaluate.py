@@ -14,7 +14,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.evaluate import EVERY, names, points
 from ffnmem.evaluation import EDITORS, Decay, Scores, evaluate, made
-from ffnmem.facts import write_facts
+from ffnmem.facts import listing, write_facts
 
 from ..evaluation.made import FACTS, NO_TARGET, random_edits, tiny_moment
 from ..helpers import allclose
@@ -35,6 +35,21 @@ def test_editors_are_the_librarys() -> None:
     assert names("rome, none") == ("rome", "none")
     with pytest.raises(click.BadParameter, match="'mend'"):
         names("rome,mend")
+
+
+def test_facts_are_read_once(files: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool of written answers is the whole source, of which the edited facts are some."""
+    reads = []
+
+    def counting(source: str, format: str | None = None) -> list[fm.Fact]:
+        reads.append(source)
+        return fm.load_facts(source, format)
+
+    monkeypatch.setattr(listing, "load_facts", counting)
+    more = ("--editor", "none", "--limit", 1, "--protocol", "generated")
+    found = data("evaluate", *files[:4], *more)
+    assert len(reads) == 1
+    assert found["settings"]["written"]["others"]
 
 
 def test_points() -> None:
