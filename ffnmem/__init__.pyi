@@ -71,5 +71,6 @@ from .prompts.paths import attribute_paths as attribute_paths
 from .scanning.merging import merge as merge
 from .scanning.scanning import scan as scan
 from .scanning.store import open_store as open_store
+from .tracing.blocking import knockout as knockout
 from .tracing.tracing import trace_fact as trace_fact
 from .vocabulary.projections import project as project

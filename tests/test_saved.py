@@ -113,6 +113,8 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
     "Intruders": Given.intruders,
     "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
+    "Knockout": lambda given: fm.knockout(given.tiny, PROMPT, "Eiffel Tower"),
+    "Knockouts": lambda given: fm.tracing.knockout_facts(given.tiny, FACTS),
     "Ledger": lambda given: fm.ffn.ledger(given.tiny.hf_model.config),
     "LayerChoice": Given.choice,
     "Listing": lambda given: list_facts(FACTS),

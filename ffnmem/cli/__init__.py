@@ -37,6 +37,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "plant": "planted",
     "trace": "trace",
     "silence": "silence",
+    "knockout": "knockout",
     "edit": "edit",
     "evaluate": "evaluate",
     "moment": "scan",

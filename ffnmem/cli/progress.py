@@ -41,6 +41,8 @@ PHASES = {  # what is said of each, and what it counts
     "traces": ("tracing facts", "facts"),
     "silence": ("silencing", "columns"),
     "silences": ("silencing facts", "facts"),
+    "knockout": ("blocking attention", "batches"),
+    "knockouts": ("blocking attention", "facts"),
     "evaluate": ("editing and asking", "edits"),
     "moment": ("reading text", "tokens"),
     "known": ("asking for facts", "facts"),

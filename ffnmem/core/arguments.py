@@ -33,6 +33,8 @@ FROM = {
     "Scores": "fm.evaluate",
     "Trace": "fm.trace_fact",
     "Traces": "fm.tracing.trace_facts",
+    "Knockout": "fm.knockout",
+    "Knockouts": "fm.tracing.knockout_facts",
     "Silencing": "fm.tracing.silence_fact",
     "Silencings": "fm.tracing.silence_facts",
 }

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -29,6 +29,7 @@ from .norms import NormMap, at_least_float32
 from .residual import pull
 
 SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
+MASKED = -3e4  # below it are scores that the model itself masks, in half precision too
 
 
 class Softmax(TorchFunctionMode):
@@ -47,6 +48,42 @@ class Softmax(TorchFunctionMode):
         pattern = func(*args, **(kwargs or {}))
         self.found.append(pattern.detach())
         return pattern.detach() if self.constant else pattern
+
+
+class Blocking(TorchFunctionMode):
+    """A block in which this thread's softmax is taken without some keys, as a masked forward pass takes it.
+
+    Args:
+        hidden: ``[rows, key]``, True at the keys that each row's last query does not see. What stands beside the keys
+            in the softmax (attention sinks) stays.
+
+    Attributes:
+        taken: how often there was a softmax.
+        empty: rows that were left without any key.
+    """
+
+    def __init__(self, hidden: Bool[Tensor, "rows key"]) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.taken = 0
+        self.empty: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func not in SOFTMAX:
+            return func(*args, **kwargs)
+        self.taken += 1
+        scores = args[0] if args else kwargs.pop("input")
+        return func(self.blocked(scores), *args[1:], **kwargs)
+
+    def blocked(self, scores: Float[Tensor, "*heads query key"]) -> Float[Tensor, "*heads query key"]:
+        """Scores that are −∞ where the last query must not look."""
+        rows, keys = self.hidden.shape
+        found = scores.reshape(rows, -1, *scores.shape[-2:]).clone()  # some have rows and heads in one dimension
+        last = found[:, :, -1, :keys]
+        last.masked_fill_(self.hidden[:, None], -torch.inf)
+        self.empty += [row for row in range(rows) if bool((found[row, :, -1] < MASKED).all(-1).any())]
+        return found.reshape(scores.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,6 +62,7 @@ def test_commands() -> None:
         "get",
         "health",
         "intervene",
+        "knockout",
         "merge",
         "moment",
         "neuron",
