@@ -61,6 +61,7 @@ from .models.model import Model as Model
 from .neurons.concepts import meanings as meanings
 from .neurons.measuring import polysemanticity as polysemanticity
 from .neurons.role_assignment import roles as roles
+from .neurons.wiring import virtual_weights as virtual_weights
 from .pages.prompts import report as report
 from .prompts.attribution import attribute as attribute
 from .prompts.attribution import decompose as decompose

@@ -133,6 +133,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Sweep": lambda given: fm.evaluation.Sweep({3: given.scores, 1: given.scores}, given.scores.provenance),
     "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),
     "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
+    "VirtualWeights": lambda given: fm.virtual_weights(given.tiny, "1.5", k=3),
 }
 FORMATS_OF_THEIR_OWN = {"Edit", "SecondMoment", "Scores"}
 FOLDERS = {"Packed", "Planted", "Store", "Study"}

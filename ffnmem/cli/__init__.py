@@ -24,6 +24,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "project": "project",
     "polysemanticity": "polysemanticity",
     "roles": "roles",
+    "weights": "weights",
     "geometry": "geometry",
     "facts": "facts",
     "report": "report",

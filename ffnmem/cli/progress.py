@@ -41,6 +41,7 @@ PHASES = {  # what is said of each, and what it counts
     "traces": ("tracing facts", "facts"),
     "silence": ("silencing", "columns"),
     "silences": ("silencing facts", "facts"),
+    "virtual": ("comparing weights", "layers"),
     "knockout": ("blocking attention", "batches"),
     "knockouts": ("blocking attention", "facts"),
     "evaluate": ("editing and asking", "edits"),

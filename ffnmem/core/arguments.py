@@ -35,6 +35,7 @@ FROM = {
     "Traces": "fm.tracing.trace_facts",
     "Knockout": "fm.knockout",
     "Knockouts": "fm.tracing.knockout_facts",
+    "VirtualWeights": "fm.virtual_weights",
     "Silencing": "fm.tracing.silence_fact",
     "Silencings": "fm.tracing.silence_facts",
 }

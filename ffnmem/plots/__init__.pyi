@@ -26,3 +26,4 @@ from .tracing import trace as trace
 from .tracing import traces as traces
 from .weights import anatomy as anatomy
 from .weights import geometry as geometry
+from .weights import virtual_weights as virtual_weights

@@ -78,6 +78,7 @@ def test_commands() -> None:
         "store",
         "study",
         "trace",
+        "weights",
     ]
 
 
