@@ -255,7 +255,7 @@ class Part:
     def interference(self, neurons: Tensor, ways: Tensor) -> Float[Tensor, " pairs"]:
         """The root of the mean square of the null's cosines, for some of the layer's neurons and ways."""
         found = torch.zeros(len(neurons), dtype=self.rows.dtype, device=self.rows.device)
-        for way in ways.unique().tolist():
+        for way in sorted(set(ways.tolist())):
             some = ways == way
             rows = self.rows[neurons[some]]
             lengths = rows.norm(dim=-1, keepdim=True) * self.lengths[1:]

@@ -29,7 +29,7 @@ PLACE_COLOURS = {
     "before subject": "#B8A000",
     "whole subject": "#003D66",
     "whole prompt": "#444444",
-    "non-subject": "#B8860B",
+    "non-subject": "#7A5195",
 }
 LABEL = 14  # characters of a token
 

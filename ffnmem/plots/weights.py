@@ -327,7 +327,7 @@ def bare(ax: Axes) -> None:
 
 @public
 def virtual_weights(weights: VirtualWeights, direction: str | None = None, ax: Axes | None = None) -> Axes:
-    """The neurons that are wired to one, furthest from random pairs first: blue makes fire, orange keeps from it.
+    """The neurons that are wired to one, furthest from random directions first: blue makes fire, orange keeps from it.
 
     Args:
         weights: from :func:`ffnmem.virtual_weights`.
@@ -352,6 +352,6 @@ def virtual_weights(weights: VirtualWeights, direction: str | None = None, ax: A
     ax.set_yticks(range(len(edges)), names, parse_math=False)
     ax.set_ylim(len(edges) - 0.4, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
-    ax.set_xlabel("z, against random pairs of neurons")
+    ax.set_xlabel("z, against random directions")
     said = "What makes {} fire" if side == INCOMING else "What {} makes fire"
     return titled(ax, said.format(f"{weights.layer}.{weights.neuron}"))
