@@ -61,6 +61,7 @@ from .models.model import Model as Model
 from .neurons.concepts import meanings as meanings
 from .neurons.measuring import polysemanticity as polysemanticity
 from .neurons.role_assignment import roles as roles
+from .neurons.wiring import virtual_weights as virtual_weights
 from .pages.prompts import report as report
 from .prompts.attribution import attribute as attribute
 from .prompts.attribution import decompose as decompose
@@ -71,5 +72,6 @@ from .prompts.paths import attribute_paths as attribute_paths
 from .scanning.merging import merge as merge
 from .scanning.scanning import scan as scan
 from .scanning.store import open_store as open_store
+from .tracing.blocking import knockout as knockout
 from .tracing.tracing import trace_fact as trace_fact
 from .vocabulary.projections import project as project

@@ -113,6 +113,8 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
     "Intruders": Given.intruders,
     "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
+    "Knockout": lambda given: fm.knockout(given.tiny, PROMPT, "Eiffel Tower"),
+    "Knockouts": lambda given: fm.tracing.knockout_facts(given.tiny, FACTS),
     "Ledger": lambda given: fm.ffn.ledger(given.tiny.hf_model.config),
     "LayerChoice": Given.choice,
     "Listing": lambda given: list_facts(FACTS),
@@ -131,6 +133,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Sweep": lambda given: fm.evaluation.Sweep({3: given.scores, 1: given.scores}, given.scores.provenance),
     "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),
     "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
+    "VirtualWeights": lambda given: fm.virtual_weights(given.tiny, "1.5", k=3),
 }
 FORMATS_OF_THEIR_OWN = {"Edit", "SecondMoment", "Scores"}
 FOLDERS = {"Packed", "Planted", "Store", "Study"}

@@ -33,6 +33,9 @@ FROM = {
     "Scores": "fm.evaluate",
     "Trace": "fm.trace_fact",
     "Traces": "fm.tracing.trace_facts",
+    "Knockout": "fm.knockout",
+    "Knockouts": "fm.tracing.knockout_facts",
+    "VirtualWeights": "fm.virtual_weights",
     "Silencing": "fm.tracing.silence_fact",
     "Silencings": "fm.tracing.silence_facts",
 }

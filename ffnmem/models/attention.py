@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -29,6 +30,7 @@ from .norms import NormMap, at_least_float32
 from .residual import pull
 
 SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
+MASKED = -3e4  # below it are scores that the model itself masks, in half precision too
 
 
 class Softmax(TorchFunctionMode):
@@ -47,6 +49,42 @@ class Softmax(TorchFunctionMode):
         pattern = func(*args, **(kwargs or {}))
         self.found.append(pattern.detach())
         return pattern.detach() if self.constant else pattern
+
+
+class Blocking(TorchFunctionMode):
+    """A block in which this thread's softmax is taken without some keys, as a masked forward pass takes it.
+
+    Args:
+        hidden: ``[rows, key]``, True at the keys that each row's last query does not see. What stands beside the keys
+            in the softmax (attention sinks) stays.
+
+    Attributes:
+        taken: how often there was a softmax.
+        empty: rows that were left without any key.
+    """
+
+    def __init__(self, hidden: Bool[Tensor, "rows key"]) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.taken = 0
+        self.empty: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func not in SOFTMAX:
+            return func(*args, **kwargs)
+        self.taken += 1
+        scores = args[0] if args else kwargs.pop("input")
+        return func(self.blocked(scores), *args[1:], **kwargs)
+
+    def blocked(self, scores: Float[Tensor, "*heads query key"]) -> Float[Tensor, "*heads query key"]:
+        """Scores that are −∞ where the last query must not look."""
+        rows, keys = self.hidden.shape
+        found = scores.reshape(rows, -1, *scores.shape[-2:]).clone()  # some have rows and heads in one dimension
+        last = found[:, :, -1, :keys]
+        last.masked_fill_(self.hidden[:, None], -torch.inf)
+        self.empty += [row for row in range(rows) if bool((found[row, :, -1] < MASKED).all(-1).any())]
+        return found.reshape(scores.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,3 +251,65 @@ def frozen(
         written=written,
         factor=model.layout.write_scale,
     )
+
+
+# The heads by themselves: what each does to a vector wherever it looks, W_V·W_O, found by running the layer's module
+# with a pattern in which every position looks at itself alone, and with one head alone.
+
+POSITIONS = 64  # vectors a run
+
+
+class Heads:
+    """The linear maps of all attention heads of a model, without patterns and without the scales of norms.
+
+    Raises: As :func:`frozen_attention`.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.positions = min(model.n_ctx, POSITIONS)
+        tokens = torch.arange(self.positions, device=model.device) % model.d_vocab
+        self.layers = frozen_attention(model, tokens)
+
+    def count(self, layer: int) -> int:
+        """How many heads a layer has."""
+        return self.layers[layer].pattern.numel() // self.positions**2
+
+    def carried(self, layer: int, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n head d_model"]:
+        """What each head adds to the residual stream of vectors that stand in it."""
+        frozen = self.layers[layer]
+        normed = vectors if frozen.norm is None else frozen.norm.passed(vectors)
+
+        def run(alone: FrozenAttention, rows: Tensor) -> Tensor:
+            with torch.no_grad():
+                found = alone.run(rows.unsqueeze(0)) - alone.run(torch.zeros_like(rows).unsqueeze(0))
+            return found.reshape(rows.shape)
+
+        found = self.by_head(layer, normed, run)
+        return (found if frozen.post is None else frozen.post.passed(found)) * frozen.factor
+
+    def pulled(self, layer: int, directions: Float[Tensor, "n d_model"]) -> Float[Tensor, "n head d_model"]:
+        """The directions in front of a layer along which each head reaches directions behind it: the transpose."""
+        frozen = self.layers[layer]
+        behind = (directions if frozen.post is None else frozen.post.pull(directions)) * frozen.factor
+        found = self.by_head(layer, behind, lambda alone, rows: alone.pull(rows)[0])
+        return found if frozen.norm is None else frozen.norm.pull(found)
+
+    def by_head(
+        self, layer: int, vectors: Float[Tensor, "n d_model"], run: Callable[[FrozenAttention, Tensor], Tensor]
+    ) -> Float[Tensor, "n head d_model"]:
+        """Each vector through each head, as many pairs of them at once as there are positions."""
+        frozen, heads = self.layers[layer], self.count(layer)
+        pairs = repeat(vectors, "n d -> (n head) d", head=heads)
+        whose = torch.arange(len(pairs), device=pairs.device) % heads
+        plain = replace(frozen, norm=None, post=None, factor=1.0)
+        found = []
+        for start in range(0, len(pairs), self.positions):
+            own = whose[start : start + self.positions]
+            at = torch.arange(len(own), device=own.device)
+            pattern = torch.zeros(heads, self.positions, self.positions, dtype=frozen.pattern.dtype, device=own.device)
+            pattern[own, at, at] = 1.0
+            rows = torch.zeros(self.positions, pairs.shape[-1], dtype=pairs.dtype, device=pairs.device)
+            rows[at] = pairs[start : start + self.positions]
+            alone = replace(plain, pattern=pattern.reshape(frozen.pattern.shape))
+            found.append(run(alone, rows)[: len(own)])
+        return rearrange(torch.cat(found).to(vectors.dtype), "(n head) d -> n head d", head=heads)

@@ -13,3 +13,5 @@ from .layer_geometry import geometry as geometry
 from .measuring import polysemanticity as polysemanticity
 from .role_assignment import roles as roles
 from .verdicts import Rule as Rule
+from .wiring import VirtualWeights as VirtualWeights
+from .wiring import virtual_weights as virtual_weights

@@ -18,9 +18,12 @@ from .neuron_kinds import percentiles as percentiles
 from .neuron_kinds import roles as roles
 from .neuron_kinds import verdicts as verdicts
 from .planted import calibration as calibration
+from .tracing import knockout as knockout
+from .tracing import knockouts as knockouts
 from .tracing import silencing as silencing
 from .tracing import silencings as silencings
 from .tracing import trace as trace
 from .tracing import traces as traces
 from .weights import anatomy as anatomy
 from .weights import geometry as geometry
+from .weights import virtual_weights as virtual_weights

@@ -1,4 +1,4 @@
-"""matplotlib pictures of causal traces and of silencing: heat maps of one fact, and means by where a token stands.
+"""matplotlib pictures of causal traces, silencing and knockout: heat maps of one fact, means by where a token stands.
 
 One panel a kind; each function takes ``axes=None``, draws on them or on a new figure, and returns the list of Axes.
 As in :mod:`ffnmem.plots.attribution`, blue helps the answer and orange takes from it.
@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted
 from ..core.token_text import printable, visible
+from ..tracing.knockouts import OF_PAPER, Knockout, Knockouts
 from ..tracing.silences import TOGETHER, Silencing, Silencings
 from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
 from .attribution import MOST_TICKS, SIGNS, ink
@@ -28,6 +29,7 @@ PLACE_COLOURS = {
     "before subject": "#B8A000",
     "whole subject": "#003D66",
     "whole prompt": "#444444",
+    "non-subject": "#7A5195",
 }
 LABEL = 14  # characters of a token
 
@@ -63,13 +65,31 @@ def silencing(silencing: Silencing, kind: str | None = None, axes: Sequence[Axes
 
     Raises: InputError: a kind that was not silenced, or another number of axes.
     """
-    labels = labels_of(silencing) + [place.name for place in silencing.places[len(silencing.tokens) :]]
-    if len(silencing.places) < len(silencing.tokens):  # of facts: places are groups
-        labels = [place.name for place in silencing.places]
-    return heat_maps(silencing, silencing.loss, labels, "loss", kind, axes)
+    return heat_maps(silencing, silencing.loss, place_labels(silencing), "loss", kind, axes)
 
 
-def labels_of(found: Trace | Silencing) -> list[str]:
+@public
+def knockout(knockout: Knockout, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """The shares of a fact's answer that are lost as a heat map: layers across, places down, the subject's starred.
+
+    Args:
+        knockout: from :func:`ffnmem.knockout`.
+        kind, axes: as :func:`trace` takes them.
+
+    Returns: The Axes, one. Its colours are centred at the clean run's probability.
+
+    Raises: InputError: another kind than "edges", or another number of axes.
+    """
+    return heat_maps(knockout, knockout.share, place_labels(knockout), "share lost", kind, axes)
+
+
+def place_labels(found: Silencing | Knockout) -> list[str]:
+    """A prompt's tokens, the subject's with a star, and groups by their names."""
+    tokens = iter(labels_of(found))
+    return [next(tokens) if found.is_token(place) else place.name for place in found.places]
+
+
+def labels_of(found: Trace | Silencing | Knockout) -> list[str]:
     """A prompt's tokens, the subject's with a star."""
     labels = [visible(token, LABEL) + "*" * (i in found.subject) for i, token in enumerate(found.tokens)]
     if found.provenance.prepend_bos:
@@ -78,7 +98,7 @@ def labels_of(found: Trace | Silencing) -> list[str]:
 
 
 def heat_maps(
-    found: Trace | Silencing,
+    found: Trace | Silencing | Knockout,
     effects: Callable[[str], np.ndarray],
     labels: list[str],
     said: str,
@@ -155,12 +175,39 @@ def silencings(silencings: Silencings, kind: str | None = None, axes: Sequence[A
     return lines(silencings, "mean loss of probability", kind, axes)
 
 
-def lines(found: Traces | Silencings, said: str, kind: str | None, axes: Sequence[Axes] | None) -> list[Axes]:
-    """A result's kinds, or one of them, on given panels or on a new figure with a title."""
+@public
+def knockouts(knockouts: Knockouts, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """Shares of answers that are lost, averaged over facts, by layer: a line for the whole subject, for all but the
+    subject and the last token, for the last token, and for the beginning-of-sequence token.
+
+    Args:
+        knockouts: from :func:`ffnmem.tracing.knockout_facts`.
+        kind, axes: as :func:`traces` takes them.
+
+    Returns: The Axes, one; bands are 95% intervals over facts.
+
+    Raises: InputError: no fact was asked, another kind than "edges", or another number of axes.
+
+    Source: Geva et al. 2023 (2304.14767), figure 2, which shows the relative change: minus the share.
+    """
+    if not len(knockouts):
+        raise InputError(f"no fact was asked ({len(knockouts.skipped)} skipped), so there is nothing to draw")
+    return lines(knockouts, "mean share lost", kind, axes, OF_PAPER)
+
+
+def lines(
+    found: Traces | Silencings | Knockouts,
+    said: str,
+    kind: str | None,
+    axes: Sequence[Axes] | None,
+    only: Sequence[str] | None = None,
+) -> list[Axes]:
+    """A result's kinds, or one of them, on given panels or on a new figure with a title; ``only`` some groups."""
     first = found.of_facts[0]
     kinds = kinds_to_draw(first.kinds, kind)
+    groups = found.groups if only is None else found.groups[found.groups["group"].isin(only)]
     panels = panels_for(axes, len(kinds), (3.4, 3.6), room=1.9, share=True)
-    draw_lines(panels, kinds, found.groups, found.MEAN, first.window)
+    draw_lines(panels, kinds, groups, found.MEAN, first.window)
     panels[0].set_ylabel(said)
     if axes is None:
         overall(panels[0], title_of(found))
@@ -184,10 +231,13 @@ def draw_lines(panels: Sequence[Axes], kinds: Sequence[str], groups: pd.DataFram
     panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
 
 
-def figure_of(found: Trace | Traces | Silencing | Silencings) -> Figure:
+Drawn = Trace | Traces | Silencing | Silencings | Knockout | Knockouts
+
+
+def figure_of(found: Drawn) -> Figure:
     """All kinds of a result on a figure of its size with a title; raises InputError where none is."""
-    single = isinstance(found, Trace | Silencing)
-    if isinstance(found, Trace | Silencing):
+    single = isinstance(found, Trace | Silencing | Knockout)
+    if isinstance(found, Trace | Silencing | Knockout):
         kinds, rows = found.kinds, len(found.tokens)
     else:
         kinds, rows = found.of_facts[0].kinds if len(found) else (), 8
@@ -198,7 +248,7 @@ def figure_of(found: Trace | Traces | Silencing | Silencings) -> Figure:
     return figure
 
 
-def title_of(found: Trace | Traces | Silencing | Silencings, separator: str = ": ") -> str:
+def title_of(found: Drawn, separator: str = ": ") -> str:
     """What a figure shows; ``separator`` before the numbers of a single prompt."""
     match found:
         case Trace():
@@ -206,6 +256,11 @@ def title_of(found: Trace | Traces | Silencing | Silencings, separator: str = ":
             return f"What brings back {found.answer!r}{separator}{said}"
         case Silencing():
             return f"What {found.answer!r} loses without it{separator}{found.clean:.1%} clean"
+        case Knockout():
+            return f"What {found.answer!r} loses without looking there{separator}{found.clean:.1%} clean"
+        case Knockouts():
+            verb = "loses" if len(found) == 1 else "lose"
+            return f"What {counted(len(found), 'fact')} {verb} without looking there in {found.provenance.model}"
         case Traces():
             verb = "is" if len(found) == 1 else "are"
             return f"Where {counted(len(found), 'fact')} {verb} recalled in {found.provenance.model}"

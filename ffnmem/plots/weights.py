@@ -12,12 +12,13 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..core.arguments import public
-from ..core.errors import check_choice
-from ..core.token_text import printable
+from ..core.errors import InputError, check_choice
+from ..core.token_text import printable, visible
 from ..models.parameters import Anatomy, Matrix
 from ..neurons.layer_geometry import Geometry
 from ..neurons.read_write import ORTHOGONAL
-from .attribution import ATTENTION, FFN, axes_for, ink, layer_axis, pair_for, stacked, titled
+from ..neurons.wiring import INCOMING, VirtualWeights
+from .attribution import ATTENTION, FFN, axes_for, ink, layer_axis, pair_for, sign_colours, stacked, titled
 
 # matplotlib pictures of the geometry of memories, by layer.
 #
@@ -322,3 +323,35 @@ def bare(ax: Axes) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
+
+
+@public
+def virtual_weights(weights: VirtualWeights, direction: str | None = None, ax: Axes | None = None) -> Axes:
+    """The neurons that are wired to one, furthest from random directions first: blue makes fire, orange keeps from it.
+
+    Args:
+        weights: from :func:`ffnmem.virtual_weights`.
+        direction: ``"incoming"`` or ``"outgoing"``; default the first that there is.
+        ax: where to draw; default a new figure.
+
+    Returns: The Axes: one horizontal bar a connection, its z.
+
+    Raises: InputError: a direction without connections.
+    """
+    if not weights.sides:
+        raise InputError(f"{weights.layer}.{weights.neuron} has no connections to draw: there is no other layer")
+    side = weights.sides[0] if direction is None else check_choice("direction", direction, weights.sides)
+    edges = weights.incoming if side == INCOMING else weights.outgoing
+    names = []
+    for row in edges.itertuples():
+        how = "" if row.via == "direct" else f", {row.via}"
+        what = " (gate)" if row.input == "gate" else ""
+        names.append(f"{row.layer}.{row.neuron}{what}{how}  {visible(row.promotes, 14)}")
+    ax = axes_for(ax, (6, 1.2 + 0.26 * len(edges)))
+    ax.barh(range(len(edges)), edges["z"], color=sign_colours(edges["z"]), height=0.72)
+    ax.set_yticks(range(len(edges)), names, parse_math=False)
+    ax.set_ylim(len(edges) - 0.4, -0.6)
+    ax.axvline(0, color=ink(), linewidth=0.8)
+    ax.set_xlabel("z, against random directions")
+    said = "What makes {} fire" if side == INCOMING else "What {} makes fire"
+    return titled(ax, said.format(f"{weights.layer}.{weights.neuron}"))

@@ -1,3 +1,7 @@
+from .blocking import knockout as knockout
+from .blocking import knockout_facts as knockout_facts
+from .knockouts import Knockout as Knockout
+from .knockouts import Knockouts as Knockouts
 from .restoring import noise_scale as noise_scale
 from .silences import Silencing as Silencing
 from .silences import Silencings as Silencings

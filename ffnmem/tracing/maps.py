@@ -1,4 +1,4 @@
-"""What traces and silencings share: scores by layer and place of one prompt, and their means over many facts."""
+"""What traces, silencings and knockouts share: scores by layer and place of one prompt, and means over many facts."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -97,6 +98,7 @@ def corrupted(
 # corrupted, is clean from there on up, so its keys and values are the clean run's too; windows that begin at the same
 # layer are one run until the shorter one ends; the last layer's FFN and the unembedding see the last position alone.
 
+Cell = TypeVar("Cell")
 UNEMBEDDED = 256  # rows at a time
 Written = Callable[[str, int], Float[Tensor, "rows places d_model"]]
 
@@ -257,7 +259,7 @@ class Restoring(Imposing):
         return output
 
 
-def cell_batches(cells: Sequence[RestoredCell], tokens: int, batch_tokens: int) -> Iterator[Sequence[RestoredCell]]:
+def cell_batches(cells: Sequence[Cell], tokens: int, batch_tokens: int) -> Iterator[Sequence[Cell]]:
     """Cells of ``tokens`` tokens each, as many at once as fit; one where not even that does."""
     size = max(1, batch_tokens // tokens)
     for start in range(0, len(cells), size):

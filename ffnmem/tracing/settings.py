@@ -15,6 +15,7 @@ SEVERED = ("severed_ffn", "severed_attention")
 FACTOR = 3.0  # noise, in standard deviations of the subjects' embeddings
 WIDEST, OF_LAYERS = 10, 48  # the paper's window in GPT-2 XL
 NARROWEST = 3
+WIDEST_KNOCKOUT = 9  # Geva et al. 2023: 9 of GPT-2 XL's 48 layers, 5 of GPT-J's 28
 RECORDED = ("window", "noise", "noise_from", "samples", "seed")
 NOISE_OF = "text"  # what noise is drawn for, so that traces kept by an older version are not gone on with
 GIVEN, OWN = "given", f"{FACTOR:g} sd of this subject's embeddings"
@@ -84,16 +85,16 @@ def some_of(chosen: Sequence[str], possible: Sequence[str], what: str) -> tuple[
     return tuple(dict.fromkeys(chosen))
 
 
-def check_window(window: int | None, n_layers: int) -> int:
-    """The window's width; by default the paper's share of the layers, which is 10 of 48.
+def check_window(window: int | None, n_layers: int, widest: int = WIDEST) -> int:
+    """The window's width; by default the paper's share of the layers, which is 10 of 48, or another ``widest`` one.
 
     In shallow models that is less than a layer, whose outputs alone restore little: at least three layers, unless that
     is more than half of all.
     """
     if window is not None:
         return check_count("window", window)
-    share = int(n_layers * WIDEST / OF_LAYERS + 0.5)
-    return max(1, min(WIDEST, max(NARROWEST, share), n_layers // 2))
+    share = int(n_layers * widest / OF_LAYERS + 0.5)
+    return max(1, min(widest, max(NARROWEST, share), n_layers // 2))
 
 
 def check_noise(noise: float) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -65,9 +65,90 @@ def places_of_tokens(tokens: Sequence[str], subject: range, bos: bool) -> tuple[
     return (*single, *together)
 
 
+class PlaceMaps(PromptMaps):
+    """A result that says what an answer loses when something is done at a place, in a window of layers."""
+
+    EFFECT: ClassVar[str] = "loss"
+    """What a map shows of each cell: the loss, or its share of the clean probability."""
+
+    places: tuple[Place, ...]
+    window: int
+
+    def loss(self, kind: str | None = None) -> np.ndarray:
+        """How much less probable the answer is ``[n_layers, places]``: clean minus changed. Raises InputError.
+
+        ``kind``: one of ``kinds``; default the first.
+        """
+        chosen = self.kinds[0] if kind is None else check_choice("kind", kind, self.scores)
+        return self.clean - self.scores[chosen]
+
+    def share(self, kind: str | None = None) -> np.ndarray:
+        """The same as a share of the clean probability. Raises InputError."""
+        return self.loss(kind) / self.clean
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell: kind, layer, place, positions, score, loss, share (of the clean probability that is lost)."""
+        places = {
+            "place": np.array([place.name for place in self.places], dtype=object),
+            "positions": np.array([" ".join(map(str, place.positions)) for place in self.places], dtype=object),
+        }
+        return self.cells(places, lambda kind: {"loss": self.loss(kind), "share": self.share(kind)})
+
+    def brief(self) -> dict[str, Any]:
+        """As ``to_dict``, with the layer of the largest loss of each kind and place in place of all scores."""
+        found = {name: value for name, value in self.to_dict().items() if name != "scores"}
+        worst = largest(self.to_frame(), ("kind", "place", "positions"), "loss")
+        return {**found, "worst": plain_records(worst)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        places = [{"name": place.name, "positions": list(place.positions)} for place in self.places]
+        return self.plain(window=self.window, places=places)
+
+    def map(self, kind: str) -> Rows:
+        """Each place with its effects by layer, the layer of the largest, and how large it is."""
+        effects = self.loss(kind) if self.EFFECT == "loss" else self.share(kind)
+        found = rows(
+            "at", layers_column(effects), Column("worst layer", "number", places=0), Column(self.EFFECT, "percent")
+        )
+        for column, place in enumerate(self.places):
+            own = effects[:, column]
+            worst = int(own.argmax())
+            found.add(self.label(place), own.tolist(), worst, float(own[worst]))
+        return found
+
+    def label(self, place: Place) -> Line:
+        """A place: a token, with a star where it is of the subject, or a group's name."""
+        return self.token_label(place.positions[0]) if self.is_token(place) else line(place.name)
+
+    def is_token(self, place: Place) -> bool:
+        """Whether a place is one token by itself, not a group."""
+        return place.name not in PLACES
+
+
+def by_group(
+    some: Sequence[PlaceMaps], names: Sequence[str], effect: Callable[[PlaceMaps, str], np.ndarray]
+) -> pd.DataFrame:
+    """Means of an effect over facts, by kind, group and layer: kind, group, layer, mean, low, high, n."""
+    found = []
+    for kind in some[0].kinds if some else ():
+        for group in names:
+            effects = [
+                effect(one, kind)[:, column]
+                for one in some
+                for column, place in enumerate(one.places)
+                if place.name == group
+            ]
+            if effects:
+                found.append(averaged(np.stack(effects)).assign(kind=kind, group=group))
+    if not found:
+        return pd.DataFrame(columns=["kind", "group", "layer", "mean", "low", "high", "n"])
+    return pd.concat(found, ignore_index=True)
+
+
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Silencing(PromptMaps, Result):
+class Silencing(PlaceMaps, Result):
     """What silencing does to the answer of one prompt. Made by :func:`ffnmem.tracing.silence_fact`.
 
     Attributes:
@@ -95,32 +176,11 @@ class Silencing(PromptMaps, Result):
     replaced_by: str
     provenance: Provenance
 
-    def loss(self, kind: str = "ffn") -> np.ndarray:
-        """How much less probable the answer is ``[n_layers, places]``: clean minus silenced. Raises InputError."""
-        check_choice("kind", kind, self.scores)
-        return self.clean - self.scores[kind]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a cell: kind, layer, place, positions, score, loss, share (of the clean probability that is lost)."""
-        places = {
-            "place": np.array([place.name for place in self.places], dtype=object),
-            "positions": np.array([" ".join(map(str, place.positions)) for place in self.places], dtype=object),
-        }
-        return self.cells(places, lambda kind: {"loss": self.loss(kind), "share": self.loss(kind) / self.clean})
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return self.plain(
-            window=self.window,
-            replaced_by=self.replaced_by,
-            places=[{"name": place.name, "positions": list(place.positions)} for place in self.places],
-        )
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, with the layer of the largest loss of each kind and place in place of all scores."""
-        found = {name: value for name, value in self.to_dict().items() if name != "scores"}
-        worst = largest(self.to_frame(), ("kind", "place", "positions"), "loss")
-        return {**found, "worst": plain_records(worst)}
+        found = super().to_dict()
+        scores, provenance = found.pop("scores"), found.pop("provenance")
+        return {**found, "replaced_by": self.replaced_by, "scores": scores, "provenance": provenance}
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
         """Heat maps, as :func:`ffnmem.plots.tracing.silencing` draws them."""
@@ -141,20 +201,6 @@ class Silencing(PromptMaps, Result):
         }
         maps = [self.map(kind).table(f"without {kind_in_words(kind, self.window)}") for kind in self.kinds]
         return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
-
-    def map(self, kind: str) -> Rows:
-        """Each place with its losses by layer, the layer where most is lost, and how much."""
-        losses = self.loss(kind)
-        found = rows("at", layers_column(losses), Column("worst layer", "number", places=0), LOSS)
-        for column, place in enumerate(self.places):
-            own = losses[:, column]
-            worst = int(own.argmax())
-            found.add(self.label(place), own.tolist(), worst, float(own[worst]))
-        return found
-
-    def label(self, place: Place) -> Line:
-        """A place: a token, with a star where it is of the subject, or a group's name."""
-        return line(place.name) if place.name in PLACES else self.token_label(place.positions[0])
 
 
 def in_words(replaced_by: str) -> str:
@@ -192,23 +238,10 @@ class Silencings(FactMaps, Result):
         errors over facts; NaN of a single fact), share (the mean share of the clean probability that is lost),
         share_low, share_high, n (facts with such a position).
         """
-        found = []
-        for kind in self.silencings[0].kinds if self.silencings else ():
-            for group in PLACES:
-                losses, shares = [], []
-                for one in self.silencings:
-                    for column, place in enumerate(one.places):
-                        if place.name == group:
-                            losses.append(one.loss(kind)[:, column])
-                            shares.append(losses[-1] / one.clean)
-                if not losses:
-                    continue
-                share = averaged(np.stack(shares)).rename(columns={"mean": "share", "low": "share_low"})
-                frame = averaged(np.stack(losses)).rename(columns={"mean": "loss"}).assign(kind=kind, group=group)
-                found.append(frame.assign(share=share["share"], share_low=share["share_low"], share_high=share["high"]))
-        if not found:
-            return pd.DataFrame(columns=list(GROUP_COLUMNS))
-        return pd.concat(found, ignore_index=True)[list(GROUP_COLUMNS)]
+        loss = by_group(self.silencings, PLACES, lambda one, kind: one.loss(kind)).rename(columns={"mean": "loss"})
+        share = by_group(self.silencings, PLACES, lambda one, kind: one.share(kind))
+        found = loss.assign(share=share["mean"], share_low=share["low"], share_high=share["high"])
+        return found[list(GROUP_COLUMNS)]
 
     @property
     def worst(self) -> pd.DataFrame:

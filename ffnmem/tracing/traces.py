@@ -30,7 +30,9 @@ NAMES = {
     "attention": "attention",
     "severed_ffn": "state, FFN severed",
     "severed_attention": "state, attention severed",
+    "edges": "edges to the last token",
 }
+OF_WINDOWS = {"ffn": "of", "attention": "of", "edges": "in"}
 RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 
@@ -165,9 +167,9 @@ EFFECT = Column("effect", "change")
 
 def kind_in_words(kind: str, window: int) -> str:
     """A kind with its window where it has one: "FFN of 3 layers"."""
-    if kind not in ("ffn", "attention"):
+    if kind not in OF_WINDOWS:
         return NAMES[kind]
-    return f"{NAMES[kind]} of {window} layers" if window > 1 else f"{NAMES[kind]} of one layer"
+    return f"{NAMES[kind]} {OF_WINDOWS[kind]} {window if window > 1 else 'one'} layer{'s' * (window > 1)}"
 
 
 # `Traces`: many facts traced, averaged over where a token stands towards the subject.

@@ -62,6 +62,7 @@ def test_commands() -> None:
         "get",
         "health",
         "intervene",
+        "knockout",
         "merge",
         "moment",
         "neuron",
@@ -77,6 +78,7 @@ def test_commands() -> None:
         "store",
         "study",
         "trace",
+        "weights",
     ]
 
 

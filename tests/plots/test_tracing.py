@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.plots import silencing, silencings, trace, traces
+from ffnmem.plots import knockout, knockouts, silencing, silencings, trace, traces
 from ffnmem.plots.tracing import GROUP_COLOURS, figure_of
-from ffnmem.tracing import Silencing, Trace, Traces, silence_fact, silence_facts, trace_fact
+from ffnmem.tracing import Silencing, Trace, Traces, knockout_facts, silence_fact, silence_facts, trace_fact
 
 from ..helpers import PROMPT, allclose, refuses
 
@@ -140,3 +140,29 @@ def test_a_line_a_group_of_what_is_lost(tiny: fm.Model) -> None:
         silencings(replace(many, silencings=()))
     with refuses(InputError, ValueError, "kind", "'state'"):
         silencings(many, "state")
+
+
+def test_where_the_last_token_cannot_look(tiny: fm.Model) -> None:
+    found = fm.knockout(tiny, PROMPT, "Eiffel Tower", window=1, positions=[1])
+    (panel,) = knockout(found)
+    assert allclose(panel.images[0].get_array(), found.share().T, 1e-12)
+    labels = [label.get_text() for label in panel.get_yticklabels()]
+    assert (labels[0], labels[-3:]) == ("BOS", ["whole subject", "non-subject", "chosen"])
+    drawn(panel.figure)
+    drawn(figure_of(found))
+    plt.close("all")
+
+
+def test_the_papers_lines_of_what_is_lost(tiny: fm.Model) -> None:
+    """Four, of nine groups: more cannot be told apart."""
+    many = knockout_facts(tiny, [fm.Fact("Eiffel Tower", "r", "The {} is in", target_new="x")] * 2, window=1)
+    (panel,) = knockouts(many)
+    lines = {line.get_label(): line for line in panel.lines if not str(line.get_label()).startswith("_")}
+    assert list(lines) == ["BOS", "whole subject", "non-subject", "last token"]
+    for group, line in lines.items():
+        assert allclose(line.get_ydata(), many.groups[many.groups["group"] == group]["share"], 1e-12)
+    drawn(panel.figure)
+    drawn(figure_of(many))
+    plt.close("all")
+    with refuses(InputError, ValueError, "no fact was asked"):
+        knockouts(replace(many, knockouts=()))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 FFNS = ("mlp", "fc2")
-ATTENTIONS = ("attn", "attention", "self_attn")
+ATTENTIONS = ("attn", "attention", "self_attn", "self_attention")
 
 
 def blocks_of(hf: Any) -> Sequence[nn.Module]:

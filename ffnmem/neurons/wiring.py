@@ -1,0 +1,362 @@
+"""``virtual_weights``: which memories make a neuron fire and which it makes fire, from weights alone.
+
+What neuron s writes is read by neuron t of a later layer through the norm in front of it. But for the norms' scales,
+which depend on the text, that is one number: v_s · (γ_t ⊙ k_t), the mean taken out where the norm is a LayerNorm; a
+norm behind an FFN has its gain in it as well. Through an attention head between them it is v_s · W_V W_O · (γ_t ⊙ k_t).
+In superposition all neurons have such weights with all others. Which are more than that interference says a null: in
+place of the neuron stand random directions, as often along each direction as the neurons of its layer. (Other neurons
+of its layer would have connections of their own.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Float64
+from scipy import stats
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.errors import check_count, check_index, check_seed
+from ..core.neuron_names import LayerName, NeuronName, place_of
+from ..core.pictures import picture
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..models.attention import Heads
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import passed_on
+from ..models.turns import in_turn
+from ..prompts.attribution import plain_records
+from ..show.result import Result
+from ..vocabulary.projections import promoted_tokens
+from ..vocabulary.vectors import matrix_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INCOMING, OUTGOING = "incoming", "outgoing"
+DIRECT = "direct"
+COLUMNS = ("direction", "rank", "layer", "neuron", "input", "via", "weight", "cosine", "z", "q", "promotes")
+DRAWS = 64  # random directions in place of the neuron
+SCREENED = 256  # connections with the neurons of a layer that are compared with them, at least
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class VirtualWeights(Result):
+    """The strongest connections of one neuron. Made by :func:`ffnmem.virtual_weights`.
+
+    Attributes:
+        layer, neuron: whose they are.
+        edges: one row a connection, those that come in first, strongest first: direction ("incoming": from the
+            neuron in this row; "outgoing": to it), rank, layer, neuron, input ("key" or, of gated neurons, "gate": what
+            of the later neuron reads it), via ("direct" or "head 5.3"), weight (what a coefficient of 1 of the one
+            adds to the other's pre-activation, before norms' scales), cosine (weight over the lengths of what is
+            written and what is read; through a head that is no more bounded by 1), z (the cosine over the root of the
+            mean square of those that random directions have in the neuron's place), q (the false discovery rate among
+            all connections with as large a z), promotes (the token that the row's neuron promotes most).
+        compared: how many connections there are in all, by direction.
+    """
+
+    layer: int
+    neuron: int
+    edges: pd.DataFrame
+    compared: dict[str, int]
+    provenance: Provenance
+
+    @property
+    def incoming(self) -> pd.DataFrame:
+        """The neurons that make it fire, or keep it from firing."""
+        return self.edges[self.edges["direction"] == INCOMING].reset_index(drop=True)
+
+    @property
+    def outgoing(self) -> pd.DataFrame:
+        """The neurons that it makes fire, or keeps from firing."""
+        return self.edges[self.edges["direction"] == OUTGOING].reset_index(drop=True)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``edges``."""
+        return self.edges.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "layer": self.layer,
+            "neuron": self.neuron,
+            "edges": plain_records(self.edges),
+            "compared": self.compared,
+            "provenance": self.provenance.to_dict(),
+        }
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The directions in which it has connections."""
+        return tuple(dict.fromkeys(self.edges["direction"]))
+
+    def plot(self, direction: str | None = None, ax: Axes | None = None) -> Axes:
+        """Bars of one direction, as :func:`ffnmem.plots.weights.virtual_weights` draws them."""
+        virtual_weights = picture("virtual_weights")
+
+        return virtual_weights(self, direction, ax)
+
+    def summary(self) -> str:
+        return f"{self.layer}.{self.neuron}: {len(self.incoming)} incoming, {len(self.outgoing)} outgoing"
+
+    def sheet(self) -> Sheet:
+        """What makes it fire, and what it makes fire."""
+        heading: dict[str, Content] = {
+            "neuron": f"{self.layer}.{self.neuron}",
+            "compared": f"{self.compared[INCOMING]:,} connections in, {self.compared[OUTGOING]:,} out",
+            "weights": "of a coefficient of 1, before the norms' scales",
+        }
+        return Sheet.of(
+            Facts(heading),
+            self.table(self.incoming, "what makes it fire (+) or keeps it from it (−)"),
+            self.table(self.outgoing, "what it makes fire (+) or keeps from it (−)"),
+            Origin(self.provenance.to_dict()),
+        )
+
+    def table(self, edges: pd.DataFrame, title: str) -> Table | None:
+        if not len(edges):
+            return None
+        gated = set(edges["input"]) != {"key"}
+        found = rows(
+            Column("neuron", "neuron"),
+            *(["to its"] if gated else []),
+            "via",
+            Column("weight", "number"),
+            Column("cosine", "number"),
+            Column("z", "number"),
+            Column("q", "number", digits=2),
+            Column("promotes", "token"),
+        )
+        for row in edges.itertuples():
+            at, side = (row.layer, row.neuron), [row.input] if gated else []
+            found.add(at, *side, row.via, row.weight, row.cosine, row.z, row.q, row.promotes)
+        return found.table(title)
+
+
+@public
+@in_turn
+def virtual_weights(
+    model: Model,
+    layer: LayerName | NeuronName,
+    neuron: SupportsIndex | None = None,
+    *,
+    k: int = 20,
+    heads: bool = True,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> VirtualWeights:
+    """What makes a neuron fire and what it makes fire, without any prompt: its strongest weights to other neurons.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        layer, neuron: which one; also ``"20.119"``.
+        k: connections of each direction.
+        heads: whether connections through one attention head count, too.
+        draws: random directions that stand in the neuron's place in the null, with the second moment of what its
+            layer's neurons read or write. seed: of which.
+        progress: called with "virtual", the layers done and all layers.
+
+    Returns: A :class:`VirtualWeights`: those furthest from their null, up to a sign. Connections are between layers;
+        where FFNs stand beside attention, it reads them a layer later.
+
+    Raises: OutOfRangeError: no such layer or neuron. With heads, UnsupportedModelError: attention that is not linear
+        once its pattern is as it was; HookError: attention that shows no pattern.
+
+    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits" (virtual weights); the interference
+        that they share with random pairs: Elhage et al. 2022 (2209.10652).
+    """
+    at, which = place_of(layer, neuron)
+    at = check_index("layer", at, model.n_layers, model.name)
+    which = check_index("neuron", which, model.d_mlp, f"layer {at}")
+    k, draws, seed = check_count("k", k), check_count("draws", draws), check_seed(seed)
+    with torch.no_grad():
+        wires = Wires(model, Heads(model) if heads else None)
+
+        def ends(rows: Tensor) -> Tensor:
+            return with_null(rows, which, draws, np.random.default_rng([seed, at]))
+
+        sides = {
+            INCOMING: [Side(wires, at, ends(wires.reads(at, side)), side) for side in wires.inputs],
+            OUTGOING: [Side(wires, at, ends(wires.writes(at)), None)],
+        }
+        tables, counts, done = [], {}, 0
+        for direction, found in sides.items():
+            strongest = Strongest(k, draws)
+            for side in found:
+                for part in side.parts():
+                    strongest.add(part)
+                    done += 1
+                    if progress is not None:
+                        progress("virtual", min(done, total := len(wires.inputs) * (model.n_layers - 1)), total)
+            counts[direction] = strongest
+            if strongest.best:
+                tables.append(strongest.table().assign(direction=direction))
+    edges = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
+    tokens = promoted_tokens(model, edges, 1)
+    edges["promotes"] = [tokens[row.layer, row.neuron][0] for row in edges.itertuples()]
+    return VirtualWeights(
+        at,
+        which,
+        edges[list(COLUMNS)],
+        {direction: one.compared for direction, one in counts.items()},
+        model.provenance(basis="folded", heads=heads, draws=draws, seed=seed),
+    )
+
+
+def with_null(
+    rows: Float[Tensor, "d_mlp d_model"], neuron: int, draws: int, random: np.random.Generator
+) -> Float[Tensor, "ends d_model"]:
+    """What a neuron reads or writes, and below it random directions with the second moment of all of the layer's."""
+    lengths = rows.norm(dim=-1, keepdim=True)
+    units = torch.where(lengths > 0, rows / lengths, torch.zeros_like(rows))
+    mixed = torch.from_numpy(random.standard_normal((draws, len(rows)))).to(rows) @ units
+    return torch.cat([rows[neuron : neuron + 1], mixed])
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """All connections of one neuron with those of one layer.
+
+    Attributes:
+        layer: the other layer. side: the input of whichever neuron is the later one.
+        ways: names of the ways between them.
+        ends: ``[1 + draws, ways, d_model]``: the neuron and its null, carried along each way to where the other
+            layer's stand.
+        lengths: ``[1 + draws]``, of what they write or read where they are themselves.
+        rows: ``[d_mlp, d_model]``, what the other layer's neurons write or read.
+    """
+
+    layer: int
+    side: str
+    ways: list[str]
+    ends: Float[Tensor, "ends ways d_model"]
+    lengths: Float[Tensor, " ends"]
+    rows: Float[Tensor, "d_mlp d_model"]
+
+    def weights(self) -> Float[Tensor, "d_mlp ways"]:
+        return self.rows @ self.ends[0].T
+
+    def cosines(self) -> Float[Tensor, "d_mlp ways"]:
+        """Weights over the lengths of what is written and what is read; 0 where one of them is nothing."""
+        lengths = self.rows.norm(dim=-1, keepdim=True) * self.lengths[0]
+        return torch.where(lengths > 0, self.weights() / lengths, torch.zeros_like(self.rows[:, :1]))
+
+    def interference(self, neurons: Tensor, ways: Tensor) -> Float[Tensor, " pairs"]:
+        """The root of the mean square of the null's cosines, for some of the layer's neurons and ways."""
+        found = torch.zeros(len(neurons), dtype=self.rows.dtype, device=self.rows.device)
+        for way in sorted(set(ways.tolist())):
+            some = ways == way
+            rows = self.rows[neurons[some]]
+            lengths = rows.norm(dim=-1, keepdim=True) * self.lengths[1:]
+            null = torch.where(lengths > 0, rows @ self.ends[1:, way].T / lengths, torch.zeros_like(lengths))
+            found[some] = null.square().mean(dim=-1).sqrt()
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What a neuron reads by one input, or writes (without ``side``), with its null, and the ways to other layers."""
+
+    wires: Wires
+    layer: int
+    vectors: Float[Tensor, "ends d_model"]
+    side: str | None
+
+    def parts(self) -> Iterator[Part]:
+        """Layer by layer; of what they write, each input of the layer by itself."""
+        wires, incoming, n_layers = self.wires, self.side is not None, self.wires.model.n_layers
+        layers = range(self.layer) if incoming else range(self.layer + 1, n_layers)
+        if not layers:
+            return
+        between = wires.between(0, self.layer) if incoming else wires.between(self.layer, n_layers - 1)
+        through: dict[int, Tensor] = {}
+        if wires.heads is not None:
+            through = {a: (wires.heads.pulled if incoming else wires.heads.carried)(a, self.vectors) for a in between}
+        lengths = self.vectors.norm(dim=-1)
+        for other in layers:
+            own = wires.between(other, self.layer) if incoming else wires.between(self.layer, other)
+            own = [a for a in own if a in through]
+            ends = torch.cat([self.vectors.unsqueeze(1), *(through[a] for a in own)], dim=1)
+            ways = [DIRECT, *(f"head {a}.{head}" for a in own for head in range(through[a].shape[1]))]
+            if self.side is not None:
+                yield Part(other, self.side, ways, ends, lengths, wires.writes(other))
+            else:
+                for side in wires.inputs:
+                    yield Part(other, side, ways, ends, lengths, wires.reads(other, side))
+
+
+class Wires:
+    """What the neurons of a model write into the residual stream and read from it, and the heads between them."""
+
+    def __init__(self, model: Model, heads: Heads | None) -> None:
+        self.model, self.heads = model, heads
+        self.inputs = ("key", "gate") if model.gated else ("key",)
+        self.parallel = bool(model.numbers.parallel)
+
+    def writes(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
+        return passed_on(self.model, layer, at_least_float32(matrix_of(self.model, layer, "value").detach()))
+
+    def reads(self, layer: int, side: str) -> Float[Tensor, "d_mlp d_model"]:
+        """Keys or gates as directions in the residual stream, but for the scale of the norm before the FFN."""
+        found = at_least_float32(matrix_of(self.model, layer, side).detach())
+        norm = self.model.norm_before(layer)
+        return found if norm is None else norm.pull(found)
+
+    def between(self, source: int, target: int) -> list[int]:
+        """The attention layers that read a layer's FFN and that another one's FFN reads."""
+        return list(range(source + 1, target + (not self.parallel)))
+
+
+class Strongest:
+    """The connections furthest from their nulls, and how many there are in all."""
+
+    def __init__(self, k: int, draws: int) -> None:
+        self.k, self.draws = k, draws
+        self.compared = 0
+        self.best: list[pd.DataFrame] = []
+
+    def add(self, part: Part) -> None:
+        """Those that stand out among the layer's neurons along each way are compared with their nulls."""
+        cosine = part.cosines()
+        self.compared += cosine.numel()
+        size = cosine.abs() / cosine.std(dim=0, correction=0).clamp(min=torch.finfo(cosine.dtype).tiny)
+        order = size.flatten().topk(min(max(10 * self.k, SCREENED), size.numel())).indices
+        neurons, ways = order // cosine.shape[1], order % cosine.shape[1]
+        weight, cosine = part.weights()[neurons, ways], cosine[neurons, ways]
+        null = part.interference(neurons, ways)
+        z = torch.where(null > 0, cosine / null, torch.zeros_like(cosine))
+        numbers = {"weight": weight, "cosine": cosine, "z": z}
+        names = {"layer": part.layer, "neuron": neurons.tolist(), "input": part.side}
+        names["via"] = [part.ways[way] for way in ways.tolist()]
+        self.best.append(pd.DataFrame({**names, **{k: v.double().cpu().numpy() for k, v in numbers.items()}}))
+
+    def table(self) -> pd.DataFrame:
+        """The k furthest of all, with their rank and false discovery rate."""
+        found = pd.concat(self.best, ignore_index=True)
+        size = found["z"].abs().to_numpy()
+        order = np.argsort(-size, kind="stable")
+        found = found.assign(q=np.nan).iloc[order].reset_index(drop=True)
+        found["q"] = rates(size[order], self.compared, self.draws)
+        return found.head(self.k).assign(rank=np.arange(1, min(self.k, len(found)) + 1))
+
+
+def rates(size: Float64[np.ndarray, " n"], compared: int, draws: int) -> Float64[np.ndarray, " n"]:
+    """Benjamini and Hochberg's false discovery rates of |z|, falling; those that were screened out count as p = 1.
+
+    A direction of normal numbers has normal cosines, so z, whose deviation is estimated from ``draws`` of them, has
+    Student's distribution.
+    """
+    p = 2 * stats.t.sf(size, draws)
+    steps = p * compared / np.arange(1, len(p) + 1)
+    return np.minimum(np.minimum.accumulate(steps[::-1])[::-1], 1.0)

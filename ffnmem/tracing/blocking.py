@@ -1,0 +1,218 @@
+"""``knockout`` and ``knockout_facts``: attention from the last token blocked, and the answer read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..core.arguments import public
+from ..core.errors import InputError, UnsupportedModelError, check_count, check_index, listed, quoted
+from ..core.progress import Progress
+from ..facts.fact import Fact, as_facts
+from ..facts.questions import SubjectPrompt
+from ..models.attention import Blocking
+from ..models.model import Model
+from ..models.replaying import PlainLayers, Replay
+from ..models.turns import in_turn
+from ..prompts.captures import warn_of_trailing_space
+from .knockouts import EDGES, Knockout, Knockouts, views_of_groups, views_of_tokens
+from .restoring import RestoredCell, cell_batches, cells_of, probability
+from .settings import WIDEST_KNOCKOUT, check_window
+from .silences import Place
+from .silencing import begins
+from .tracing import BATCH_TOKENS, answer_fields, answered, question
+
+
+@public
+@in_turn
+def knockout(
+    model: Model,
+    fact: Fact | str,
+    subject: str | None = None,
+    *,
+    target: str | None = None,
+    window: int | None = None,
+    positions: Sequence[SupportsIndex] | None = None,
+    prepend_bos: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Knockout:
+    """What an answer loses where its position cannot look at one token, or at all of the subject, in some layers.
+
+    Attention from the last position to a place is blocked in a window of layers, in an otherwise plain forward pass;
+    its weights go to what is left. Where that takes the answer away, its position fetches something there, in these
+    layers.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        fact, subject, target: as :func:`ffnmem.trace_fact` takes them.
+        window: in layers; default 9 of every 48, but at least 3 unless that is more than half of all.
+        positions: of the prompt, blocked together as one more place, ``"chosen"``.
+        prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
+        batch_tokens: keys that are looked at at once; memory grows with it, results do not depend on it.
+        progress: called with "knockout", the cells done and all of them.
+
+    Returns: A :class:`Knockout`; its places are the prompt's tokens, the whole subject, all but the subject and the
+        last token, and what is chosen.
+
+    Raises: As :func:`ffnmem.trace_fact`. InputError, too: a prompt of one token, or a place that is all that the last
+        token sees. UnsupportedModelError: attention that shows no softmax.
+
+    Source: Geva et al. 2023 (2304.14767), section 4.
+    """
+    asked, name, known = question(model, fact, subject, prepend_bos)
+    tokens = check_count("batch_tokens", batch_tokens)
+    if isinstance(fact, str):
+        warn_of_trailing_space(model, asked.text)
+    length = len(asked.tokens)
+    chosen = sorted({check_index("position", p, length, "the prompt") for p in positions or ()})
+    places = views_of_tokens(model.token_strings(asked.tokens), asked.subject, begins(model, asked), chosen)
+    return Edges(model, window, prepend_bos, tokens).knocked_out(asked, name, known, places, target, progress)
+
+
+@public
+@in_turn
+def knockout_facts(
+    model: Model,
+    facts: Fact | Iterable[Fact],
+    *,
+    window: int | None = None,
+    prepend_bos: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Knockouts:
+    """What is lost of the answers of many facts, by groups of positions; those that are not known are skipped.
+
+    A group's positions are blocked together: those of :func:`ffnmem.tracing.trace_facts`, the beginning-of-sequence
+    token, what stands before the subject, the whole subject, and all but the subject and the last token.
+
+    Args:
+        model, window, prepend_bos, batch_tokens: as of :func:`ffnmem.knockout`.
+        facts: to ask, one or some.
+        progress: called with "knockouts", the facts done and all of them.
+
+    Returns: :class:`Knockouts`: ``.knockouts``, ``.groups``, ``.skipped``.
+
+    Raises: As :func:`ffnmem.knockout`. InputError, too: no facts.
+
+    Source: Geva et al. 2023 (2304.14767), figure 2.
+    """
+    some = as_facts(facts)
+    edges = Edges(model, window, prepend_bos, check_count("batch_tokens", batch_tokens))
+    found, skipped = [], []
+    for done, fact in enumerate(some, start=1):
+        try:
+            asked, name, known = question(model, fact, None, prepend_bos)
+            places = views_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
+            found.append(edges.knocked_out(asked, name, known, places))
+        except InputError as error:
+            skipped.append((fact.id, fact.subject, str(error)))
+        if progress is not None:
+            progress("knockouts", done, len(some))
+    provenance = model.provenance(edges.prepend_bos, window=edges.window, facts=len(some))
+    return Knockouts(tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
+
+
+class LastPosition(Replay):
+    """A prompt whose last position is run again with less to look at.
+
+    Nothing before it changes, whatever it sees, so a run is of one token, from the first layer of its window on: the
+    keys and values of the others are those of the clean pass.
+    """
+
+    hidden: Bool[Tensor, "rows key"] | None = None
+
+    def attend(
+        self, layer: int, normed: Float[Tensor, "rows 1 d_model"], first: int, rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows 1 d_model"]:
+        if self.hidden is None:
+            return super().attend(layer, normed, first, rows)
+        with Blocking(self.hidden) as blocking:
+            found = super().attend(layer, normed, first, rows)
+        if blocking.taken != 1:
+            raise UnsupportedModelError(
+                f"{self.model.name} ({self.model.architecture}): attention of layer {layer} shows no softmax of its "
+                "own, so nothing can be hidden from it"
+            )
+        if blocking.empty:
+            hidden = listed(self.hidden[blocking.empty[0]].nonzero().flatten().tolist())
+            raise InputError(
+                f"without positions {hidden} the last token of the prompt has nothing left to look at in layer {layer}"
+            )
+        return found
+
+    def run(self, cells: Sequence[tuple[Place, RestoredCell]]) -> Float[Tensor, "cells d_model"]:
+        """What reaches the final norm at the last position, for each place and window; by rising start."""
+        device = self.stream[0].device
+        hidden = torch.zeros(len(cells), self.length, dtype=torch.bool, device=device)
+        for row, (place, _) in enumerate(cells):
+            hidden[row, list(place.positions)] = True
+        starts = torch.tensor([cell.start for _, cell in cells], device=device)
+        ends = torch.tensor([cell.end for _, cell in cells], device=device)
+        x = self.stream[0][:0, -1:]
+        for layer in range(int(starts[0]), len(self.layers)):
+            running = int((starts <= layer).sum())
+            entering = self.stream[layer][:, -1:].expand(running - len(x), -1, -1)
+            x = torch.cat([x, entering])
+            inside = (ends[:running] > layer).unsqueeze(-1)
+            self.hidden = hidden[:running] & inside
+            try:
+                x = self.run_layer(layer, x, self.length - 1, torch.zeros(running, dtype=torch.long, device=device))
+            finally:
+                self.hidden = None
+        return x[:, 0]
+
+
+class Edges:
+    """What all prompts have in common: the settings, checked, and the layers with attention that can be blocked."""
+
+    def __init__(self, model: Model, window: int | None, prepend_bos: bool | None, batch_tokens: int) -> None:
+        self.window = check_window(window, model.n_layers, WIDEST_KNOCKOUT)
+        self.prepend_bos = model.prepend_bos if prepend_bos is None else prepend_bos
+        self.layers = PlainLayers(model, "eager")
+        self.batch_tokens = batch_tokens
+
+    def knocked_out(
+        self,
+        asked: SubjectPrompt,
+        name: str,
+        known: str | None,
+        places: tuple[Place, ...],
+        target: str | None = None,
+        progress: Progress | None = None,
+    ) -> Knockout:
+        """One prompt's map; InputError if the model does not answer what is known, or a target as users write it."""
+        model, length = self.layers.model, len(asked.tokens)
+        if length < 2:
+            raise InputError(f"{quoted(asked.text)} is one token, which has no other one to look at")
+        replay = LastPosition(self.layers, torch.tensor([asked.tokens], device=model.device))
+        cells = [
+            (place, column, cell)
+            for cell in cells_of("attention", len(self.layers), self.window)
+            for column, place in enumerate(places)
+        ]
+        batches = list(cell_batches(cells, length, self.batch_tokens))
+        scores = np.empty((len(self.layers), len(places)))
+        with torch.no_grad():
+            final = replay.stream[len(self.layers)][:, -1]
+            answer = answered(self.layers, final[0], asked, known, target)
+            clean = float(probability(self.layers, final, answer))
+            for done, chunk in enumerate(batches, start=1):
+                found = probability(self.layers, replay.run([(place, cell) for place, _, cell in chunk]), answer)
+                scores[[cell.layer for *_, cell in chunk], [column for _, column, _ in chunk]] = found.cpu().numpy()
+                if progress is not None:
+                    progress("knockout", done, len(batches))
+        return Knockout(
+            scores={EDGES: scores},
+            places=places,
+            clean=clean,
+            **answer_fields(model, asked, name, answer),
+            window=self.window,
+            provenance=model.provenance(self.prepend_bos, window=self.window),
+        )

@@ -1,0 +1,167 @@
+"""``Knockout`` and ``Knockouts``: how much of an answer is lost where the last token cannot look somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.errors import counted
+from ..core.pictures import picture
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, line, of_chance, token
+from ..show.result import Result
+from .maps import FactMaps
+from .silences import Place, PlaceMaps, by_group, places_of_groups
+from .traces import GROUPS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EDGES = "edges"
+CHOSEN = "chosen"
+OF_PAPER = ("BOS", "whole subject", "non-subject", "last token")  # what the paper blocks, and the first token
+VIEWS = ("BOS", "before subject", *GROUPS[:-1], "whole subject", "non-subject", "last token")
+GROUP_COLUMNS = ("kind", "group", "layer", "share", "low", "high", "loss", "n")
+
+
+def views_of_groups(subject: range, length: int, bos: bool) -> tuple[Place, ...]:
+    """What the last token of a prompt may be kept from looking at, by where it stands towards the subject.
+
+    The six groups of a trace, the beginning-of-sequence token, what stands before the subject, and the paper's: the
+    whole subject, and non-subject: every token that is neither of the subject nor the last one nor begins the
+    sequence. What a subject is at the end of, the last token, is its own.
+    """
+    found = {place.name: place.positions for place in places_of_groups(subject, length, bos)}
+    found["non-subject"] = tuple(p for p in range(int(bos), length - 1) if p not in subject)
+    return tuple(Place(name, found[name]) for name in VIEWS if found.get(name))
+
+
+def views_of_tokens(tokens: Sequence[str], subject: range, bos: bool, chosen: Sequence[int] = ()) -> tuple[Place, ...]:
+    """Each token by itself, the whole subject, non-subject, and what is chosen."""
+    single = (Place(text, (position,)) for position, text in enumerate(tokens))
+    groups = views_of_groups(subject, len(tokens), bos)
+    together = [place for place in groups if place.name in ("whole subject", "non-subject")]
+    return (*single, *together, *([Place(CHOSEN, tuple(chosen))] if chosen else ()))
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Knockout(PlaceMaps, Result):
+    """What an answer loses where its position cannot look somewhere. Made by :func:`ffnmem.knockout`.
+
+    Attributes:
+        scores: of the one kind, ``"edges"``, ``[n_layers, places]``: the probability of the answer where, in a window
+            of layers around one, attention from the last position to a place is blocked.
+        places: tokens or groups of them.
+        clean: the answer's probability where nothing is blocked.
+        answer, answer_id: the model's likeliest token, of which all this is the probability.
+        text: the prompt; tokens: its tokens; subject: the positions of the subject's.
+        fact: the fact's id, or the prompt where it has none.
+        window: in how many layers edges are blocked at once.
+    """
+
+    EFFECT: ClassVar[str] = "share"
+
+    scores: dict[str, np.ndarray]
+    places: tuple[Place, ...]
+    clean: float
+    answer: str
+    answer_id: int
+    text: str
+    tokens: tuple[str, ...]
+    subject: range
+    fact: str
+    window: int
+    provenance: Provenance
+
+    def is_token(self, place: Place) -> bool:
+        return place.name not in (*VIEWS, CHOSEN)
+
+    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
+        """A heat map, as :func:`ffnmem.plots.tracing.knockout` draws it."""
+        knockout = picture("knockout")
+
+        return knockout(self, kind, axes)
+
+    def summary(self) -> str:
+        return f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, {blocked(self.window)}"
+
+    def sheet(self) -> Sheet:
+        """The prompt, the answer, and the share of it that is lost, a row a place."""
+        heading: dict[str, Content] = {
+            "prompt": self.text,
+            "answer": line(token(self.answer, "strong"), f"   {of_chance(self.clean)} clean"),
+            "blocked": blocked(self.window),
+        }
+        return Sheet.of(Facts(heading), self.map(EDGES).table("without looking at"), Origin(self.provenance.to_dict()))
+
+
+def blocked(window: int) -> str:
+    """What a knockout does, for people."""
+    return f"attention from the last token, in {counted(window, 'layer')} at once"
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Knockouts(FactMaps, Result):
+    """What knockout does to the answers of many prompts. Made by :func:`ffnmem.tracing.knockout_facts`.
+
+    Attributes:
+        knockouts: one :class:`Knockout` a fact, its places groups of positions, in the order of the facts.
+        skipped: one row for each fact that was left out: fact, subject, reason.
+        provenance: of all of them.
+    """
+
+    MEAN = "share"
+    OF_FACT = ("fact", "text", "answer", "clean")
+
+    knockouts: tuple[Knockout, ...]
+    skipped: pd.DataFrame
+    provenance: Provenance
+
+    @property
+    def of_facts(self) -> tuple[Knockout, ...]:
+        return self.knockouts
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        """Mean shares of the clean probability that are lost, by group of positions and layer.
+
+        Columns kind ("edges"), group, layer, share (the mean of 1 − blocked/clean: minus the paper's relative change),
+        low, high (± 1.96 standard errors over facts; NaN of a single fact), loss (the mean of clean minus blocked),
+        n (facts with such a position).
+        """
+        share = by_group(self.knockouts, VIEWS, lambda one, kind: one.share(kind)).rename(columns={"mean": "share"})
+        loss = by_group(self.knockouts, VIEWS, lambda one, kind: one.loss(kind))
+        return share.assign(loss=loss["mean"])[list(GROUP_COLUMNS)]
+
+    @property
+    def worst(self) -> pd.DataFrame:
+        """The rows of ``groups`` with the largest mean share of each group."""
+        return self.largest
+
+    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
+        """The averaged shares by group, as :func:`ffnmem.plots.tracing.knockouts` draws them."""
+        knockouts = picture("knockouts")
+
+        return knockouts(self, kind, axes)
+
+    def summary(self) -> str:
+        clean = f", mean clean {self.facts['clean'].mean():.3f}" if len(self) else ""
+        return f"{counted(len(self), 'fact')}, {len(self.skipped)} skipped{clean}"
+
+    def sheet(self) -> Sheet:
+        """How many facts were asked, why some were not, and the mean share that is lost for each group."""
+        heading: dict[str, Content] = {"asked": self.counted_facts()}
+        blocks: list[Any] = []
+        if len(self):
+            heading["answer"] = f"{float(self.facts['clean'].mean()):.1%} clean, on the mean"
+            heading["blocked"] = blocked(self.knockouts[0].window)
+            blocks = [self.map_of(self.groups, "worst", Column("share", "percent")).table("without looking at")]
+        return Sheet.of(Facts(heading | self.skipped_in_words()), *blocks, Origin(self.provenance.to_dict()))

@@ -1,0 +1,203 @@
+"""Virtual weights: against plain products of weights, the norms' own derivatives, and edges that were planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+import ffnmem as fm
+from ffnmem.core.errors import InputTypeError, OutOfRangeError, UnsupportedModelError
+from ffnmem.models.attention import Heads
+from ffnmem.models.norms import at_least_float32
+from ffnmem.neurons.wiring import INCOMING, rates
+from ffnmem.planted.recovery import auroc
+
+from ..architectures import DECODERS, EVERY
+from ..helpers import allclose, build, build_gpt2, printed, refuses
+
+ALL = 10**9
+KEY = ["direction", "layer", "neuron", "input", "via"]
+
+
+def linear_part(module: nn.Module | None, centred: bool, vector: Tensor) -> Tensor:
+    """What a Hugging Face norm makes of a small change, times its scale: its derivative where that does not change."""
+    if module is None:
+        return vector
+    along = vector - vector.mean() if centred else vector
+    x = torch.randn(len(vector), dtype=vector.dtype, generator=torch.Generator().manual_seed(1))
+    basis = torch.stack([along, torch.ones_like(along)]) if centred else along.unsqueeze(0)
+    x = (x - torch.linalg.lstsq(basis.T, x.unsqueeze(1)).solution.squeeze(1) @ basis) * 1e6  # ε is nothing beside it
+    _, found = torch.autograd.functional.jvp(lambda y: module(y.unsqueeze(0))[0], (x,), (vector,))
+    return found.detach() * x.square().mean().sqrt()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_direct_weights_are_the_norms_own_derivatives(name: str, tokenizer: Any) -> None:
+    """LayerNorm or RMSNorm, 1 + gain, norms behind, none in front, scaled writes: each as Hugging Face's module is."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
+    first, second = model.layout.blocks
+    found = fm.virtual_weights(model, 1, 3, k=ALL, heads=False).incoming
+    for side in set(found["input"]):
+        reads = (model.ffn[1].keys if side == "key" else model.ffn[1].gates)[3].detach()
+        rows = found[found["input"] == side].set_index("neuron")
+        assert len(rows) == model.d_mlp
+        for neuron in (0, 7):
+            value = model.ffn[0].values[neuron].detach()
+            written = linear_part(first.post, model.centred, value) * model.layout.write_scale
+            expected = float(linear_part(second.norm, model.centred, written) @ reads)
+            assert rows.loc[neuron, "weight"] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert set(found["input"]) == ({"key", "gate"} if model.gated else {"key"})
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_comes_in_is_what_goes_out(name: str, tokenizer: Any) -> None:
+    """A connection has one weight, whether its heads are run forward or pulled back; and its layers are in order."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
+    into = fm.virtual_weights(model, 1, 3, k=ALL).incoming.set_index(["neuron", "input", "via"])
+    out = fm.virtual_weights(model, 0, 7, k=ALL).outgoing.set_index(["neuron", "input", "via"])
+    rows, columns = into.loc[7].sort_index(), out.loc[3].sort_index()
+    assert list(rows.index) == list(columns.index)
+    assert allclose(rows[["weight", "cosine"]].to_numpy(), columns[["weight", "cosine"]].to_numpy(), 1e-10)
+    ways = {via for _, via in rows.index}
+    heads = {f"head 1.{head}" for head in range(model.numbers.n_heads)}
+    assert ways == {"direct"} | (set() if model.numbers.parallel else heads)
+
+
+def heads_of_gpt2(hf: Any, layer: int) -> list[Tensor]:
+    attention = hf.transformer.h[layer].attn
+    w_v, w_o, width = attention.c_attn.weight[:, -hf.config.n_embd :], attention.c_proj.weight, attention.head_dim
+    return [w_v[:, i : i + width] @ w_o[i : i + width] for i in range(0, len(w_o), width)]
+
+
+def heads_of_llama(hf: Any, layer: int) -> list[Tensor]:
+    attention, width = hf.model.layers[layer].self_attn, hf.model.layers[layer].self_attn.head_dim
+    w_v, w_o = attention.v_proj.weight.T, attention.o_proj.weight.T
+    shared = attention.num_key_value_groups
+    found = []
+    for head in range(len(w_o) // width):
+        of_values = w_v[:, head // shared * width : (head // shared + 1) * width]
+        found.append(of_values @ w_o[head * width : (head + 1) * width])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hf", "maps"),
+    [(build_gpt2(), heads_of_gpt2), (build("Llama", attention_bias=True), heads_of_llama)],
+    ids=["gpt2", "llama, shared keys"],
+)
+def test_heads_are_the_product_of_their_weights(hf: Any, maps: Callable[..., list[Tensor]], tokenizer: Any) -> None:
+    """Biases add nothing, and one head's map has nothing of another's."""
+    model = fm.load(hf, tokenizer=tokenizer, dtype="float64")
+    heads, norm = Heads(model), model.layout.norm(model.layout.blocks[1].attention_norm, model.d_model)
+    assert norm is not None
+    vectors = torch.randn(40, model.d_model, dtype=model.dtype, generator=torch.Generator().manual_seed(0))
+    for head, product in enumerate(maps(hf.double(), 1)):
+        assert allclose(heads.carried(1, vectors)[:, head], (norm.passed(vectors) @ product).detach(), 1e-12)
+        assert allclose(heads.pulled(1, vectors)[:, head], norm.pull((vectors @ product.T).detach()), 1e-12)
+
+
+def planted(kind: str, tokenizer: Any) -> tuple[fm.Model, list[tuple[int, str, str]]]:
+    """Neuron 2.5 and the (neuron of layer 0, input, way) whose values point to it; all else is random."""
+    sizes = (
+        {"n_embd": 64, "n_layer": 3, "n_inner": 256}
+        if kind == "gpt2"
+        else {
+            "hidden_size": 64,
+            "num_hidden_layers": 3,
+            "intermediate_size": 256,
+        }
+    )
+    model = fm.load(build_gpt2(**sizes) if kind == "gpt2" else build("Llama", **sizes), tokenizer=tokenizer)
+    inputs, random = ("key", "gate") if model.gated else ("key",), np.random.default_rng(0)
+    ways = [(side, via) for side in inputs for via in ("direct", "head 1.0", "head 2.1")]
+    edges = [(int(n), *ways[i % len(ways)]) for i, n in enumerate(random.permutation(256)[: 4 * len(ways)])]
+    heads = Heads(model)
+    with torch.no_grad():
+        for neuron, side, via in edges:
+            reads = model.ffn[2].keys if side == "key" else model.ffn[2].gates
+            norm = model.norm_before(2)
+            assert norm is not None
+            along = norm.pull(reads[5:6])
+            if via != "direct":
+                layer, head = map(int, via.removeprefix("head ").split("."))
+                along = heads.pulled(layer, along)[:, head]
+            values = model.ffn[0].values
+            values[neuron] += 0.7 * values[neuron].norm() * (along / along.norm())[0]
+    return model, edges
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_planted_edges_are_found(kind: str, tokenizer: Any) -> None:
+    """Direct and through a head, at the key and at the gate: each kind by itself, among all of its kind."""
+    model, edges = planted(kind, tokenizer)
+    found = fm.virtual_weights(model, 2, 5, k=ALL).incoming
+    found = found[found["layer"] == 0]
+    for side, via in {edge[1:] for edge in edges}:
+        rows = found[(found["input"] == side) & (found["via"] == via)]
+        truth = rows["neuron"].isin([neuron for neuron, *way in edges if way == [side, via]]).to_numpy()
+        assert truth.sum() == 4
+        assert auroc(rows["z"].to_numpy(), 1 + truth) >= 0.95
+
+
+def test_rates_are_of_benjamini_and_hochberg() -> None:
+    """As scipy has them where nothing was screened out."""
+    size = np.array([9.0, 4.0, 3.9, 2.0, 0.5])
+    assert allclose(rates(size, 5, 64), stats.false_discovery_control(2 * stats.t.sf(size, 64)), 1e-12)
+    assert (rates(size[:2], 5, 64) >= rates(size, 5, 64)[:2]).all()
+
+
+@pytest.mark.parametrize("heads", [False, True])
+def test_random_weights_are_no_connections(tokenizer: Any, heads: bool) -> None:
+    """Of random values and keys, z is as Student's distribution has it: chance finds nothing."""
+    model = fm.load(build_gpt2(n_embd=64, n_inner=256), tokenizer=tokenizer)
+    found = fm.virtual_weights(model, 1, 3, k=ALL, heads=heads).incoming
+    assert found["z"].std() == pytest.approx(1, abs=0.15)
+    assert found["q"].min() > 0.05
+
+
+def test_the_strongest_come_first(tiny: fm.Model) -> None:
+    every = fm.virtual_weights(tiny, "0.7", k=ALL)
+    few = fm.virtual_weights(tiny, (0, 7), k=4)
+    assert not len(few.incoming)
+    pd.testing.assert_frame_equal(few.edges, every.edges.head(4))
+    size = every.edges["z"].abs()
+    assert (size.diff().dropna() <= 0).all()
+    assert not every.edges.duplicated(KEY).any()
+    assert len(every.edges) == every.compared["outgoing"]
+    shown = " ".join(" ".join(printed(few.sheet())).split())
+    for part in ("0.7", "connections in", "what it makes fire", "promotes"):
+        assert part in shown
+    json.dumps(few.to_dict(), allow_nan=False)
+    alone = fm.load(build_gpt2(n_layer=1), tokenizer=tiny.tokenizer)
+    assert not len(fm.virtual_weights(alone, 0, 0).edges)
+
+
+def test_half_precision_is_summed_in_float32(tokenizer: Any) -> None:
+    model = fm.load(build_gpt2(), tokenizer=tokenizer, dtype="bfloat16")
+    found = fm.virtual_weights(model, 1, 3, k=ALL).incoming.query("via == 'direct'").set_index("neuron")
+    norm = model.norm_before(1)
+    assert norm is not None
+    expected = at_least_float32(model.ffn[0].values.detach()) @ norm.pull(
+        at_least_float32(model.ffn[1].keys[3].detach())
+    )
+    assert allclose(found["weight"].sort_index().to_numpy(), expected.numpy(), 1e-5)
+
+
+def test_mistakes(tiny: fm.Model, tokenizer: Any) -> None:
+    with refuses(OutOfRangeError, IndexError, "layer 9"):
+        fm.virtual_weights(tiny, 9, 0)
+    with refuses(OutOfRangeError, IndexError, "neuron 999", "layer 1"):
+        fm.virtual_weights(tiny, "1.999")
+    with refuses(InputTypeError, TypeError, "k"):
+        fm.virtual_weights(tiny, "1.5", k="many")  # type: ignore[arg-type]
+    with refuses(UnsupportedModelError, ValueError, "clips"):
+        fm.virtual_weights(fm.load(build("Olmo", clip_qkv=1.0), tokenizer=tokenizer), "1.5")
+    assert INCOMING in fm.virtual_weights(tiny, "1.5", heads=False).sides
