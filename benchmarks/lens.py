@@ -71,19 +71,22 @@ def interval(each: Tensor, rng: np.random.Generator) -> tuple[float, float]:
     return float(np.quantile(drawn, 0.025)), float(np.quantile(drawn, 0.975))
 
 
-def seen(lens: JacobianLens | None, sequences: Sequences, settings: TextSettings) -> np.ndarray:
-    """The sequences of a corpus that a lens was made of."""
-    if lens is None or lens.corpus_hash != sequences.packed.hash:
-        return np.zeros(0, np.int64)
-    how = lens.provenance
-    return Texts(sequences, settings, how["pages"], how["batch_tokens"] // how["context"], how["seed"]).numbers.ravel()
+def seen(lenses: list[JacobianLens | None], sequences: Sequences, settings: TextSettings) -> np.ndarray:
+    """The sequences of a corpus that lenses were made of."""
+    found = [np.zeros(0, np.int64)]
+    for lens in lenses:
+        if lens is not None and lens.corpus_hash == sequences.packed.hash:
+            how = lens.provenance
+            rows = how["batch_tokens"] // how["context"]
+            found.append(Texts(sequences, settings, how["pages"], rows, how["seed"]).numbers.ravel())
+    return np.concatenate(found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="atlas")
     parser.add_argument("--corpus", default="atlas", help="the texts that values are added in")
-    parser.add_argument("--lens", default="jacobian", help="a lens' file; default: the one of the model")
+    parser.add_argument("--lens", nargs="+", default=["jacobian"], help="lenses' files; default: the one of the model")
     parser.add_argument("--texts", type=int, default=96)
     parser.add_argument("--neurons", type=int, default=24, help="of each layer")
     parser.add_argument("--layers", type=int, nargs="*", help="default: all")
@@ -92,12 +95,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     model = fm.load(asked.model)
-    lens = fm.vocabulary.load_lens(model, asked.lens)
+    lenses = {name: fm.vocabulary.load_lens(model, name) for name in ("logit", *asked.lens)}
     rng = np.random.default_rng(asked.seed)
     settings = TextSettings.checked(model, None, None, 2048)
     with TemporaryDirectory() as folder:
         sequences = settings.sequences(pack(open_corpus(asked.corpus), model, Path(folder) / "corpus"))
-        unseen = np.setdiff1d(np.arange(len(sequences)), seen(lens, sequences, settings))
+        unseen = np.setdiff1d(np.arange(len(sequences)), seen([*lenses.values()], sequences, settings))
         chosen = rng.choice(unseen, asked.texts, replace=False)
         texts = [torch.from_numpy(sequences.sequence_tokens(int(n))) for n in chosen]
     layers = range(model.n_layers) if asked.layers is None else asked.layers
@@ -107,7 +110,8 @@ def main() -> None:
     w = side_tokens(model, "value").float()
     for layer, halves in measured.items():
         row: dict[str, float] = {"layer": layer}
-        for name, through in (("logit", None), ("jacobian", lens)):
+        for name, through in lenses.items():
+            name = Path(name).stem
             scores = side_vectors(model, layer, neurons[layer], "value", "folded", through) @ w.T
             each = correlations(scores, halves.sum(0))
             low, high = interval(each, rng)
@@ -116,10 +120,11 @@ def main() -> None:
         rows.append({**row, "ceiling": (2 * r / (1 + r)) ** 0.5})
     frame = pd.DataFrame(rows)
     print(f"{model.name} on {asked.corpus}: {asked.texts} texts, {asked.neurons} values a layer; {machine()}")
-    print(lens)
+    print("\n".join(f"{Path(name).stem}: {one}" for name, one in lenses.items()))
     print(frame.to_string(index=False, float_format=lambda x: f"{x:.3f}"))
     if asked.json is not None:
-        asked.json.write_text(json.dumps({"rows": rows, "lens": dict(lens.provenance) if lens else None}, indent=1))
+        said = {name: dict(one.provenance) for name, one in lenses.items() if one is not None}
+        asked.json.write_text(json.dumps({"rows": rows, "lenses": said}, indent=1))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),
     "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
 }
-FORMATS_OF_THEIR_OWN = {"Edit", "SecondMoment", "Scores"}
+FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment", "Scores"}
 FOLDERS = {"Packed", "Planted", "Store", "Study"}
 
 
