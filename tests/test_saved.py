@@ -135,7 +135,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
     "VirtualWeights": lambda given: fm.virtual_weights(given.tiny, "1.5", k=3),
 }
-FORMATS_OF_THEIR_OWN = {"Edit", "SecondMoment", "Scores"}
+FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment", "Scores"}
 FOLDERS = {"Packed", "Planted", "Store", "Study"}
 
 

@@ -42,6 +42,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "edit": "edit",
     "evaluate": "evaluate",
     "moment": "scan",
+    "lens": "lens",
     "health": "health",
     "dying-relu": "health",
     "activations": "activations",

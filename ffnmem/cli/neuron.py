@@ -12,7 +12,7 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, SEARCHED
+from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, LOGIT, SEARCHED
 from ..core.errors import FfnmemError, InputError
 from ..core.files import check_destination
 from ..core.sheets import Origin, Sheet, together
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     help="Shade every token of the examples by the neuron's coefficient there, which the model computes; in a terminal "
     "by colour, --json has the numbers.  [default: on a page of at most 20 neurons]",
 )
+@options.lens
 @options.plot("the histograms of the coefficients")
 @option("--search", metavar="TEXT", help="List the neurons whose tokens contain TEXT, in any case.")
 @option(
@@ -97,6 +98,7 @@ def neuron(
     context: int,
     html: str | None,
     shade: bool | None,
+    lens: str,
     plot: Path | None,
     search: str | None,
     where: str,
@@ -140,15 +142,17 @@ def neuron(
     if html is not None and not html.lower().endswith(".html"):
         raise InputError(f"--html {html}: a page's name ends in .html")
     page = None if html is None else check_destination(html)
-    scanned = opened(store, model_name, bool(shade) or (page is not None and shade is None))
+    scanned = opened(store, model_name, bool(shade) or lens != LOGIT or (page is not None and shade is None))
     places = [scanned.index(layer, column) for layer, column in asked]  # refuse all before reading any
     kinds = tuple(scanned.check_kinds(kinds or kinds_shown(scanned)))
     if page is not None:
         with late_bar() as report:
-            fm.pages.neurons(scanned, places, page, kind=kinds, k=top, context=context, shade=shade, progress=report)
+            fm.pages.neurons(
+                scanned, places, page, kind=kinds, k=top, context=context, shade=shade, lens=lens, progress=report
+            )
         click.echo(page)
     else:
-        found = [scanned.neuron(*place, kind=kinds, k=top, context=context) for place in places]
+        found = [scanned.neuron(*place, kind=kinds, k=top, context=context, lens=lens) for place in places]
         if shade:
             with late_bar() as report:
                 found = scanned.shaded(found, top, progress=report)
@@ -190,7 +194,7 @@ def check_options(call: click.Context, form: str) -> None:
     if values["search"] is None:
         refuse(call, ("where",), "NEURON")
     else:
-        refuse(call, ("kinds", "context", "html", "shade", "plot"), "--search")
+        refuse(call, ("kinds", "context", "html", "shade", "lens", "plot"), "--search")
     if values["shade"] and form == "csv":
         raise InputError("--shade does not go with --csv, which has a row an example: --json has every token of them")
 

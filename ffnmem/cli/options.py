@@ -16,7 +16,7 @@ from rich.console import Console
 
 import ffnmem as fm
 
-from ..core.choices import DIVISIONS, SWEPT
+from ..core.choices import DIVISIONS, LENSES, SWEPT
 from ..core.errors import FileError, InputError, perhaps, quoted
 from ..core.files import check_destination
 from ..core.neuron_names import is_place, layer_of, read_neuron
@@ -347,6 +347,18 @@ def settings(what: str) -> Decorator:
 def top(what: str, default: int = 20) -> Decorator:
     """--top: how many rows."""
     return option("--top", type=COUNT, default=default, metavar="N", help=what)
+
+
+def lens(command: Function) -> Function:
+    """--lens: how values are read in tokens."""
+    return option(
+        "--lens",
+        default=LENSES[0],
+        metavar="LENS",
+        help="How values are read in tokens: logit, as they are written; jacobian, as they arrive at the unembedding "
+        "on average over a text, by the lens that ffnmem lens made of the model (atlas comes with one); or such a "
+        "lens' file.",
+    )(command)
 
 
 def seed(what: str, metavar: str | None = "SEED") -> Decorator:

@@ -46,6 +46,7 @@ PHASES = {  # what is said of each, and what it counts
     "knockouts": ("blocking attention", "facts"),
     "evaluate": ("editing and asking", "edits"),
     "moment": ("reading text", "tokens"),
+    "lens": ("going back through text", "dimensions"),
     "known": ("asking for facts", "facts"),
     "health": ("reading text, forward and back", "tokens"),
     "dying": ("training", "steps"),

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 NEURONS = "LAYER.NEURON"
 LOADED = {"name", "device", "dtype"}
+READ = {"basis", "lens"}
 PRINTED = {"side", "top", "as_json", "as_csv"}
 MODES = {  # what asks for each, and what goes with it
-    NEURONS: ("neurons", {"basis"} | LOADED | PRINTED),
-    "--all": ("whole", {"out", "layer", "basis"} | LOADED | PRINTED),
-    "--token": ("tokens", {"first_token", "layer", "basis"} | LOADED | PRINTED),
+    NEURONS: ("neurons", READ | LOADED | PRINTED),
+    "--all": ("whole", {"out", "layer"} | READ | LOADED | PRINTED),
+    "--token": ("tokens", {"first_token", "layer"} | READ | LOADED | PRINTED),
     "--search": ("search", {"source", "exact"} | PRINTED),
 }
 NEEDS = {
@@ -65,6 +66,7 @@ NEEDS = {
     type=click.Choice(BASES),
     help="folded: with the gain of the norm between; raw: the bare product with the (un)embedding.  [default: folded]",
 )
+@options.lens
 @options.top("How many tokens on each side of zero; with --token, neurons; with --search, rows.", 10)
 @options.model
 @options.output
@@ -82,6 +84,7 @@ def project(
     exact: bool,
     side: str | None,
     basis: str | None,
+    lens: str,
     top: int,
     choice: ModelChoice,
     form: str,
@@ -94,23 +97,27 @@ def project(
     token's own embedding moves the pre-activation, which says nothing about context. Instead of neurons, --all writes
     those of a whole model to a file, --search finds words in it, and --token asks which neurons stand for a token.
 
+    Layers in between change what a value comes to say: --lens jacobian reads it as it arrives, which is what counts
+    below mid-depth. That is for values alone.
+
     \b
     Examples
       ffnmem project 5.349
       ffnmem project 5.349,5.171 1.786 --side value --top 5
       ffnmem project 0.7 --basis raw --json
+      ffnmem project 1.786 --lens jacobian
       ffnmem project --all --out values.parquet --side value --top 20
       ffnmem project --search paris --in values.parquet
       ffnmem project --token " Paris" --token " London"
 
-    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis; with --token, the token's
-    columns are last; with --all, file, neurons, rows, bytes.
+    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis, lens; with --token, the
+    token's columns are last; with --all, file, neurons, rows, bytes.
     """
     from ..vocabulary import projections  # needs torch
 
     mode = chosen_mode(context)
     sides = None if side == "both" or (side is None and mode != "--token") else (side or "value",)
-    wanted: dict[str, Any] = {"k": top, "basis": basis or "folded", "side": sides}
+    wanted: dict[str, Any] = {"k": top, "basis": basis or "folded", "lens": lens, "side": sides}
     if mode == "--all":
         assert out is not None
         write_all(choice.load(), layer, out, form, **wanted)
@@ -160,24 +167,26 @@ def chosen_mode(context: click.Context) -> str:
 
 
 def write_all(
-    model: Model, layer: int | None, out: str, form: str, k: int, basis: str, side: Sequence[str] | None
+    model: Model, layer: int | None, out: str, form: str, k: int, basis: str, lens: str, side: Sequence[str] | None
 ) -> None:
     """``fm.project`` into a file, with a bar on standard error, and what is in it."""
     import pandas as pd
 
+    from ..vocabulary.lenses import told
     from ..vocabulary.vectors import check_sides
 
     began = time.monotonic()
+    through = fm.vocabulary.load_lens(model, lens)
     with late_bar() as report:
-        path = fm.project(model, layer, k=k, basis=basis, side=side, out=out, progress=report)
+        path = fm.project(model, layer, k=k, basis=basis, lens=through or lens, side=side, out=out, progress=report)
     seconds = time.monotonic() - began
     counted = model.n_layers * model.d_mlp if layer is None else model.ffn[model.layer(layer)].d_mlp
-    names = check_sides(side, model)
+    names = check_sides(side, model, through)
     rows = counted * len(names) * 2 * min(k, model.d_vocab)
     summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
     size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
     words = f"{counted:,} neurons, {' and '.join(names)}, {k} + {k} tokens: {size}"
-    provenance = model.provenance(basis=basis).to_dict()
+    provenance = model.provenance(basis=basis, lens=told(through)).to_dict()
     emit(
         None,
         form,

@@ -10,6 +10,7 @@ import click
 
 import ffnmem as fm
 
+from ..core.choices import LOGIT
 from ..core.errors import InputError
 from . import options
 from .guard import Command, note
@@ -57,6 +58,7 @@ OF_PROMPTS = ("target", "foil", "first_token", "position", "top", "tokens", "pre
     help="With --store: shade every token of a page's examples by the neuron's coefficient there, which the model "
     "computes.  [default: of at most 20 neurons]",
 )
+@options.lens
 @options.answer
 @options.top("How many memories to list.")
 @option(
@@ -80,6 +82,7 @@ def report(
     top_by: tuple[str, int] | None,
     out: str | None,
     shade: bool | None,
+    lens: str,
     show: bool,
     choice: ModelChoice,
     **page: Any,
@@ -104,12 +107,12 @@ def report(
     path: str | Path
     if of_store:
         refuse(context, OF_PROMPTS, "--store")
-        path = report_neurons(str(store), neurons, layer, top_by, "neurons.html" if out is None else out, shade)
+        path = report_neurons(str(store), neurons, layer, top_by, "neurons.html" if out is None else out, shade, lens)
     else:
         refuse(context, ("neurons", "layer", "top_by", "shade"), "a PROMPT")
         out = "report.html" if out is None else out
         check_replaceable(out, PAGE)
-        path = fm.report(choice.load(), str(prompt), out=out, **page)
+        path = fm.report(choice.load(), str(prompt), out=out, lens=lens, **page)
     click.echo(path)
     if show and not webbrowser.open(Path(path).resolve().as_uri()):
         note(f"no browser could be opened here: open {path} in one")
@@ -122,6 +125,7 @@ def report_neurons(
     top_by: tuple[str, int] | None,
     out: str,
     shade: bool | None,
+    lens: str,
 ) -> Path:
     """The report of the neurons chosen, with a bar on standard error where it takes long."""
     if (neurons is None) == (layer is None and top_by is None):
@@ -129,7 +133,7 @@ def report_neurons(
     kind = {".html": PAGE, ".parquet": TABLE}.get(Path(out).suffix.lower())
     if kind is not None:
         check_replaceable(out, kind)
-    store = opened(folder, needed=shade is not False and Path(out).suffix.lower() == ".html")
+    store = opened(folder, needed=lens != LOGIT or (shade is not False and Path(out).suffix.lower() == ".html"))
     chosen: Any
     if neurons is not None:
         chosen = read_neurons([neurons])
@@ -139,4 +143,4 @@ def report_neurons(
             measure, count = top_by
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
     with late_bar() as progress:
-        return fm.pages.neurons(store, chosen, out, shade=shade, progress=progress)
+        return fm.pages.neurons(store, chosen, out, shade=shade, lens=lens, progress=progress)

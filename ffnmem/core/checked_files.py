@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 28  # bytes of a JSON file of ours; the longest lists the checksums of a packed corpus, 12 bytes a MiB
 MARK, PLACE = b"footer sha256:", b"0" * 64
-DTYPES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32"}
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32"}
 
 
 # -- any file ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,10 @@ DIVISIONS = ("paragraph", "line", "file")
 SCAN_DTYPES = ("float32", "bfloat16")
 ENGINES = ("local", "ray")
 
+# projections
+LENSES = LOGIT, JACOBIAN = ("logit", "jacobian")
+"""How values are read in tokens: as they are written, or as they arrive at the final norm."""
+
 # examples of a store
 EXAMPLE_KINDS = ("top", "bottom", "quantile", "random")
 CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -20,12 +22,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import FileError, InputError, quoted
+from ..core.errors import FfnmemError, FileError, InputError, quoted
+from ..core.folders import LOCK, Kind, claimed, locked, remove_files
 from ..core.progress import Progress
 from ..core.schemas import anything, fields, items, table, text, whole
 from ..models.layer_pass import LayerPass, check_same
 from ..models.model import Model
 from .excerpts import Excerpt, Page
+from .packing import FILES
 
 CHECKPOINT_SECONDS = 60.0
 STATE = "state.safetensors"
@@ -77,13 +81,11 @@ Same = TypeVar("Same", bound="Accumulator")
 SameSums = TypeVar("SameSums", bound="Sums")
 
 
-class Accumulator(Observer):
-    """A statistic that can be kept in a file, gone on with and joined with that of other text.
+class Kept(ABC):
+    """What of a pass can be kept in a file and gone on with.
 
     Attributes:
         form: of the header of its file, where it is kept alone.
-
-    Source: the protocol of baukit's running statistics (add, merge, state).
     """
 
     form: ClassVar[Form] = Form(
@@ -107,16 +109,23 @@ class Accumulator(Observer):
         Raises FileError, with the path of the file, for what another statistic left there.
         """
 
+
+class Accumulator(Observer, Kept):
+    """A statistic that can be kept in a file, gone on with and joined with that of other text.
+
+    Source: the protocol of baukit's running statistics (add, merge, state).
+    """
+
     @abstractmethod
     def merge(self: Same, other: Same) -> None:
         """Take in what another one holds, which was shown other text."""
 
 
-class Sums(Accumulator):
-    """Arrays that add up: of a statistic that is a sum, or counts, only ``add`` is left to write.
+class HeldSums(Kept):
+    """Arrays that a pass fills.
 
     Attributes:
-        sums: by name; added to in place.
+        sums: by name; changed in place.
     """
 
     def __init__(self, sums: Mapping[str, np.ndarray]) -> None:
@@ -135,9 +144,42 @@ class Sums(Accumulator):
                 )
             mine[...] = found
 
+
+class Sums(HeldSums, Accumulator):
+    """Arrays that add up: of a statistic that is a sum, or counts, only ``add`` is left to write."""
+
     def merge(self: SameSums, other: SameSums) -> None:
         for name, total in self.sums.items():
             total += other.sums[name]
+
+
+# Where a pass that writes one file keeps what it needs to go on.
+
+CORPUS, MANIFEST = "corpus", "manifest.json"
+
+
+@contextmanager
+def workplace(target: Path | None, kind: Kind) -> Iterator[Path]:
+    """A folder for the packed corpus and the checkpoint of a pass: one beside its file that stays when killed, or a
+    temporary one."""
+    if target is None:
+        with TemporaryDirectory(prefix="ffnmem-") as name:
+            yield Path(name)
+        return
+    folder = target.with_name(f"{target.name}.partial")
+    with claimed(folder, kind) as place, locked(place, str(target)):
+        try:
+            yield place
+        except FfnmemError:
+            if not (place / STATE).exists():  # nothing to go on from
+                remove_partial(place)
+            raise
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what was kept to go on from, and the folder unless there is something else in it."""
+    remove_files(folder / CORPUS, FILES)
+    remove_files(folder, (STATE, LOCK, MANIFEST))
 
 
 # The pass.
@@ -181,7 +223,7 @@ def accumulate(
     read(excerpt, forward, phase, progress, checkpoint)
 
 
-def keep(path: Path, accumulators: Sequence[Accumulator], made_by: Mapping[str, Any], pages: int) -> None:
+def keep(path: Path, accumulators: Sequence[Kept], made_by: Mapping[str, Any], pages: int) -> None:
     """Write what accumulators hold of so many pages, whole or not at all. Raises FileError."""
     states = [state for one in accumulators if (state := one.state()) is not None]
     if len(states) < len(accumulators):
@@ -198,7 +240,7 @@ def keep(path: Path, accumulators: Sequence[Accumulator], made_by: Mapping[str, 
     write_tensors(path, header, arrays)
 
 
-def restored(path: Path, accumulators: Sequence[Accumulator], made_by: Mapping[str, Any]) -> int:
+def restored(path: Path, accumulators: Sequence[Kept], made_by: Mapping[str, Any]) -> int:
     """Let accumulators go on from a file, if there is one; returns the pages that they hold.
 
     Raises FileError for another pass's.

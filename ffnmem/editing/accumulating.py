@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,15 +14,24 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..core.arguments import public
-from ..core.errors import FfnmemError, FileError, InputError, check_count, check_number, check_seed, quoted
+from ..core.errors import FileError, InputError, check_count, check_number, check_seed, quoted
 from ..core.files import check_destination
-from ..core.folders import LOCK, Kind, claimed, locked, remove_files
+from ..core.folders import Kind
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
-from ..corpus.packing import FILES, pack
-from ..corpus.passes import CHECKPOINT_SECONDS, STATE, Accumulator, Held, accumulate
+from ..corpus.packing import pack
+from ..corpus.passes import (
+    CHECKPOINT_SECONDS,
+    CORPUS,
+    MANIFEST,
+    Accumulator,
+    Held,
+    accumulate,
+    remove_partial,
+    workplace,
+)
 from ..corpus.sources import open_corpus
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -41,7 +49,6 @@ from .moments import (
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
 
-CORPUS, MANIFEST = "corpus", "manifest.json"
 PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=(CORPUS,))
 
 
@@ -100,7 +107,7 @@ def second_moment(
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     target = None if out is None else check_destination(out)
     finished = None if target is None or not target.exists() else SecondMoment.load(target)
-    with workplace(target) as folder:
+    with workplace(target, PARTIAL) as folder:
         packed = pack(open_corpus(corpus, text=text, documents=documents), model, folder / CORPUS)
         excerpt = Stretch(settings.sequences(packed), settings, shard, limit)
         of_shard = "" if shard[1] == 1 else f" in shard {shard[0]} of {shard[1]}"
@@ -133,29 +140,6 @@ def checked_layers(model: Model, layers: Sequence[LayerName] | None) -> tuple[in
     if not chosen:
         raise InputError("layers is empty: give at least one")
     return tuple(chosen)
-
-
-@contextmanager
-def workplace(target: Path | None) -> Iterator[Path]:
-    """A folder for the packed corpus and the checkpoint: one that stays when killed, or a temporary one."""
-    if target is None:
-        with TemporaryDirectory(prefix="ffnmem-") as name:
-            yield Path(name)
-        return
-    folder = target.with_name(f"{target.name}.partial")
-    with claimed(folder, PARTIAL) as place, locked(place, str(target)):
-        try:
-            yield place
-        except FfnmemError:
-            if not (place / STATE).exists():  # nothing to go on from
-                remove_partial(place)
-            raise
-
-
-def remove_partial(folder: Path) -> None:
-    """Remove what was kept to go on from, and the folder unless there is something else in it."""
-    remove_files(folder / CORPUS, FILES)
-    remove_files(folder, (STATE, LOCK, MANIFEST))
 
 
 class MomentSums(Accumulator):

@@ -21,6 +21,7 @@ from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
+from ..vocabulary.lenses import LOGIT, Lens
 from .neuron_cards import Card, card
 from .rendering import render
 
@@ -64,6 +65,7 @@ def neurons(
     k: int | None = None,
     context: int = 12,
     shade: bool | None = None,
+    lens: Lens = LOGIT,
     progress: Progress | None = None,
 ) -> Path:
     """Write what a store knows of some neurons into one file.
@@ -83,6 +85,8 @@ def neurons(
             where it is asked for; the store's model reads them again, see :meth:`Store.shaded`. Default: for at most 20
             neurons and where the model can be had, else the page says why not, and so does a warning if it has no
             model; True takes at most 80.
+        lens: what the tokens of values are read through on cards, as :func:`ffnmem.project` takes it; any but "logit"
+            needs the store's model.
         progress: called as ("read", done, all) after each neuron, then as ("shade", done, all) in tokens.
 
     Returns:
@@ -104,7 +108,7 @@ def neurons(
         schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
         write_table(path, suffix, reporting(frames, len(places), progress), store.provenance, schema)
         return path
-    neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width) for place in places)
+    neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width, lens=lens) for place in places)
     found = list(reporting(neurons_read, len(places), progress))
     if suffix == ".html":
         found, unshaded = shaded(store, found, k, shade, progress)

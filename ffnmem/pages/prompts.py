@@ -20,6 +20,7 @@ from ..prompts.attribution import Attribution, attribute
 from ..prompts.captures import Capture, Prompt, capture
 from ..prompts.paths import PathAttribution, attribute_paths
 from ..show.notebook import Axis, Bar, bar, signed
+from ..vocabulary.lenses import LOGIT, JacobianLens, Lens, load_lens, name_of, told
 from ..vocabulary.projections import project
 from .rendering import render
 
@@ -231,14 +232,19 @@ def with_bars(frame: pd.DataFrame, column: str) -> list[Any]:
 
 
 def with_tokens(
-    model: Model, found: pd.DataFrame, tokens: int, named: Collection[int], fired: str = "coefficient"
+    model: Model,
+    found: pd.DataFrame,
+    tokens: int,
+    named: Collection[int],
+    fired: str = "coefficient",
+    lens: Lens = LOGIT,
 ) -> pd.DataFrame:
     """A table of neurons with the ``tokens`` tokens that each promotes and suppresses most, as it fired; ``named`` ids
     are marked. ``fired``: the column of coefficients; a negative one promotes what the value suppresses."""
     chips: dict[tuple[int, int, str], list[Chip]] = {}
     for layer in sorted(set(found["layer"])):
         neurons = found.loc[found["layer"] == layer, "neuron"].tolist()
-        for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS).itertuples():
+        for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS, lens=lens).itertuples():
             chip = Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named)
             chips.setdefault((layer, row.neuron, row.sign), []).append(chip)
     places = list(zip(found["layer"], found["neuron"], found[fired] < 0, strict=True))
@@ -301,6 +307,7 @@ def report(
     position: int = -1,
     first_token: bool = False,
     prepend_bos: bool | None = None,
+    lens: Lens = LOGIT,
 ) -> Path:
     """Write the report of one prompt as one HTML file without scripts, links to elsewhere or fonts of its own.
 
@@ -315,6 +322,7 @@ def report(
         position: where the answer is read off; negatives count from the prompt's end.
         first_token: take the first token of a target or foil of several tokens instead of refusing it.
         prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
+        lens: what the memories' tokens are read through, as :func:`ffnmem.project` takes it.
 
     Returns:
         The path written.
@@ -326,21 +334,31 @@ def report(
     path = check_destination(out)
     check_count("top", top)
     check_count("tokens", tokens)
+    through = load_lens(model, lens)
     captured = capture(model, prompt, prepend_bos=prepend_bos)
     if captured.tokens.shape[0] != 1:
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
     attribution = attribute(captured, target, foil, position, first_token=first_token)
     paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
-    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens))
+    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens, lens=through))
     return path
 
 
-def report_html(captured: Capture, attribution: Attribution, paths: PathAttribution, *, top: int, tokens: int) -> str:
+def report_html(
+    captured: Capture,
+    attribution: Attribution,
+    paths: PathAttribution,
+    *,
+    top: int,
+    tokens: int,
+    lens: JacobianLens | None = None,
+) -> str:
     """The page of an attribution of one position of a capture of one prompt, directly and along all paths."""
     position, target_id, foil_id = attribution.position, attribution.target_ids[0], attribution.foil_id
     roles = {target_id: "target"} if foil_id is None else {foil_id: "foil", target_id: "target"}
     probabilities = captured.logits_at(0, position).detach().double().softmax(-1)
     prompt = prompt_chips(captured)
+    memories = with_tokens(captured.model, attribution.top(top), tokens, roles, lens=lens or LOGIT)
     return render(
         "report.html",
         prompt=prompt,
@@ -354,8 +372,9 @@ def report_html(captured: Capture, attribution: Attribution, paths: PathAttribut
         map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: position + 1]], position),
         carried=carried(paths),
         firings=with_bars(paths.top(min(top, FIRINGS)), "logit"),
-        memories=with_bars(with_tokens(captured.model, attribution.top(top), tokens, roles), "logit"),
+        memories=with_bars(memories, "logit"),
+        lens=name_of(lens),
         ledger=waterfall(attribution),
         position=position,
-        provenance=attribution.provenance.with_settings(basis=BASIS).to_dict(),
+        provenance=attribution.provenance.with_settings(basis=BASIS, lens=told(lens)).to_dict(),
     )

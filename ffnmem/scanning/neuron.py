@@ -37,6 +37,7 @@ from ..core.sheets import (
 )
 from ..core.token_text import printable
 from ..show.result import Result
+from ..vocabulary.lenses import LOGIT
 from ..vocabulary.vectors import SIGNS
 from .contexts import Bin, Example, Passage, Window, clipped, example_list, log_share, merged
 from .state import COLUMNS, PARTS
@@ -225,6 +226,12 @@ class Neuron(Result):
         """The largest magnitude of its coefficient."""
         return max(abs(float(self.stats["max"])), abs(float(self.stats["min"])))
 
+    @property
+    def lens(self) -> str:
+        """What the tokens of its value were read through."""
+        told = self.values.loc[self.values["side"] == "value", "lens"] if "lens" in self.values else []
+        return str(told.iloc[0]) if len(told) else LOGIT
+
     def tokens(self, sign: str, side: str = "value") -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
         or lower, its ``side`` "gate" or "key" most."""
@@ -285,6 +292,7 @@ class Neuron(Result):
             "neuron": self.neuron,
             "stats": self.stats,
             **{sign: None if self.lack else self.tokens(sign) for sign in SIGNS},
+            "lens": self.lens,
             **self.keys_and_cases(),
             **{name: table.to_dict("records") for name, table in tables.items()},
             "meanings": [found.to_dict() for found in self.meanings],
@@ -352,6 +360,8 @@ class Neuron(Result):
             found["promotes"] = self.lack
         else:
             found |= {"promotes": self.scored("promoted"), "suppresses": self.scored("suppressed")}
+        if self.lens != LOGIT:
+            found["lens"] = f"{self.lens}: the value as it arrives at the unembedding"
         if self.gated and not self.lack:
             found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
         frequent = [

@@ -13,6 +13,7 @@ from ..core.errors import FfnmemError, FileError, InputError, ModelError
 from ..core.progress import Progress
 from ..models.loading import load
 from ..models.model import Model
+from ..vocabulary.lenses import JacobianLens, Lens, load_lens
 from ..vocabulary.projections import Projector, project, stored
 from ..vocabulary.vectors import SIDES
 
@@ -69,6 +70,7 @@ class Source:
         self.held = model
         self.failed: FfnmemError | None = None
         self.projector: Projector | None = None
+        self.through: tuple[Model, Lens, JacobianLens | None] | None = None
 
     def read(self, folder: Path, manifest: Mapping[str, Any]) -> Model:
         """The model as it was scanned; raises ModelError where it cannot be loaded by its name, InputError where what
@@ -87,11 +89,19 @@ class Source:
         self.held = model
         return model
 
-    def project(self, model: Model, layer: int, neuron: int) -> pd.DataFrame:
-        """One neuron of a model that was read, as the table has it."""
-        if self.projector is None or self.projector.model is not model:
-            self.projector = Projector(model, sides_kept(model.gated), BASIS, min(PROMOTED, model.d_vocab))
-        return self.projector.table(layer, [neuron]).to_pandas()
+    def project(self, model: Model, layer: int, neuron: int, lens: JacobianLens | None = None) -> pd.DataFrame:
+        """One neuron of a model that was read, as the table has it; its value alone through a Jacobian lens."""
+        held = self.projector
+        if held is None or held.model is not model or held.lens is not lens:
+            sides = sides_kept(model.gated) if lens is None else ["value"]
+            held = self.projector = Projector(model, sides, BASIS, min(PROMOTED, model.d_vocab), lens=lens)
+        return held.table(layer, [neuron]).to_pandas()
+
+    def lens(self, model: Model, lens: Lens) -> JacobianLens | None:
+        """A lens by its name, found once: a page of cards asks for it with each. Raises as :func:`load_lens`."""
+        if self.through is None or self.through[0] is not model or self.through[1] != lens:
+            self.through = (model, lens, load_lens(model, lens))
+        return self.through[2]
 
 
 def check_scanned(model: Model, folder: Path, manifest: Mapping[str, Any]) -> None:

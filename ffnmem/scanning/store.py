@@ -47,6 +47,7 @@ from ..corpus.readers import problem_table
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.result import Result
+from ..vocabulary.lenses import LOGIT, Lens
 from ..vocabulary.projections import COLUMNS as PROJECTED
 from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window
@@ -475,13 +476,25 @@ class Store(Scanned, Result):
         row, column = self.index(layer, neuron)
         return self.view(row).by_position(column, self.settings.context)
 
-    def values(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
+    def values(
+        self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None, *, lens: Lens = LOGIT
+    ) -> pd.DataFrame:
         """What the neuron writes, in tokens: the columns of :func:`ffnmem.project`, ten promoted and ten suppressed.
         Of a gated neuron also what excites its two keys: the sides "key" (of the linear part) and "gate".
 
         Read from the store's table; where it has none, the model is asked, which is loaded by its name if the store was
-        not opened with it. Raises OutOfRangeError, and ModelError where there is neither."""
+        not opened with it. Raises OutOfRangeError, and ModelError where there is neither.
+
+        Through another ``lens``, as :func:`ffnmem.project` takes it, the model is always asked for the value; the keys
+        stay. Raises InputError where there is no such lens."""
         index = self.index(layer, neuron)
+        if lens != LOGIT:
+            model = self.model_for()
+            value = self._source.project(model, *index, self._source.lens(model, lens))
+            if not self.gated:
+                return value
+            whole = self.values(*index)
+            return pd.concat([value, whole[whole["side"] != "value"]], ignore_index=True)
         if self.projected:
             try:
                 return self.table(VALUES, *index)
@@ -545,6 +558,7 @@ class Store(Scanned, Result):
         k: int | None = None,
         context: int = 12,
         shade: bool = False,
+        lens: Lens = LOGIT,
         progress: Progress | None = None,
     ) -> Neuron:
         """Everything about one neuron, with a display for notebooks; its examples as :meth:`examples` takes them.
@@ -555,6 +569,7 @@ class Store(Scanned, Result):
             shade: compute its coefficient at every token of the examples that its card shows, see :meth:`shaded`. In a
                 notebook a card is shaded without being asked where the store holds its model and that takes a second
                 or two (10¹¹ multiplications).
+            lens: what the tokens of its value are read through, see :meth:`values`.
             progress: called as ("shade", done, total) in tokens.
 
         Raises: OutOfRangeError, InputError, FileError; with ``shade`` what :meth:`shaded` raises.
@@ -563,7 +578,7 @@ class Store(Scanned, Result):
         found = self.example_rows(*index, kind=kind, k=k)
         windows = self.windows(found, width)
         try:
-            values, lack = self.values(*index), ""
+            values, lack = self.values(*index, lens=lens), ""
         except ModelError as error:
             values, lack = pd.DataFrame(columns=list(PROJECTED)), str(error)
         one = Neuron(

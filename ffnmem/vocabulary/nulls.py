@@ -16,6 +16,7 @@ from ..core.errors import check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
 from ..models.model import Model
 from ..models.turns import in_turn
+from .lenses import LOGIT, Lens, load_lens, name_of, told
 from .projections import choose_neurons
 from .scoring import Extremes, Scorer, row_norms
 from .vectors import BASES, SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
@@ -36,6 +37,7 @@ def projection_null(
     k: int = 10,
     seed: int = 0,
     basis: str = "folded",
+    lens: Lens = LOGIT,
     side: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """How large a neuron's best scores are beside those of random vectors of the same norm.
@@ -53,11 +55,11 @@ def projection_null(
             in the basis used.
         draws: random vectors. seed: of the draws; a neuron's result does not depend on which others are asked for.
         k: the mean of the k best scores is compared too.
-        basis, side: as in :func:`project`.
+        basis, lens, side: as in :func:`project`.
 
     Returns:
         One row a neuron, side and sign: layer, neuron, side, sign, score (the best), null_mean, null_std, z, p; the
-        same of the mean of the k best: topk_score, topk_null_mean, topk_null_std, topk_z, topk_p; basis, kind.
+        same of the mean of the k best: topk_score, topk_null_mean, topk_null_std, topk_z, topk_p; basis, lens, kind.
         z is in the sign's direction, positive when further out than the draws' mean; NaN where they do not vary.
         p = (1 + draws at least as far out) / (1 + draws), for one neuron asked beforehand: over many, correct for it.
 
@@ -68,7 +70,8 @@ def projection_null(
     """
     check_choice("kind", kind, KINDS)
     check_choice("basis", basis, BASES)
-    sides = check_sides(side, model)
+    through = load_lens(model, lens)
+    sides = check_sides(side, model, through)
     check_count("draws", draws, 2)
     check_seed(seed)
     k = min(check_count("k", k), model.d_vocab)
@@ -79,26 +82,28 @@ def projection_null(
         scorer = Scorer(
             side_tokens(model, name), k, rows=len(neurons) + draws * (len(neurons) if kind != "random" else 1)
         )
-        vectors = ready(model, index, name, own, basis)
+        vectors = ready(model, index, name, own, basis, through)
         observed = statistics(scorer.extremes(vectors))
         norms = row_norms(vectors)
         if kind == "random":
-            null = unit_statistics(scorer, ready(model, index, name, gaussian(own, draws, seed), basis))
+            null = unit_statistics(scorer, ready(model, index, name, gaussian(own, draws, seed), basis, through))
             nulls: Iterator[Float64[np.ndarray, "draws 2 2"]] = (null for _ in neurons)
         else:
             nulls = (
-                unit_statistics(scorer, ready(model, index, name, shuffled(row, draws, (seed, index, n)), basis))
+                unit_statistics(
+                    scorer, ready(model, index, name, shuffled(row, draws, (seed, index, n)), basis, through)
+                )
                 for n, row in zip(neurons, own, strict=True)
             )
         for n, norm, ends, unit in zip(neurons, norms, observed, nulls, strict=True):
             for place, sign in enumerate(SIGNS):
                 compared = compare(ends[place], norm * unit[:, place], -1.0 if sign == "suppressed" else 1.0)
                 named = {"layer": index, "neuron": n, "side": name, "sign": sign}
-                frames.append({**named, **compared, "basis": basis, "kind": kind})
+                frames.append({**named, **compared, "basis": basis, "lens": name_of(through), "kind": kind})
     result = pd.DataFrame(frames)
     result["_order"] = result["neuron"].map({n: i for i, n in enumerate(neurons)})
     result = result.sort_values("_order", kind="stable", ignore_index=True).drop(columns="_order")
-    provenance = model.provenance(basis=basis, kind=kind, draws=draws, seed=seed, k=k)
+    provenance = model.provenance(basis=basis, lens=told(through), kind=kind, draws=draws, seed=seed, k=k)
     result.attrs = {"provenance": provenance.to_dict()}
     return result
 

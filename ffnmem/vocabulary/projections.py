@@ -30,12 +30,13 @@ from ..core.sheets import Column, Origin, Rows, Sheet, Words, decimals, rows
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
+from .lenses import LOGIT, JacobianLens, Lens, load_lens, name_of, told
 from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import BASES, SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
 # Projections as tables: the columns, the Parquet file, and reading it back.
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 METADATA = b"ffnmem.projection"
 FORM = Form(
     "",
@@ -55,9 +56,12 @@ SCHEMA = pa.schema(
         "token_id": pa.int32(),
         "score": pa.float32(),  # float64 for a float64 model
         "basis": WORD,
+        "lens": WORD,
     }
 )
 COLUMNS = tuple(SCHEMA.names)
+BEFORE_LENSES = COLUMNS[:-1]
+"""Of files that earlier versions wrote, all through the logit lens."""
 SCORES = (pa.float32(), pa.float64())
 PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
 
@@ -65,8 +69,8 @@ PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_i
 class Tables:
     """Makes Arrow tables of blocks of neurons, and knows the tokens' texts once they were needed."""
 
-    def __init__(self, model: Model, sides: list[str], basis: str) -> None:
-        self.model, self.sides, self.basis = model, sides, basis
+    def __init__(self, model: Model, sides: list[str], basis: str, lens: str) -> None:
+        self.model, self.sides, self.basis, self.lens = model, sides, basis, lens
         self.codes = np.full(model.d_vocab, -1, np.int32)  # of each id's text, once it was needed
         self.texts: list[str] = []
         self.places: dict[str, int] = {}  # of each text; several ids may share one
@@ -91,6 +95,7 @@ class Tables:
             pa.array(ids.reshape(-1).astype(np.int32)),
             pa.array(scores.reshape(-1)),
             words(np.zeros(count, np.int8), [self.basis]),
+            words(np.zeros(count, np.int8), [self.lens]),
         ]
         return pa.Table.from_arrays(columns, names=list(COLUMNS))
 
@@ -148,7 +153,7 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     place = user_path(path)
     with open_parquet(place, missing) as file:
         schema, metadata = file.schema_arrow, file.schema_arrow.metadata or {}
-        if METADATA not in metadata or schema.names != list(COLUMNS):
+        if METADATA not in metadata or tuple(schema.names) not in (COLUMNS, BEFORE_LENSES):
             raise FileError(f"{place} is no projection: project(model, out=…) or ffnmem project --all --out writes one")
         wrong = [field.name for field in schema if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
         if wrong or schema.field("score").type not in SCORES:
@@ -158,6 +163,13 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
         FORM.check_version(place, about)
         FORM.check_fields(place, about)
         yield file, dict(about)
+
+
+def with_lens(table: pa.Table) -> pa.Table:
+    """What is read of a file, with the column that those of earlier versions lack."""
+    if "lens" in table.column_names:
+        return table
+    return table.append_column("lens", words(np.zeros(len(table), np.int8), [LOGIT]))
 
 
 @public
@@ -195,7 +207,7 @@ def read_projection(
                     for statistics in [file.metadata.row_group(group).column(place).statistics]
                 )
             ]
-            table = file.read_row_groups(groups)
+            table = with_lens(file.read_row_groups(groups))
         for name, value in wanted.items():
             table = table.filter(pa.array(table[name].to_numpy() == value))
         return plain_frame(table, about["provenance"])
@@ -214,7 +226,7 @@ Neurons = SupportsIndex | Iterable[SupportsIndex] | None
 @overload
 def project(
     model: Model, layer: Layers = None, neuron: Neurons = None, *, k: int = 10, basis: str = "folded",
-    side: str | Sequence[str] | None = None, out: None = None, candidates: str = "auto",
+    lens: Lens = LOGIT, side: str | Sequence[str] | None = None, out: None = None, candidates: str = "auto",
     progress: Progress | None = None,
 ) -> pd.DataFrame: ...  # fmt: skip
 
@@ -222,7 +234,7 @@ def project(
 @overload
 def project(
     model: Model, layer: Layers = None, neuron: Neurons = None, *, k: int = 10, basis: str = "folded",
-    side: str | Sequence[str] | None = None, out: str | Path, candidates: str = "auto",
+    lens: Lens = LOGIT, side: str | Sequence[str] | None = None, out: str | Path, candidates: str = "auto",
     progress: Progress | None = None,
 ) -> Path: ...  # fmt: skip
 
@@ -236,6 +248,7 @@ def project(
     *,
     k: int = 10,
     basis: str = "folded",
+    lens: Lens = LOGIT,
     side: str | Sequence[str] | None = None,
     out: str | Path | None = None,
     candidates: str = "auto",
@@ -252,14 +265,19 @@ def project(
             and keys by the gain of the norm before the FFN and W_E; ``"raw"`` by ``v·W_U`` and ``k·W_E``. They rank
             tokens differently, so the basis is a column. An RMSNorm takes no mean away, and a norm behind the FFN
             (Gemma 2) has its gain folded in as well.
-        side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; None for all that the model has.
+        lens: ``"logit"`` (default) reads a value v as if nothing stood between its layer and the unembedding;
+            ``"jacobian"`` as what arrives there on average over a text, J_l v in place of v, which is what layers below
+            mid-depth really promote: see :class:`ffnmem.vocabulary.JacobianLens`. Or such a lens, or its file. It is a
+            column, and with its text in the provenance.
+        side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; None for all that the model has, of
+            a Jacobian lens the values: what excites a neuron is not written anywhere.
         out: stream the rows into this Parquet file instead; memory then does not grow with the number of neurons.
         candidates: how the tokens in question are found, ``"auto"``, ``"bfloat16"`` or ``"float32"``: the faster on
             this machine, or that one. It never changes the result.
         progress: called after every block with "project", the neurons done and the neurons to do.
 
     Returns:
-        Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis;
+        Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis, lens;
         ties by token id. A score is the dot product taken in float64 in one fixed order and rounded once to float32
         (kept in float64 for a float64 model): the same whatever the block and the path. A key's score tells how a
         token's embedding moves the pre-activation; it says nothing about context, which grows with depth.
@@ -267,18 +285,21 @@ def project(
 
     Raises:
         OutOfRangeError: no such layer or neuron. InputError: unknown basis, side or candidates, or neurons without a
-        layer. FileError: a file that cannot be written.
+        layer, no Jacobian lens of this model, or one for keys. ModelError: a lens of other weights. FileError: a file
+        that cannot be written.
 
-    Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys.
+    Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys; Gurnee et al. 2026
+    (transformer-circuits.pub/2026/workspace) for the Jacobian lens.
     """
     check_choice("basis", basis, BASES)
-    sides = check_sides(side, model)
+    through = load_lens(model, lens)
+    sides = check_sides(side, model, through)
     wanted = choose_neurons(model, layer, neuron)
     k = min(check_count("k", k), model.d_vocab)
     if out is not None:
         check_destination(out)
-    tables = project_blocks(model, wanted, sides, basis, k, candidates, progress)
-    provenance = model.provenance(basis=basis).to_dict()
+    tables = project_blocks(model, wanted, sides, basis, through, k, candidates, progress)
+    provenance = model.provenance(basis=basis, lens=told(through)).to_dict()
     if out is not None:
         return write_projection(out, tables, provenance, k=k, sides=sides)
     whole = pa.concat_tables(list(tables)).unify_dictionaries()
@@ -342,13 +363,14 @@ def project_blocks(
     wanted: Sequence[tuple[int, list[int]]],
     sides: list[str],
     basis: str,
+    lens: JacobianLens | None,
     k: int,
     candidates: str,
     progress: Progress | None,
 ) -> Iterator[pa.Table]:
     """The rows of one block of neurons after the other; only one block's scores exist at a time."""
     total, done = sum(len(neurons) for _, neurons in wanted), 0
-    projector = Projector(model, sides, basis, k, candidates, total)
+    projector = Projector(model, sides, basis, k, candidates, total, lens)
     for layer, neurons in wanted:
         for start in range(0, len(neurons), BLOCK):
             block = neurons[start : start + BLOCK]
@@ -368,10 +390,17 @@ class Projector:
     """
 
     def __init__(
-        self, model: Model, sides: list[str], basis: str, k: int, candidates: str = "auto", rows: int = 1
+        self,
+        model: Model,
+        sides: list[str],
+        basis: str,
+        k: int,
+        candidates: str = "auto",
+        rows: int = 1,
+        lens: JacobianLens | None = None,
     ) -> None:
-        self.model, self.sides, self.basis = model, sides, basis
-        self.tables = Tables(model, sides, basis)
+        self.model, self.sides, self.basis, self.lens = model, sides, basis, lens
+        self.tables = Tables(model, sides, basis, name_of(lens))
         found: dict[int, Scorer] = {}  # by where the embeddings are: tied ones are prepared once
         self.scorers = []
         for side in sides:
@@ -384,7 +413,7 @@ class Projector:
         self, layer: int, neurons: list[int]
     ) -> tuple[Int[np.ndarray, "rows sides 2 k"], Float[np.ndarray, "rows sides 2 k"]]:
         """Ids and scores of both ends of at most BLOCK neurons of a layer, all sides of each."""
-        vectors = [side_vectors(self.model, layer, neurons, side, self.basis) for side in self.sides]
+        vectors = [side_vectors(self.model, layer, neurons, side, self.basis, self.lens) for side in self.sides]
         if len(set(map(id, self.scorers))) == 1 and len(neurons) * len(vectors) <= BLOCK:
             # Few rows take as long as the embeddings take to be read: all sides at once.
             found = [np.split(part, len(vectors)) for part in self.scorers[0].block(torch.cat(vectors))]
@@ -439,10 +468,11 @@ def search_projection(
     if limit is not None:
         check_count("limit", limit)
     if isinstance(source, pd.DataFrame):
-        missing = [name for name in COLUMNS if name not in source.columns]
+        missing = [name for name in BEFORE_LENSES if name not in source.columns]
         if missing:
             raise InputError(f"this table is no projection: it has no column {listed(missing)}")
-        whole = pa.Table.from_pandas(source[list(COLUMNS)], preserve_index=False).replace_schema_metadata()
+        columns = [name for name in COLUMNS if name in source.columns]
+        whole = with_lens(pa.Table.from_pandas(source[columns], preserve_index=False).replace_schema_metadata())
         found, provenance = [hits(whole, text, exact, only)], source.attrs.get("provenance", {})
     else:
         found = []
@@ -450,7 +480,7 @@ def search_projection(
             provenance = about["provenance"]
             for group in range(file.num_row_groups):
                 with reading(Path(source)):
-                    part = file.read_row_group(group)
+                    part = with_lens(file.read_row_group(group))
                 found.append(hits(part, text, exact, only))
     frame = plain_frame(pa.concat_tables(found), provenance)
     ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)
@@ -496,6 +526,7 @@ def promoters(
     k: int = 10,
     layer: LayerName | None = None,
     basis: str = "folded",
+    lens: Lens = LOGIT,
     side: str | Sequence[str] | None = "value",
     first_token: bool = False,
 ) -> pd.DataFrame:
@@ -506,14 +537,14 @@ def promoters(
         tokens: one token, as text with its leading space or as an id; or several, whose mean score counts.
         k: neurons a side and sign.
         layer: only this layer; default all.
-        basis: ``"folded"`` or ``"raw"``, as in :func:`project`, whose scores these are.
+        basis, lens: as in :func:`project`, whose scores these are.
         side: ``"value"`` (default): the neurons that write the token; ``"key"``: those that it excites; ``"gate"`` of
             gated models: those whose gates it opens; several, or None for all.
         first_token: take the first token of a text of several tokens instead of refusing it.
 
     Returns:
-        Columns layer, neuron, side, sign, rank, score, basis, then token and token_id of a single token, or tokens (a
-        list of texts). Ties by layer, then neuron.
+        Columns layer, neuron, side, sign, rank, score, basis, lens, then token and token_id of a single token, or
+        tokens (a list of texts). Ties by layer, then neuron.
 
     Raises:
         InputError: a text that is not one token, no token, or an unknown basis or side. OutOfRangeError: no such layer.
@@ -521,7 +552,8 @@ def promoters(
     Source: Geva et al. 2022 (2203.14680), §4, read in the other direction.
     """
     check_choice("basis", basis, BASES)
-    sides = check_sides(side, model)
+    through = load_lens(model, lens)
+    sides = check_sides(side, model, through)
     count = check_count("k", k)
     given = [tokens] if isinstance(tokens, str) or not isinstance(tokens, Iterable) else list(tokens)
     if not given:
@@ -532,21 +564,24 @@ def promoters(
     owners = np.array([(index, neuron) for index in layers for neuron in everything(model, index)])
     frames = []
     for name in sides:
-        scores = np.concatenate([mean_scores(model, index, ids, name, basis) for index in layers])
+        scores = np.concatenate([mean_scores(model, index, ids, name, basis, through) for index in layers])
         for sign, keys in zip(SIGNS, (-scores, scores), strict=True):
             best = np.argsort(keys, kind="stable")[:count]
             columns = {"layer": owners[best, 0], "neuron": owners[best, 1], "side": name, "sign": sign}
-            columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64), "basis": basis}
+            columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64)}
+            columns |= {"basis": basis, "lens": name_of(through)}
             asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
             frames.append(pd.DataFrame({**columns, **asked}))
     result = pd.concat(frames, ignore_index=True)
-    result.attrs = {"provenance": model.provenance(basis=basis).to_dict()}
+    result.attrs = {"provenance": model.provenance(basis=basis, lens=told(through)).to_dict()}
     return result
 
 
-def mean_scores(model: Model, layer: int, ids: list[int], side: str, basis: str) -> Float[np.ndarray, " neurons"]:
+def mean_scores(
+    model: Model, layer: int, ids: list[int], side: str, basis: str, lens: JacobianLens | None = None
+) -> Float[np.ndarray, " neurons"]:
     """Of every neuron of a layer, the mean over the tokens of the canonical score: of one token, the score itself."""
-    vectors = side_vectors(model, layer, everything(model, layer), side, basis).cpu().numpy()
+    vectors = side_vectors(model, layer, everything(model, layer), side, basis, lens).cpu().numpy()
     rows = at_least_float32(side_tokens(model, side)[ids]).cpu().contiguous().numpy()
     scores = np.empty((len(vectors), len(ids)), vectors.dtype)
     score_rows = loops_for(vectors.size * len(ids)).score_rows

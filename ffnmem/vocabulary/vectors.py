@@ -11,6 +11,7 @@ from ..core.errors import InputError, check_choice, listed
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, passed_on
+from .lenses import JacobianLens
 
 SIDES = ("value", "key", "gate")
 BASES = ("folded", "raw")
@@ -22,14 +23,19 @@ def sides_of(model: Model) -> tuple[str, ...]:
     return SIDES if model.gated else SIDES[:2]
 
 
-def check_sides(side: str | Sequence[str] | None, model: Model) -> list[str]:
-    """One side or several as a list, each once, None for all; raises InputError."""
-    given = sides_of(model) if side is None else side
+def check_sides(side: str | Sequence[str] | None, model: Model, lens: JacobianLens | None = None) -> list[str]:
+    """One side or several as a list, each once, None for all; raises InputError.
+
+    Through a Jacobian lens there are only values, so that all means these.
+    """
+    given = (sides_of(model) if lens is None else SIDES[0]) if side is None else side
     sides = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for name in sides:
         check_choice("side", name, SIDES)
     if not sides:
         raise InputError(f"no side given: choose among {listed(SIDES)}")
+    if lens is not None and sides != ["value"]:
+        raise InputError("the Jacobian lens is for values, which are written to the stream: use side 'value' with it")
     return sides
 
 
@@ -44,10 +50,10 @@ def matrix_of(model: Model, layer: int, side: str) -> Float[Tensor, "d_mlp d_mod
 
 
 def side_vectors(
-    model: Model, layer: int, neurons: Sequence[int], side: str, basis: str
+    model: Model, layer: int, neurons: Sequence[int], side: str, basis: str, lens: JacobianLens | None = None
 ) -> Float[Tensor, "rows d_model"]:
     """Values, keys or gates, ready for :func:`side_tokens`."""
-    return ready(model, layer, side, rows_of(matrix_of(model, layer, side), neurons), basis)
+    return ready(model, layer, side, rows_of(matrix_of(model, layer, side), neurons), basis, lens)
 
 
 def side_tokens(model: Model, side: str) -> Float[Tensor, "vocab d_model"]:
@@ -61,14 +67,23 @@ def rows_of(matrix: Float[Tensor, "neurons d_model"], neurons: Sequence[int]) ->
 
 
 def ready(
-    model: Model, layer: int, side: str, vectors: Float[Tensor, "rows d_model"], basis: str
+    model: Model,
+    layer: int,
+    side: str,
+    vectors: Float[Tensor, "rows d_model"],
+    basis: str,
+    lens: JacobianLens | None = None,
 ) -> Float[Tensor, "rows d_model"]:
     """Vectors that stand where values, keys or gates stand, in a basis; for neurons' own and for random ones alike.
 
     Folded values are (v − mean v) ⊙ γ_f, as the final LayerNorm passes writes on, or v ⊙ γ_f by an RMSNorm; a norm
     behind the FFN (Gemma 2) has passed them on before: v ⊙ γ_post ⊙ γ_f. Folded keys and gates are k ⊙ γ, along which
-    k·Norm(x) grows with x, less its mean for a LayerNorm.
+    k·Norm(x) grows with x, less its mean for a LayerNorm. Through a Jacobian lens, values are taken as the stream gets
+    them, then as they arrive at the final norm, and only then folded.
     """
+    if side == "value" and lens is not None:
+        vectors = lens.apply(passed_on(model, layer, vectors), layer)
+        return vectors if basis == "raw" else FinalNorm(model).norm.passed(vectors)
     if basis == "raw":
         return vectors
     if side == "value":

@@ -14,8 +14,9 @@ from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
 from ffnmem.core.folders import locked
 from ffnmem.core.progress import Progress
 from ffnmem.corpus import batches
+from ffnmem.corpus.passes import STATE
 from ffnmem.editing import SecondMoment, second_moment
-from ffnmem.editing.accumulating import PARTIAL, STATE
+from ffnmem.editing.accumulating import PARTIAL
 from ffnmem.editing.moments import read_moment, write_moment
 
 from ..helpers import Pair, allclose, refuses

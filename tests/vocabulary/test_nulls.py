@@ -51,7 +51,14 @@ def test_a_neuron_that_writes_one_token_stands_out(make_tiny: Callable[..., fm.M
 @pytest.mark.parametrize("kind", ["random", "shuffled"])
 def test_the_table(kind: str, tiny: fm.Model) -> None:
     table = fm.vocabulary.projection_null(tiny, 1, [9, 2], kind=kind, draws=20, k=3)
-    assert list(table.columns) == [*KEYS, *STATISTICS, *(f"topk_{name}" for name in STATISTICS), "basis", "kind"]
+    assert list(table.columns) == [
+        *KEYS,
+        *STATISTICS,
+        *(f"topk_{name}" for name in STATISTICS),
+        "basis",
+        "lens",
+        "kind",
+    ]
     signs = [("value", "promoted"), ("value", "suppressed"), ("key", "promoted"), ("key", "suppressed")]
     assert list(zip(table["neuron"], table["side"], table["sign"], strict=True)) == [
         (neuron, *sign) for neuron in (9, 2) for sign in signs

@@ -22,7 +22,7 @@ from ffnmem.vocabulary.vectors import sides_of
 from ..helpers import Pair, allclose, build_gpt2, refuses
 from .making import extremes
 
-COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis"]
+COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis", "lens"]
 
 
 def naive(model: fm.Model, layer: int, neuron: int, side: str, basis: str) -> torch.Tensor:
@@ -258,7 +258,7 @@ def test_blocks_are_made_when_they_are_asked_for(tiny: fm.Model) -> None:
     """All scores at once would be 7 GB for GPT-2 small."""
     done: list[int] = []
     wanted = [(0, list(range(64))), (1, list(range(64)))]
-    blocks = project_blocks(tiny, wanted, ["value"], "raw", 2, "float32", lambda _, n, total: done.append(n))
+    blocks = project_blocks(tiny, wanted, ["value"], "raw", None, 2, "float32", lambda _, n, total: done.append(n))
     next(blocks)
     assert done == []
     next(blocks)

@@ -56,12 +56,12 @@ def test_what_the_file_says_about_itself(tiny: fm.Model, file: Path) -> None:
     about = json.loads(pq.read_schema(file).metadata[METADATA])
     assert about["k"] == 3
     assert about["sides"] == ["value", "key"]
-    assert about["provenance"] == tiny.provenance(basis="folded").to_dict()
+    assert about["provenance"] == tiny.provenance(basis="folded", lens="logit").to_dict()
 
 
 def test_ids_that_share_a_text(tiny: fm.Model) -> None:
     """Bytes that are no character all show as �: one text, but not one id."""
-    tables = Tables(tiny, ["value"], "raw")
+    tables = Tables(tiny, ["value"], "raw", "logit")
     texts = tiny.token_strings(range(tiny.d_vocab))
     assert len(set(texts)) < len(texts)
     for ids in (np.arange(tiny.d_vocab), np.array([5, 200, 5])):

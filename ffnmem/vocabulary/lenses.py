@@ -1,0 +1,615 @@
+"""``JacobianLens``: what a write to the residual stream comes to be at its end, on average over a text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from .._version import __version__
+from ..core.arguments import public
+from ..core.checked_files import Form, HeadedTensors, write_tensors
+from ..core.choices import JACOBIAN, LENSES, LOGIT
+from ..core.errors import (
+    FileError,
+    HookError,
+    InputError,
+    ModelError,
+    check_choice,
+    check_count,
+    check_number,
+    check_seed,
+    quoted,
+)
+from ..core.files import check_destination, make_folder, user_path
+from ..core.folders import Kind
+from ..core.progress import Progress
+from ..core.resources import EMBEDDED, cache_folder, embedded_folder
+from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
+from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..corpus.batches import PAD, Batch, Sequences
+from ..corpus.excerpts import Excerpt, Page, TextSettings
+from ..corpus.packing import pack
+from ..corpus.passes import (
+    CHECKPOINT_SECONDS,
+    CORPUS,
+    MANIFEST,
+    STATE,
+    HeldSums,
+    keep,
+    remove_partial,
+    restored,
+    workplace,
+)
+from ..corpus.sources import open_corpus
+from ..corpus.tokenizing import tokenizer_hash
+from ..models.hooks import OnTensor, listening
+from ..models.model import Model
+from ..models.replaying import PlainLayers
+from ..models.turns import in_turn
+from ..show.result import Result
+
+# The file of a lens, and where one is found by its name.
+
+SHIPPED = "jacobian_lens.safetensors"
+KIND = "ffnmem jacobian lens"
+DTYPES = {"float32": np.float32, "float16": np.float16}
+FORM = Form(
+    KIND,
+    1,
+    together(
+        fields(
+            {
+                "model": text(),
+                "fingerprint": word,
+                "tokenizer_hash": word,
+                "layers": whole(1),
+                "d_model": whole(1, 1 << 24),
+                "tokens": whole(1),
+                "sequences": whole(1),
+                "context": whole(1),
+                "prepend_bos": flag,
+                "corpus": text(),
+                "corpus_hash": word,
+                "errors": items(maybe(number(0))),
+                "provenance": table(text(), anything),
+            }
+        ),
+        rule(lambda header: len(header["errors"]) == header["layers"], "a header with an error for each layer"),
+    ),
+    "Jacobian lens: make one with vocabulary.jacobian_lens (ffnmem lens)",
+)
+FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", "tokens", "sequences", "context", "prepend_bos")
+FIELDS += ("corpus", "corpus_hash")
+MAKE = "ffnmem lens CORPUS --model MODEL, or vocabulary.jacobian_lens(model, corpus), makes one"
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class JacobianLens(Result):
+    """J_l = E[Σ_{t′ ≥ t} ∂h_final,t′/∂h_l,t]: a write v to the residual stream above layer l, as it arrives at the end.
+
+    h_final goes into the final norm. The mean is over texts and positions t; what a write does to all later positions
+    is summed. A value's tokens through it: W_U diag(γ_f) J_l v, see :func:`ffnmem.project`. The last layer's is the
+    identity: there it is the logit lens. Made by :func:`ffnmem.vocabulary.jacobian_lens`.
+
+    Attributes:
+        matrices: by layer, J ``[d_model, d_model]`` in float32; none for the last layer.
+        n_layers: of the model, the last one included. d_model: its width.
+        errors: by layer, the standard error of J relative to ‖J‖ (Frobenius), from how sequences differ; NaN where one
+            sequence was read. The last layer's is 0.
+        model: the name of the model. fingerprint: its weights. tokenizer_hash: of what made the tokens.
+        tokens, sequences: of text that were read; no BOS, pads or special tokens.
+        context: the longest sequence in tokens, BOS included. prepend_bos: whether sequences had one.
+        corpus, corpus_hash: which text.
+        provenance: how it was made.
+        of_unedited: whether it may be used for the same weights with edits applied, see :func:`load_lens`.
+
+    Source: Gurnee et al. 2026, "Verbalizable Representations Form a Global Workspace in Language Models"
+    (transformer-circuits.pub/2026/workspace); TransformerLens' ``tools.analysis.JacobianLens`` is the same on the
+    residual stream, for the positions that it takes.
+    """
+
+    matrices: Mapping[int, Float[Tensor, "d_model d_model"]] = field(repr=False)
+    n_layers: int
+    d_model: int
+    errors: tuple[float, ...]
+    model: str
+    fingerprint: str
+    tokenizer_hash: str
+    tokens: int
+    sequences: int
+    context: int
+    prepend_bos: bool
+    corpus: str
+    corpus_hash: str
+    provenance: Mapping[str, Any]
+    of_unedited: bool = False
+
+    # -- what it does ----------------------------------------------------------------------------------------------
+
+    def apply(self, vectors: Float[Tensor, "*rows d_model"], layer: int) -> Float[Tensor, "*rows d_model"]:
+        """J v of each row, taken in float64 and rounded to the rows' type: writes above a layer as they arrive.
+
+        Raises InputError: a layer that it has not, or rows of another width.
+        """
+        if not 0 <= layer < self.n_layers:
+            raise InputError(f"layer {layer} is not in this lens of {self.model}, which has 0 to {self.n_layers - 1}")
+        if vectors.shape[-1] != self.d_model:
+            raise InputError(f"this lens of {self.model} takes rows of {self.d_model} numbers, not {vectors.shape[-1]}")
+        if layer == self.n_layers - 1:
+            return vectors
+        matrix = self.matrices[layer].to(vectors.device).double()
+        return (vectors.double() @ matrix.T).to(vectors.dtype)
+
+    def check(self, model: Model) -> None:
+        """Raise ModelError unless it is of these weights; or of these before their edits, where that was asked for."""
+        if self.fingerprint == model.fingerprint:
+            return
+        if self.fingerprint == model.unedited_fingerprint:
+            if self.of_unedited:
+                return
+            raise ModelError(
+                f"this lens is of {model.name} without the edits that are applied to it: "
+                "load_lens(model, edited=True) takes it all the same, jacobian_lens makes another one"
+            )
+        raise ModelError(
+            f"this lens is of {self.model} with other weights or in another dtype ({self.fingerprint}), not of "
+            f"{model.name} in {str(model.dtype).removeprefix('torch.')} ({model.fingerprint}): {MAKE}"
+        )
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    def to_frame(self) -> pd.DataFrame:
+        """Columns layer, error (of J, relative), norm (of J, Frobenius, over that of the identity), identity (the share
+        of ‖J‖² that is a multiple of the identity)."""
+        found = []
+        for layer, error in enumerate(self.errors):
+            size, share = 1.0, 1.0
+            if layer < self.n_layers - 1:
+                matrix = self.matrices[layer].double()
+                square = float(matrix.square().sum())
+                size = (square / self.d_model) ** 0.5
+                share = float(matrix.diagonal().sum()) ** 2 / self.d_model / square
+            found.append({"layer": layer, "error": error, "norm": size, "identity": share})
+        frame = pd.DataFrame(found)
+        frame.attrs["provenance"] = dict(self.provenance)
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the matrices by what :meth:`to_frame` says of them."""
+        layers = [
+            {**row, "error": None if np.isnan(row["error"]) else row["error"]}
+            for row in self.to_frame().to_dict("records")
+        ]
+        return {"layers": layers, "provenance": dict(self.provenance)}
+
+    def summary(self) -> str:
+        return f"Jacobian lens of {self.model}: {self.n_layers} layers, {self.tokens:,} tokens of {self.corpus}"
+
+    def sheet(self) -> Sheet:
+        """The text that was read, and how well each layer's matrix is known."""
+        shown = rows(
+            Column("layer", "number", places=0),
+            Column("error", "number", places=3),
+            Column("norm", "number", places=2),
+            Column("identity", "percent"),
+        )
+        for row in self.to_frame().to_dict("records"):
+            shown.add(row["layer"], row["error"], row["norm"], row["identity"])
+        heading = {"Jacobian lens": self.model, "text": f"{self.tokens:,} tokens of {self.corpus}"}
+        return Sheet.of(Facts(heading), shown.table(), Origin(self.provenance))
+
+    # -- keeping it ------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, dtype: str = "float32") -> Path:
+        """Write a safetensors file, whole or not at all: a matrix a layer, and a header that says all the rest.
+
+        Args:
+            path: the file. dtype: ``"float32"``, or ``"float16"`` at half the size.
+
+        Raises: FileError: a file that cannot be written. InputError: another dtype, or numbers too large for it.
+        """
+        kind = DTYPES[check_choice("dtype", dtype, DTYPES)]
+        target = check_destination(path)
+        with np.errstate(over="ignore"):
+            arrays = {str(layer): matrix.numpy().astype(kind) for layer, matrix in self.matrices.items()}
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise InputError(f"this lens of {self.model} has numbers that {dtype} cannot hold: save it in float32")
+        header = {
+            "kind": KIND,
+            "schema": FORM.newest,
+            "ffnmem": __version__,
+            **{name: getattr(self, name) for name in FIELDS},
+            "layers": self.n_layers,
+            "errors": [None if np.isnan(error) else error for error in self.errors],
+            "provenance": dict(self.provenance),
+        }
+        write_tensors(target, header, arrays, sort_keys=True)
+        return target
+
+    @staticmethod
+    def load(path: str | Path) -> JacobianLens:  # type: ignore[override]  # it holds no model
+        """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
+        matrices = Matrices(user_path(path))
+        header = matrices.file.header
+        return JacobianLens(
+            matrices=matrices,
+            n_layers=header["layers"],
+            errors=tuple(float("nan") if error is None else float(error) for error in header["errors"]),
+            provenance=header["provenance"],
+            **{name: header[name] for name in FIELDS},
+        )
+
+
+class Matrices(Mapping[int, Tensor]):
+    """The matrices of a file, each read and checked when it is first asked for, and then kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = HeadedTensors(path, FORM, f"there is no Jacobian lens at {path}: {MAKE}")
+        self.layers, width = self.file.header["layers"] - 1, self.file.header["d_model"]
+        kind = next(iter(self.file.shapes.values()), ("float32",))[0]
+        dtype = kind if kind in DTYPES else "float32"
+        self.file.check_shapes({str(layer): (dtype, (width, width)) for layer in range(self.layers)})
+        self.kept: dict[int, Tensor] = {}
+
+    def __getitem__(self, layer: int) -> Tensor:
+        if layer not in range(self.layers):
+            raise KeyError(layer)
+        if layer not in self.kept:
+            array = self.file.array(str(layer)).astype(np.float32)
+            if not np.isfinite(array).all():
+                raise FileError(f"{self.file.path} is damaged: layer {layer} holds NaN or infinite values")
+            self.kept[layer] = torch.from_numpy(array)
+        return self.kept[layer]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.layers))
+
+    def __len__(self) -> int:
+        return self.layers
+
+
+Lens = JacobianLens | str | Path
+"""How functions that read values are given a lens: see :func:`load_lens`."""
+
+
+def lens_file(fingerprint: str) -> Path:
+    """Where the lens of a model is kept that was made without naming a file."""
+    return cache_folder("lenses") / f"{fingerprint}.safetensors"
+
+
+def kept_lens(model: Model) -> JacobianLens | None:
+    """The lens that ships with a model, or was made and kept: of its weights as they are, else as they were before
+    edits. None where there is none."""
+    for fingerprint in dict.fromkeys((model.fingerprint, model.unedited_fingerprint)):
+        path = lens_file(fingerprint)
+        if path.is_file():
+            return JacobianLens.load(path)
+        for name in EMBEDDED:
+            shipped = JacobianLens.load(embedded_folder(name) / SHIPPED)
+            if shipped.fingerprint == fingerprint:
+                return shipped
+    return None
+
+
+@public
+def load_lens(model: Model, source: Lens = JACOBIAN, *, edited: bool = False) -> JacobianLens | None:
+    """The lens to read a model's values with.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        source: ``"jacobian"``: the one that ships with these weights, or that :func:`jacobian_lens` made and kept;
+            a file, or a lens; ``"logit"``: none.
+        edited: take the lens of the weights as they were before the edits that the model now holds. An edit changes
+            the Jacobians of the layers below it a little; what it writes itself is read as any other value is.
+
+    Raises:
+        InputError: no lens of these weights is there. ModelError: one of other weights, or of these before their edits.
+        FileError: no such file, or a damaged one.
+    """
+    if source == LOGIT:
+        return None
+    if not isinstance(source, JacobianLens | str | Path):
+        raise InputError(f"lens must be 'logit', 'jacobian', a Jacobian lens or its file, not {quoted(source)}")
+    if isinstance(source, JacobianLens):
+        found = source
+    elif source == JACOBIAN:
+        kept = kept_lens(model)
+        if kept is None:
+            raise InputError(f"there is no Jacobian lens of {model.name} ({model.fingerprint}) yet: {MAKE}")
+        found = kept
+    else:
+        if isinstance(source, str) and not user_path(source).exists():
+            check_choice("lens", source, (*LENSES, "a file"))
+        found = JacobianLens.load(source)
+    if edited:
+        found = replace(found, of_unedited=True)
+    found.check(model)
+    return found
+
+
+def name_of(lens: JacobianLens | None) -> str:
+    """What a table's column says of a lens."""
+    return LOGIT if lens is None else JACOBIAN
+
+
+def told(lens: JacobianLens | None) -> str:
+    """What a table's provenance says of a lens: its name, its text, and whether the model had no edits then."""
+    if lens is None:
+        return LOGIT
+    before = ", before the edits" if lens.of_unedited else ""
+    return f"{JACOBIAN} ({lens.tokens:,} tokens of {lens.corpus}, seed {lens.provenance.get('seed')}{before})"
+
+
+# The Jacobians themselves.
+
+
+def streams(layers: PlainLayers, tokens: Int[Tensor, "rows pos"]) -> list[Float[Tensor, "rows pos d_model"]]:
+    """The residual stream above every layer, in one graph that begins above the first. Raises HookError."""
+    found: dict[int, Tensor] = {}
+
+    def keep(layer: int, x: Tensor) -> None:
+        found[layer] = x if x.requires_grad else x.requires_grad_()  # the first: nothing below has a gradient
+
+    readers = [*(part.whole for part in layers.parts[1:]), layers.final_norm]
+    into: list[tuple[Any, OnTensor]] = [(module, partial(keep, layer)) for layer, module in enumerate(readers)]
+    with listening(into), torch.enable_grad():
+        layers.body(input_ids=tokens, use_cache=False)
+    if len(found) != len(layers):
+        raise HookError(f"{layers.model.name}: only {len(found)} of {len(layers)} layers ran")
+    return [found[layer] for layer in range(len(layers))]
+
+
+def jacobian_row(
+    stream: Sequence[Float[Tensor, "rows pos d_model"]], counted: Bool[Tensor, "rows pos"], dimension: int
+) -> Float[Tensor, "layers rows d_model"]:
+    """Of every layer but the last, Σ_t Σ_{t′ ≥ t} ∂h_final,t′[dimension]/∂h_l,t by sequence: one way back.
+
+    Args:
+        stream: of :func:`streams`. counted: the positions t and t′ that count.
+    """
+    final = stream[-1]
+    wanted = torch.zeros_like(final)
+    wanted[..., dimension] = counted.to(final.dtype)
+    gradients = torch.autograd.grad(final, list(stream[:-1]), wanted, retain_graph=True)
+    kept = rearrange(counted, "rows pos -> rows pos 1")
+    return torch.stack([(gradient.detach() * kept).double().sum(1) for gradient in gradients])
+
+
+class Texts(Excerpt):
+    """Pages of sequences that are drawn at random, no two alike before all were drawn.
+
+    Args:
+        sequences, settings: of the text. pages: how many. rows: sequences of each. seed: of the draw.
+    """
+
+    def __init__(self, sequences: Sequences, settings: TextSettings, pages: int, rows: int, seed: int) -> None:
+        super().__init__(sequences, settings)
+        order = np.random.default_rng([seed, len(sequences)]).permutation(len(sequences))
+        self.numbers: Int64[np.ndarray, "pages rows"] = np.resize(order, (pages, min(rows, len(order))))
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(self.sequences.locate(int(number))[2] for number in self.numbers.ravel())
+
+    def made_by(self) -> dict[str, Any]:
+        return {**super().made_by(), "sequences": self.numbers.tolist()}
+
+    def batch(self, page: int) -> Batch:
+        """One of them."""
+        texts = [self.sequences.sequence_tokens(int(number)) for number in self.numbers[page]]
+        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+        tokens = np.full((len(texts), len(texts[order[0]])), PAD, np.int64)
+        for place, index in enumerate(order):
+            tokens[place, : len(texts[index])] = texts[index]
+        return Batch(tokens, self.numbers[page][order], np.array([len(texts[index]) for index in order], np.int64))
+
+    def batches(self) -> Iterator[tuple[Batch, bool]]:
+        for page in range(len(self.numbers)):
+            yield self.batch(page), False
+
+    def page(self, page: int) -> Page:
+        """One of them, with its content found."""
+        return Page(self.batch(page), self.sequences.lead, np.array(self.settings.special, np.int64))
+
+
+class JacobianSums(HeldSums):
+    """Rows of every layer's J as far as they are taken, what they may be off by, and the text of each."""
+
+    def __init__(self, n_layers: int, d_model: int) -> None:
+        super().__init__(
+            {
+                "rows": np.zeros((n_layers - 1, d_model, d_model)),
+                "variances": np.zeros((n_layers - 1, d_model)),
+                "done": np.zeros(1, np.int64),
+            }
+        )
+
+    def add(self, dimension: int, found: Float[Tensor, "layers rows d_model"], counts: Int[Tensor, " rows"]) -> None:
+        """Take in :func:`jacobian_row` and how many positions counted in each sequence.
+
+        The mean over positions is a ratio of sums over sequences; so is its variance (Cochran 1977, §6.4).
+        """
+        total, n = counts.sum(), len(counts)
+        mean = found.sum(1) / total
+        self.sums["rows"][:, dimension] = mean.cpu().numpy()
+        off = found - rearrange(counts.double(), "rows -> rows 1") * rearrange(mean, "layer d_model -> layer 1 d_model")
+        variance = off.square().sum((1, 2)) / total**2 * (n / (n - 1) if n > 1 else float("nan"))
+        self.sums["variances"][:, dimension] = variance.cpu().numpy()
+        self.sums["done"] += 1
+
+
+# `jacobian_lens`: one way back for each dimension of h_final, over a page of text.
+
+PARTIAL = Kind(MANIFEST, "ffnmem jacobian lens under way", 1, "the lens", rooms=(CORPUS,))
+PAGES = 16
+BATCH_TOKENS = 2048
+
+
+@public
+@in_turn
+def jacobian_lens(
+    model: Model,
+    corpus: Any,
+    out: str | Path | None = None,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    pages: int = PAGES,
+    context: int | None = None,
+    prepend_bos: bool | None = None,
+    seed: int = 0,
+    dtype: str = "float32",
+    text: str = "text",
+    documents: str | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    progress: Progress | None = None,
+) -> JacobianLens:
+    """J_l = E[Σ_{t′ ≥ t} ∂h_final,t′/∂h_l,t] of every layer, in d_model backward passes over a corpus.
+
+    Row i of every layer's J is one backward pass from the i-th dimension of h_final at all positions of a page of text
+    at once: the texts are causal, so that the gradient at t is the sum over t′ ≥ t. Rows take the pages in turn. BOS,
+    pads and special tokens count neither as t nor as t′. The pass can be killed at any moment: the same call goes on
+    where the last checkpoint was and writes the same bytes.
+
+    Args:
+        model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
+        corpus: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        out: the file to write; default: the one in the user's cache folder, by the model's fingerprint, where
+            ``lens="jacobian"`` finds it. What is needed to go on lies beside it meanwhile, in ``OUT.partial``.
+        batch_tokens: of a page, pads included: as many sequences as fit in at their longest. The lens' error falls with
+            the square root of it, and time and memory grow with it.
+        pages: how many the rows share. Each costs a forward pass; with more, no row is better known, but what one
+            page has of its own is not in all of them.
+        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        prepend_bos: put BOS before each sequence; default: the model's own convention.
+        seed: of the draw of the sequences.
+        dtype: of the file, ``"float32"`` or ``"float16"``.
+        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        checkpoint_seconds: between checkpoints.
+        progress: called as ("lens", done, total) in backward passes.
+
+    Raises:
+        InputError: settings that cannot be, a corpus without text, a model with one layer. FileError: a file that holds
+        something else, a damaged corpus. UnsupportedModelError: a model under an intervention.
+
+    Source: Gurnee et al. 2026 (transformer-circuits.pub/2026/workspace), whose program goes d_model times back through
+    each of some hundred texts.
+    """
+    check_choice("dtype", dtype, DTYPES)
+    check_seed(seed)
+    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
+    count = min(check_count("pages", pages), model.d_model)
+    if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
+        raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
+    if model.n_layers < 2:
+        raise InputError(f"{model.name} has one layer, whose values the logit lens reads as they arrive")
+    if out is None:
+        make_folder(lens_file(model.fingerprint).parent, parents=True)  # the first thing in the cache, maybe
+    target = check_destination(lens_file(model.fingerprint) if out is None else out)
+    finished = JacobianLens.load(target) if target.exists() else None
+    with workplace(target, PARTIAL) as folder:
+        packed = pack(open_corpus(corpus, text=text, documents=documents), model, folder / CORPUS)
+        sequences = settings.sequences(packed)
+        if not len(sequences):
+            raise InputError(f"{packed.source} has no text to read")
+        texts = Texts(sequences, settings, count, max(1, settings.batch_tokens // settings.context), seed)
+        made_by = {**texts.made_by(), "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+        provenance = model.provenance(
+            settings.prepend_bos,
+            corpus=packed.source,
+            corpus_hash=packed.hash,
+            context=settings.context,
+            tokens=int(sum(texts.page(page).places.size for page in range(count))),
+            sequences=int(np.unique(texts.numbers).size),
+            batch_tokens=settings.batch_tokens,
+            pages=count,
+            seed=seed,
+        ).to_dict()
+        if finished is not None:
+            check_same(finished, provenance, target)
+        else:
+            sums = JacobianSums(model.n_layers, model.d_model)
+            path = folder / STATE
+            restored(path, [sums], made_by)
+            measure(model, texts, sums, lambda done: keep(path, [sums], made_by, done), checkpoint_seconds, progress)
+            lens = lens_of(model, sums, provenance, tokenizer_hash(model))
+            lens.save(target, dtype)
+    remove_partial(folder)
+    return JacobianLens.load(target)
+
+
+def measure(
+    model: Model,
+    texts: Texts,
+    sums: JacobianSums,
+    save: Callable[[int], None],
+    every: float,
+    progress: Progress | None,
+) -> None:
+    """Take the rows that are still missing, those of one page after another."""
+    layers, pages = PlainLayers(model), len(texts.numbers)
+    order = [(page, row) for page in range(pages) for row in range(page, model.d_model, pages)]
+    saved, at = time.monotonic(), -1
+    for place in range(int(sums.sums["done"][0]), len(order)):
+        page, dimension = order[place]
+        if page != at:
+            shown = texts.page(page)
+            at, tokens = page, torch.from_numpy(shown.batch.tokens).to(model.device)
+            counted = torch.from_numpy(shown.mask).to(model.device).reshape(tokens.shape)
+            counts = counted.sum(1)
+            if not int(counts.sum()):
+                raise InputError(f"{texts.sequences.packed.source} has no text but special tokens in a page")
+            stream = streams(layers, tokens)
+        found = jacobian_row(stream, counted, dimension)
+        if not bool(found.isfinite().all()):
+            raise InputError(f"the gradients of {model.name} are not finite in row {dimension} of its Jacobians")
+        sums.add(dimension, found, counts)
+        if progress is not None:
+            progress("lens", place + 1, len(order))
+        if time.monotonic() - saved > every:
+            save(place + 1)
+            saved = time.monotonic()
+
+
+def lens_of(model: Model, sums: JacobianSums, provenance: Mapping[str, Any], tokenizer: str) -> JacobianLens:
+    """The lens of all rows."""
+    matrices = sums.sums["rows"]
+    squares = np.square(matrices).sum((1, 2))
+    errors = np.sqrt(sums.sums["variances"].sum(1) / squares)
+    return JacobianLens(
+        matrices={layer: torch.from_numpy(matrix.astype(np.float32)) for layer, matrix in enumerate(matrices)},
+        n_layers=model.n_layers,
+        d_model=model.d_model,
+        errors=(*errors.tolist(), 0.0),
+        model=model.name,
+        fingerprint=model.fingerprint,
+        tokenizer_hash=tokenizer,
+        provenance=provenance,
+        **{
+            name: provenance[name]
+            for name in ("tokens", "sequences", "context", "prepend_bos", "corpus", "corpus_hash")
+        },
+    )
+
+
+def check_same(found: JacobianLens, provenance: Mapping[str, Any], path: Path) -> None:
+    """Raise FileError if a file holds another lens than this call makes."""
+    names = ("fingerprint", "corpus_hash", "context", "prepend_bos", "batch_tokens", "pages", "seed")
+    differ = [
+        f"{name} {quoted(found.provenance.get(name))}, not {quoted(provenance[name])}"
+        for name in names
+        if found.provenance.get(name) != provenance[name]
+    ]
+    if differ:
+        raise FileError(f"{path} holds another lens ({'; '.join(differ)}): name another file, or remove it")
