@@ -19,7 +19,8 @@ from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture, token_after
-from .circuit_edges import Firing, FrozenPass
+from .circuit_edges import Firing, FrozenPass, Head
+from .circuit_heads import graph_with_attention
 from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
 
 NODES = {
@@ -316,6 +317,8 @@ def circuit(
     nodes: int = 500,
     node_threshold: float = 0.8,
     edge_threshold: float = 0.98,
+    attention: bool = False,
+    heads: bool = False,
     progress: Progress | None = None,
 ) -> Circuit:
     """The graph of firings behind an answer: which memories made which others fire, and which wrote the answer.
@@ -331,7 +334,14 @@ def circuit(
         nodes: how many firings are expanded at most, those of most influence on the answer.
         node_threshold: of the expanded firings, the fewest that have this share of their influence stay.
         edge_threshold: then the fewest edges that carry this share of it.
+        attention: what each attention layer writes at each position is a node, and paths end there.
+        heads: the same for each head.
         progress: called with "circuit", the firings expanded and the most that will be.
+
+    With ``attention`` or ``heads``, an edge is what its source adds directly along the residual stream, and attention
+    stands between. A head writes a vector, which its readers read along directions of their own: its edges sum to what
+    it adds to all of them together, each reader's input counted in shares of all that it reads, times the reader's
+    influence. The firings are those of the graph without heads; of the heads, the most influential ones are looked at.
 
     Returns:
         A :class:`Circuit`: ``.nodes``, ``.edges``, ``.sums()``, ``.error``, ``.subgraph``, ``.merge``, ``.plot``,
@@ -356,7 +366,10 @@ def circuit(
     frozen = FrozenPass(capture, row, pos, target_id, foil_id)
     tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
     chosen, norms = expand(frozen, nodes, tell)
-    whole = graph(frozen, chosen, norms)
+    if attention or heads:
+        whole = graph_with_attention(frozen, chosen, nodes, heads)
+    else:
+        whole = graph(frozen, chosen, norms)
     kept = prune(whole.shares(), *thresholds)
     tokens = tuple(capture.token_strings(prompt)[: pos + 1])
     (target_text,) = model.token_strings([target_id])
@@ -373,7 +386,7 @@ def circuit(
         foil=None if foil_id is None else model.token_strings([foil_id])[0],
         foil_id=foil_id,
         expanded=len(chosen),
-        attention="paths",
+        attention="heads" if heads else "layers" if attention else "paths",
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
@@ -394,16 +407,16 @@ def tables(
     frozen: FrozenPass, whole: Graph, kept: Kept, tokens: tuple[str, ...], target: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The nodes and edges that pruning leaves, what it took as one node."""
-    n, node_of = len(whole.firings), whole.node_of()
-    names = [firing.name for firing in whole.firings] + [name for name, *_ in frozen.other_names()]
+    n, node_of = len(whole.nodes), whole.node_of()
+    names = [firing.name for firing in whole.nodes] + [name for name, *_ in frozen.other_names()]
     targets = [ANSWER, *names[:n]]
-    values = np.array([frozen.value(one) for one in whole.inputs])
+    values = whole.values.numpy()
     errors = np.abs(whole.totals.numpy() - values)
     weights, stays = whole.weights.numpy(), kept.edges.numpy()
     shares = np.abs(weights) / (whole.norms.numpy() * np.bincount(node_of)[node_of])[:, None].clip(1e-300)
     edges: list[tuple[str, str, str, float, float]] = []
     for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
-        if node and not kept.firings[node - 1]:
+        if node and not kept.nodes[node - 1]:
             continue
         sources = np.flatnonzero(stays[node] & (weights[place] != 0))
         edges += [
@@ -422,9 +435,8 @@ def tables(
         | {name: column[0] for name, column in read.items()}
     ]
     order = np.argsort(-kept.influence[:n].numpy(), kind="stable")
-    for place in (int(i) for i in order if kept.firings[i]):
-        firing = whole.firings[place]
-        table.append(firing_row(frozen, firing, tokens) | {
+    for place in (int(i) for i in order if kept.nodes[i]):
+        table.append(node_row(frozen, whole.nodes[place], tokens) | {
             "influence": float(kept.influence[place]), "score": float(direct[place])
         } | {name: column[place + 1] for name, column in read.items()})  # fmt: skip
     read_from = {source for source, *_ in edges}
@@ -439,14 +451,10 @@ def tables(
     return nodes, ordered(found_edges, nodes)
 
 
-def firing_row(frozen: FrozenPass, firing: Firing, tokens: tuple[str, ...]) -> dict[str, Any]:
-    held = frozen.capture.coefficients[firing.layer][frozen.row, firing.position, firing.neuron]
-    return {
-        "id": firing.name,
-        "kind": "firing",
-        "layer": firing.layer,
-        "neuron": firing.neuron,
-        "position": firing.position,
-        "token": tokens[firing.position],
-        "coefficient": float(held),
-    }
+def node_row(frozen: FrozenPass, node: Firing | Head, tokens: tuple[str, ...]) -> dict[str, Any]:
+    """What a row says of a firing or a head, but for its part in the graph."""
+    found = {"id": node.name, "layer": node.layer, "position": node.position, "token": tokens[node.position]}
+    if isinstance(node, Head):
+        return found | {"kind": "attention" if node.head is None else "head", "head": node.head}
+    held = frozen.capture.coefficients[node.layer][frozen.row, node.position, node.neuron]
+    return found | {"kind": "firing", "neuron": node.neuron, "coefficient": float(held)}
