@@ -76,7 +76,6 @@ class Walk:
         heads = torch.zeros(n, self.n_layers, len(self.writes[0]), **like)
         total, norm = torch.zeros(n, **like), torch.zeros(n, **like)
         writes, column = frozen.writes(self.firings), {name: i for i, (name, *_) in enumerate(self.names)}
-        places = frozen.pos + 1
         rows = torch.arange(n, device=total.device)
         for kind, held in (("embedding", frozen.embedding), ("position", frozen.position)):
             if held is not None:
@@ -101,12 +100,8 @@ class Walk:
                 others[some, bias] += (along @ shift).double()
             total[some] += (along * out).sum(-1).double()
             for column_of, position, written in zip(*writes.get(layer, ([], [], [])), strict=True):
-                here = torch.tensor(
-                    [i for i, p in zip(some, at.tolist(), strict=True) if p == position], dtype=torch.long
-                )
                 where = (at == position).nonzero().squeeze(-1)
-                firings[here, column_of] = (along[where] @ written).double()
-        assert places == len(frozen.embedding)
+                firings[rows[some][where], column_of] = (along[where] @ written).double()
         total += others.sum(-1) + heads.sum((1, 2))
         norm += others.abs().sum(-1) + heads.abs().sum((1, 2))
         return firings, heads, others, total, norm
@@ -155,7 +150,7 @@ class Walk:
 
     def graph(self, most: int) -> Graph:
         """All of it; at most ``most`` heads over all layers."""
-        frozen, n, count = self.frozen, len(self.inputs), len(self.firings)
+        frozen, count = self.frozen, len(self.firings)
         to_firings, to_heads, others, totals, norms = self.read_directly()
         parts = {firing: len(frozen.inputs(firing)) for firing in self.firings}
         influence = torch.zeros(count, dtype=torch.float64, device=norms.device)

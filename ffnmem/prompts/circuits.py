@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, SupportsIndex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count, check_number, counted, listed, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
+from ..core.files import check_destination, write_whole
+from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Prompt, Sheet, Span, Table, line, rows, token
@@ -20,8 +24,13 @@ from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture, token_after
 from .circuit_edges import Firing, FrozenPass, Head
+from .circuit_export import Asked, graph_json, slug_of
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
+from .supernodes import grouped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NODES = {
     "id": "str", "kind": "str", "layer": "Int64", "neuron": "Int64", "head": "Int64", "position": "Int64",
@@ -34,6 +43,10 @@ EDGES = {"source": "str", "target": "str", "input": "str", "weight": "float64", 
 WEIGHTS = ["weight", "share"]
 ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
+FORMS = ("circuit-tracer",)
+SHARED = (
+    "tokens", "token_ids", "starts_with_bos", "position", "target", "target_id", "foil", "probability", "n_layers"
+)  # fmt: skip
 READ = 3  # what a row of the table names of a firing's inputs
 
 
@@ -54,7 +67,7 @@ class Circuit(Result):
         logit: the model's own logit of the target (minus the foil's).
         tokens: the prompt's tokens up to the answer's ``position``.
         expanded: how many firings were looked into before pruning. attention: what attention is in it: "paths",
-            "layers" or "heads". prompts: how many were merged.
+            "layers" or "heads". probability: the target's. prompts: how many were merged.
     """
 
     nodes: pd.DataFrame
@@ -69,6 +82,9 @@ class Circuit(Result):
     foil_id: int | None
     expanded: int
     attention: str
+    n_layers: int
+    token_ids: tuple[int, ...]
+    probability: float
     prompts: int
     provenance: Provenance
 
@@ -156,10 +172,80 @@ class Circuit(Result):
             target=joined([one.target for one in every]),
             foil=None if self.foil is None else joined([str(one.foil) for one in every]),
             expanded=max(one.expanded for one in every),
+            probability=float(np.average([one.probability for one in every], weights=counts)),
             prompts=int(counts.sum()),
         )
 
+    def supernodes(self, similarity: float = 0.5) -> pd.DataFrame:
+        """Its firings in groups of those that read alike and write alike.
+
+        Two firings are as alike as the smaller cosine of what they read and of what reads them (edges' shares with
+        their signs; biases and what was pruned left out). Groups are joined while the mean over their pairs is at least
+        ``similarity``.
+
+        Returns:
+            One row a firing: supernode (0 has most influence), size, id, layer, neuron, position, token, influence.
+
+        Raises: InputError: a similarity that is not above 0 and at most 1.
+        """
+        return grouped(self.nodes, self.edges, check_share("similarity", similarity))
+
+    def faithfulness(self, capture: Capture, **options: Any) -> Any:
+        """How much of the answer its firings alone give; see :func:`ffnmem.faithfulness`.
+
+        Args:
+            capture: of its prompt. options: as there, such as ``mean``.
+        """
+        from .causal import faithfulness
+
+        firings = [Firing(int(row.layer), int(row.neuron), int(row.position)) for row in self.firings.itertuples()]
+        return faithfulness(capture, self.target_id, self.foil_id, firings, **options)
+
+    def export(
+        self,
+        form: str = "circuit-tracer",
+        path: str | Path | None = None,
+        *,
+        slug: str | None = None,
+        supernodes: pd.DataFrame | None = None,
+    ) -> dict[str, Any]:
+        """The graph in another program's form.
+
+        Args:
+            form: ``"circuit-tracer"``: the graph JSON that its page and Neuronpedia read. A memory is a feature there,
+                what was pruned an error node; of a gated neuron a link's weight is what it adds to the coefficient,
+                half by the gate, half by the linear part.
+            path: of a file to write besides.
+            slug: the graph's name; default from the prompt.
+            supernodes: from :meth:`supernodes`; groups of two and more are written.
+
+        Returns: The graph as plain values.
+
+        Raises: InputError: no such form. FileError: the file cannot be written.
+        """
+        check_choice("form", form, FORMS)
+        target = None if path is None else check_destination(path)
+        asked = Asked(
+            slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
+            model=self.provenance.model,
+            settings=dict(self.provenance.settings),
+            **{name: getattr(self, name) for name in SHARED},
+        )
+        groups = {}
+        for number, members in [] if supernodes is None else supernodes.groupby("supernode"):
+            if len(members) > 1:
+                groups[f"supernode {number}"] = [str(name) for name in members["id"]]
+        found = graph_json(self.nodes, self.edges, asked, groups)
+        if target is not None:
+            write_whole(target, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1) + "\n")
+        return found
+
     # -- how it is shown -----------------------------------------------------------------------------------------
+
+    def plot(self, ax: Axes | None = None, top: int = 40) -> Axes:
+        """The graph, as :func:`ffnmem.plots.circuit` draws it."""
+        found: Axes = picture("circuit")(self, ax, top)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -366,10 +452,8 @@ def circuit(
     frozen = FrozenPass(capture, row, pos, target_id, foil_id)
     tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
     chosen, norms = expand(frozen, nodes, tell)
-    if attention or heads:
-        whole = graph_with_attention(frozen, chosen, nodes, heads)
-    else:
-        whole = graph(frozen, chosen, norms)
+    with_attention = attention or heads
+    whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
     kept = prune(whole.shares(), *thresholds)
     tokens = tuple(capture.token_strings(prompt)[: pos + 1])
     (target_text,) = model.token_strings([target_id])
@@ -387,6 +471,9 @@ def circuit(
         foil_id=foil_id,
         expanded=len(chosen),
         attention="heads" if heads else "layers" if attention else "paths",
+        n_layers=model.n_layers,
+        token_ids=tuple(capture.tokens[row, : pos + 1].tolist()),
+        probability=float(capture.logits_at(row, pos).double().softmax(-1)[target_id]),
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
