@@ -24,6 +24,7 @@ KINDS = {
     "head": ("^", "#CC79A7", "head"), "answer": ("D", "#009E73", "answer"),
 }  # fmt: skip
 """How each kind of node is drawn: its mark, its colour, and its name."""
+ABREAST, LINE = 5, 0.2  # nodes of one layer and position side by side, and how far their lines are apart, in layers
 LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
 
@@ -47,7 +48,7 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     nodes = shown(circuit, check_count("top", top))
     places = arrange(nodes, circuit)
     wide = places["width"].sum()
-    ax = axes_for(ax, (min(3.0 + 0.62 * wide, 26), min(2.6 + 0.5 * (circuit.n_layers + 2), 16)))
+    ax = axes_for(ax, (min(3.0 + 0.62 * wide, 26), min(2.0 + 0.62 * (circuit.n_layers + 2), 18)))
     draw_edges(ax, circuit, nodes)
     draw_nodes(ax, nodes)
     name_nodes(ax, nodes)
@@ -93,10 +94,15 @@ def arrange(nodes: pd.DataFrame, circuit: Circuit) -> pd.DataFrame:
     position = nodes["position"].astype(int)
     cells = nodes.groupby([position, level], sort=False)
     rank, count = cells.cumcount(), cells["id"].transform("size")
-    width = count.groupby(position).max().reindex(range(len(circuit.tokens)), fill_value=1).clip(lower=1)
+    lines = -(-count // ABREAST)
+    abreast = -(-count // lines)
+    width = abreast.groupby(position).max().reindex(range(len(circuit.tokens)), fill_value=1)
     start = width.cumsum() - width
     middle = start + (width - 1) / 2
-    nodes["x"] = position.map(middle) + rank - (count - 1) / 2
+    line, place = rank // abreast, rank % abreast
+    last = count - abreast * (lines - 1)  # the last line may have fewer
+    nodes["x"] = position.map(middle) + place - (abreast.where(line < lines - 1, last) - 1) / 2
+    nodes["y"] = nodes["y"] + ((lines - 1) / 2 - line) * LINE
     return pd.DataFrame({"start": start, "width": width, "middle": middle})
 
 
@@ -141,10 +147,10 @@ def name_nodes(ax: Axes, nodes: pd.DataFrame) -> None:
         ax.annotate(
             str(row.id).split("@")[0].replace("attention.", "attention ").replace("head.", "head "),
             (row.x, row.y),
-            xytext=(0, 8),
+            xytext=(0, 5),
             textcoords="offset points",
             ha="center",
-            fontsize=7,
+            fontsize=6.5,
             color=ink(),
             zorder=5,
         )

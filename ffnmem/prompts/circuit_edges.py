@@ -18,7 +18,7 @@ from torch import Tensor
 from ..models.attention import FrozenAttention, frozen_attention
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
-from .captures import Capture
+from .firings import Asked
 
 Visit = Callable[[int, Float[Tensor, "active pos d_model"]], None]
 """Is given a layer, and the directions at its FFN's output of the inputs that stand above it."""
@@ -87,18 +87,19 @@ class FrozenPass:
             layer reads what its attention reads. logit: the model's own, of the target (minus the foil's).
     """
 
-    def __init__(self, capture: Capture, row: int, pos: int, target: int, foil: int | None) -> None:
+    def __init__(self, asked: Asked) -> None:
+        capture, model, row, pos = asked.capture, asked.model, asked.row, asked.position
         assert capture.residual is not None
-        self.capture, self.model, self.row, self.pos = capture, capture.model, row, pos
+        self.asked, self.capture, self.model, self.row, self.pos = asked, capture, model, row, pos
         self.span = slice(0, pos + 1)
-        residual, model = capture.residual, self.model
-        targets = torch.tensor([target], device=capture.tokens.device)
+        residual, foil = capture.residual, asked.foil
+        targets = torch.tensor([asked.target], device=capture.tokens.device)
         final = FinalNorm(model)
         direction, constant = final.directions(targets, foil)
         self.answer = direction[0] / final.scale(at_least_float32(residual.final_in[row, [pos]]))
         self.constant = float(constant)
         self.logit = float(model_logits(model, residual.final_out[row, [pos]], targets, foil))
-        self.attentions: list[FrozenAttention] = frozen_attention(model, capture.tokens[row, self.span])
+        self.attentions: list[FrozenAttention] = frozen_attention(model, asked.tokens)
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
         self.scales, self.parallel = [], []

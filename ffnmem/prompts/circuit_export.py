@@ -27,7 +27,7 @@ ATTENTION = "attention head"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Told:
     """What a graph is of, but for its nodes and edges."""
 
     slug: str
@@ -55,10 +55,10 @@ def slug_of(text: str) -> str:
 
 
 def graph_json(
-    nodes: pd.DataFrame, edges: pd.DataFrame, asked: Asked, groups: Mapping[str, Sequence[str]]
+    nodes: pd.DataFrame, edges: pd.DataFrame, told: Told, groups: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """The whole graph as plain values; ``groups``: names of supernodes, and the ids of their nodes."""
-    known = {str(row["id"]): node_json(row, asked) for row in nodes.to_dict("records")}
+    known = {str(row["id"]): node_json(row, told) for row in nodes.to_dict("records")}
     for name, share in cumulative(nodes).items():
         known[name]["influence"] = share
     found: dict[str, dict[str, Any]] = {}
@@ -70,14 +70,14 @@ def graph_json(
         pair = ids[str(edge.source)], ids[str(edge.target)]
         weights[pair] = weights.get(pair, 0.0) + float(edge.weight)
     supernodes = [[name, *(ids[member] for member in members)] for name, members in groups.items()]
-    settings = asked.settings
+    settings = told.settings
     return {
         "metadata": {
-            "slug": asked.slug,
-            "scan": asked.model,
+            "slug": told.slug,
+            "scan": told.model,
             "transcoder_list": [],
-            "prompt_tokens": list(asked.tokens),
-            "prompt": "".join(asked.tokens[asked.starts_with_bos :]),
+            "prompt_tokens": list(told.tokens),
+            "prompt": "".join(told.tokens[told.starts_with_bos :]),
             "node_threshold": settings.get("node_threshold"),
             "schema_version": 1,
             "info": {
@@ -124,20 +124,20 @@ def weighed(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
     return edges.assign(weight=edges["weight"] * scale)
 
 
-def node_json(row: Mapping[Any, Any], asked: Asked) -> dict[str, Any]:
+def node_json(row: Mapping[Any, Any], told: Told) -> dict[str, Any]:
     """One node by their rules."""
-    kind, position = row["kind"], asked.position if pd.isna(row["position"]) else int(row["position"])
+    kind, position = row["kind"], told.position if pd.isna(row["position"]) else int(row["position"])
     layer = 0 if pd.isna(row["layer"]) else int(row["layer"])
     if kind == "answer":
-        against = "" if asked.foil is None else f' against "{asked.foil}"'
-        name = {"layer": str(asked.n_layers + 1), "feature": asked.target_id, "feature_type": LOGIT}
-        return base(name, position, f"L_{asked.target_id}-{position}") | {
-            "clerp": f'Output "{asked.target}"{against} (p={asked.probability:.3f})',
-            "token_prob": asked.probability,
+        against = "" if told.foil is None else f' against "{told.foil}"'
+        name = {"layer": str(told.n_layers + 1), "feature": told.target_id, "feature_type": LOGIT}
+        return base(name, position, f"L_{told.target_id}-{position}") | {
+            "clerp": f'Output "{told.target}"{against} (p={told.probability:.3f})',
+            "token_prob": told.probability,
             "is_target_logit": True,
         }
     if kind in ("embedding", "position"):
-        token = asked.token_ids[position]
+        token = told.token_ids[position]
         found = base({"layer": "E", "feature": position, "feature_type": EMBEDDING}, position, f"E_{token}-{position}")
         return found | {"node_id": f"E_{token}_{position}", "clerp": f'Emb: "{row["token"]}"'}
     if kind == "firing":

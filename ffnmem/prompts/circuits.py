@@ -18,15 +18,16 @@ from ..core.files import check_destination, write_whole
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Prompt, Sheet, Span, Table, line, rows, token
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows, token
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture, token_after
+from .captures import Capture
 from .circuit_edges import Firing, FrozenPass, Head
-from .circuit_export import Asked, graph_json, slug_of
+from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
+from .firings import Asked, answer_facts
 from .supernodes import grouped
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class Circuit(Result):
         """
         check_choice("form", form, FORMS)
         target = None if path is None else check_destination(path)
-        asked = Asked(
+        told = Told(
             slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
             model=self.provenance.model,
             settings=dict(self.provenance.settings),
@@ -235,7 +236,7 @@ class Circuit(Result):
         for number, members in [] if supernodes is None else supernodes.groupby("supernode"):
             if len(members) > 1:
                 groups[f"supernode {number}"] = [str(name) for name in members["id"]]
-        found = graph_json(self.nodes, self.edges, asked, groups)
+        found = graph_json(self.nodes, self.edges, told, groups)
         if target is not None:
             write_whole(target, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1) + "\n")
         return found
@@ -288,11 +289,8 @@ class Circuit(Result):
             f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.0%} of the influence is pruned"
         )
         facts: dict[str, Content] = {
-            "prompt": Prompt(self.tokens, self.position, self.starts_with_bos),
+            **answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit),
             **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
-            "target": token(self.target, "strong"),
-            **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
-            "logit": f"{self.logit:.3f}{'' if self.foil is None else ', the target’s minus the foil’s'}",
             "directly": f"{direct}; error {self.error:.1e}",
             "graph": size,
         }
@@ -438,42 +436,33 @@ def circuit(
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
     """
-    if capture.residual is None:
-        raise InputError("a circuit needs every layer: capture(model, prompt) without layers=")
-    capture.check_repeatable()  # its attention patterns are read in a pass of their own
     check_count("nodes", nodes)
     thresholds = [check_share(name, value) for name, value in
                   (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
-    model, row, pos = capture.model, capture.row(prompt), capture.position(position, prompt)
-    if target is None:
-        target = int(capture.logits_at(row, pos).argmax())
-    target_id = token_after(capture, target, row, pos, first_token)
-    foil_id = None if foil is None else token_after(capture, foil, row, pos, first_token, "foil")
-    frozen = FrozenPass(capture, row, pos, target_id, foil_id)
+    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    frozen = FrozenPass(asked)
     tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
     chosen, norms = expand(frozen, nodes, tell)
     with_attention = attention or heads
     whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
     kept = prune(whole.shares(), *thresholds)
-    tokens = tuple(capture.token_strings(prompt)[: pos + 1])
-    (target_text,) = model.token_strings([target_id])
-    found, edges = tables(frozen, whole, kept, tokens, target_text)
+    found, edges = tables(frozen, whole, kept)
     return Circuit(
         nodes=found,
         edges=edges,
         logit=frozen.logit,
-        tokens=tokens,
+        tokens=asked.texts,
         starts_with_bos=capture.starts_with_bos,
-        position=pos,
-        target=target_text,
-        target_id=target_id,
-        foil=None if foil_id is None else model.token_strings([foil_id])[0],
-        foil_id=foil_id,
+        position=asked.position,
+        target=asked.target_text,
+        target_id=asked.target,
+        foil=asked.foil_text,
+        foil_id=asked.foil,
         expanded=len(chosen),
         attention="heads" if heads else "layers" if attention else "paths",
-        n_layers=model.n_layers,
-        token_ids=tuple(capture.tokens[row, : pos + 1].tolist()),
-        probability=float(capture.logits_at(row, pos).double().softmax(-1)[target_id]),
+        n_layers=asked.model.n_layers,
+        token_ids=tuple(asked.tokens.tolist()),
+        probability=float(capture.logits_at(asked.row, asked.position).double().softmax(-1)[asked.target]),
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
@@ -490,9 +479,7 @@ def check_share(name: str, value: float) -> float:
     return share
 
 
-def tables(
-    frozen: FrozenPass, whole: Graph, kept: Kept, tokens: tuple[str, ...], target: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The nodes and edges that pruning leaves, what it took as one node."""
     n, node_of = len(whole.nodes), whole.node_of()
     names = [firing.name for firing in whole.nodes] + [name for name, *_ in frozen.other_names()]
@@ -516,9 +503,16 @@ def tables(
     for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
         read["linear" if one.name == "linear" else "pre"][node] = float(values[place])
         read["error"][node] = float(np.fmax(read["error"][node], errors[place]))
-    direct = weights[node_of.index(0)]
+    tokens, direct = frozen.asked.texts, weights[node_of.index(0)]
     table: list[dict[str, Any]] = [
-        {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": target, "influence": 1.0, "score": np.nan}
+        {
+            "id": ANSWER,
+            "kind": ANSWER,
+            "position": frozen.pos,
+            "token": frozen.asked.target_text,
+            "influence": 1.0,
+            "score": np.nan,
+        }
         | {name: column[0] for name, column in read.items()}
     ]
     order = np.argsort(-kept.influence[:n].numpy(), kind="stable")
