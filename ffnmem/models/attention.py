@@ -134,6 +134,23 @@ class FrozenAttention:
         constant = constant + self.norm.constant(carried).sum(-1).to(constant)
         return self.norm.pull(carried) / self.scale.unsqueeze(-1), constant
 
+    @property
+    def n_heads(self) -> int:
+        return int(self.pattern.shape[1])
+
+    def only(self, head: int | None) -> FrozenAttention:
+        """The same with one head alone, the others writing nothing; None: with none, so that its output bias stays."""
+        pattern = torch.zeros_like(self.pattern)
+        if head is not None:
+            pattern[:, head] = self.pattern[:, head]
+        return replace(self, pattern=pattern)
+
+    @torch.no_grad()
+    def writes(self) -> Float[Tensor, "query d_model"]:
+        """Its output, before a norm behind it."""
+        found = self.run(at_least_float32(self.normed))
+        return at_least_float32(found).reshape(-1, found.shape[-1])
+
     def run(self, normed: Float[Tensor, "1 pos d_model"]) -> Tensor:
         """What attention writes where it reads this and looks where it looked."""
         attention, args, kwargs = self.attention, self.args, self.kwargs

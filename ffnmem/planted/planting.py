@@ -38,7 +38,7 @@ from ..show.result import Result
 TRUTH, CORPUS, FACTS, CARD = "truth.csv", "corpus.txt", "facts.jsonl", "planted.json"
 TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}
 """What a column of the truth holds, by the letter of its NumPy kind; a file of text would not say so."""
-COUNTED = {"meanings": ("verdict", "meanings"), "roles": ("role",), "facts": ("role", "position")}
+COUNTED = {"meanings": ("verdict", "meanings"), "roles": ("role",), "facts": ("role", "position"), "chains": ("role",)}
 """The columns of the truth that its summary counts by."""
 CARD_FORM = fields(
     {

@@ -4,6 +4,7 @@ from .attribution import components as components
 from .attribution import layers as layers
 from .attribution import map as map
 from .attribution import neurons as neurons
+from .circuits import circuit as circuit
 from .evaluation import convergence as convergence
 from .evaluation import decay as decay
 from .evaluation import scores as scores

@@ -15,6 +15,7 @@ from ..core.errors import InputError, counted
 from ..core.token_text import printable, visible
 from ..interventions.ablating import Ablation
 from ..prompts.attribution import Attribution
+from ..prompts.circuits import Circuit
 from ..prompts.paths import PathAttribution
 
 # matplotlib pictures of results. Each takes `ax=None`, draws on it or on a new figure, and returns the Axes.
@@ -211,7 +212,7 @@ def titled(ax: Axes, title: str) -> Axes:
     return ax
 
 
-def answer(found: Attribution | PathAttribution | Ablation) -> str:
+def answer(found: Attribution | PathAttribution | Ablation | Circuit) -> str:
     """The target, minus the foil, in quotes."""
     return repr(found.target) + ("" if found.foil is None else f" minus {found.foil!r}")
 

@@ -8,6 +8,7 @@ inputs down through the layers at once; nothing of the size of all firings squar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -17,13 +18,14 @@ from torch import Tensor
 from ..models.attention import FrozenAttention, frozen_attention
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
-from .captures import Capture
+from .firings import Asked
 
 Visit = Callable[[int, Float[Tensor, "active pos d_model"]], None]
 """Is given a layer, and the directions at its FFN's output of the inputs that stand above it."""
 
 
-class Firing(NamedTuple):
+@dataclass(frozen=True)
+class Firing:
     """A neuron at a position."""
 
     layer: int
@@ -36,13 +38,31 @@ class Firing(NamedTuple):
         return f"{self.layer}.{self.neuron}@{self.position}"
 
 
-class Input(NamedTuple):
-    """One thing that a node reads: a sum over all that stands below it. ``firing``: None for the answer.
+@dataclass(frozen=True)
+class Head:
+    """What an attention head writes at a position; ``head`` None: the whole layer."""
 
-    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer.
+    layer: int
+    head: int | None
+    position: int
+
+    @property
+    def name(self) -> str:
+        """Its id in a circuit: ``"head.3.2@5"``, ``"attention.3@5"``."""
+        return (
+            f"attention.{self.layer}@{self.position}"
+            if self.head is None
+            else (f"head.{self.layer}.{self.head}@{self.position}")
+        )
+
+
+class Input(NamedTuple):
+    """One thing that a node reads: a sum over all that stands below it. ``node``: None for the answer.
+
+    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer, "write" of a head.
     """
 
-    firing: Firing | None
+    node: Firing | Head | None
     name: str
 
 
@@ -67,18 +87,19 @@ class FrozenPass:
             layer reads what its attention reads. logit: the model's own, of the target (minus the foil's).
     """
 
-    def __init__(self, capture: Capture, row: int, pos: int, target: int, foil: int | None) -> None:
+    def __init__(self, asked: Asked) -> None:
+        capture, model, row, pos = asked.capture, asked.model, asked.row, asked.position
         assert capture.residual is not None
-        self.capture, self.model, self.row, self.pos = capture, capture.model, row, pos
+        self.asked, self.capture, self.model, self.row, self.pos = asked, capture, model, row, pos
         self.span = slice(0, pos + 1)
-        residual, model = capture.residual, self.model
-        targets = torch.tensor([target], device=capture.tokens.device)
+        residual, foil = capture.residual, asked.foil
+        targets = torch.tensor([asked.target], device=capture.tokens.device)
         final = FinalNorm(model)
         direction, constant = final.directions(targets, foil)
         self.answer = direction[0] / final.scale(at_least_float32(residual.final_in[row, [pos]]))
         self.constant = float(constant)
         self.logit = float(model_logits(model, residual.final_out[row, [pos]], targets, foil))
-        self.attentions: list[FrozenAttention] = frozen_attention(model, capture.tokens[row, self.span])
+        self.attentions: list[FrozenAttention] = frozen_attention(model, asked.tokens)
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
         self.scales, self.parallel = [], []
@@ -121,13 +142,13 @@ class FrozenPass:
 
     def value(self, one: Input) -> float:
         """What an input came to in the model's own pass, which its edges must sum to."""
-        if one.firing is None:
+        if not isinstance(one.node, Firing):
             return self.logit
         held = self.capture.linear if one.name == "linear" else self.capture.pre
-        return float(held[one.firing.layer][self.row, one.firing.position, one.firing.neuron])
+        return float(held[one.node.layer][self.row, one.node.position, one.node.neuron])
 
     def layer_of(self, one: Input) -> int:
-        return self.model.n_layers if one.firing is None else one.firing.layer
+        return self.model.n_layers if one.node is None else one.node.layer
 
     # -- the walk ------------------------------------------------------------------------------------------------
 
@@ -181,7 +202,7 @@ class FrozenPass:
             if name == "logit":
                 directions[places, self.pos], own[places] = self.answer, self.constant
                 continue
-            firings = [firing for place in places if (firing := inputs[place].firing) is not None]
+            firings = [firing for place in places if isinstance(firing := inputs[place].node, Firing)]
             at = torch.tensor([firing.position for firing in firings], device=directions.device)
             found, constant = self.read_by(layer, name, [firing.neuron for firing in firings])
             directions[places, at] = found / self.scales[layer][at].unsqueeze(-1)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .circuit_edges import Firing, FrozenPass, Input, unravelled
+from .circuit_edges import Firing, FrozenPass, Head, Input, unravelled
 
 AT_ONCE, FEWEST, MOST = 0.25, 4, 32
 """How many inputs a block of whole rows has: as many as take this share of the weights' memory, within bounds."""
@@ -29,35 +29,37 @@ class Graph:
     """The edges among candidates: every input of every candidate and of the answer against every source.
 
     Attributes:
-        firings: the candidates, those of higher layers first. inputs: the answer's first, then theirs in that order.
-        weights: ``[input, source]``, sources being the firings, then the others. totals: ``[input]``, the sum over all
-            that there is, candidates or not. norms: ``[input]``, the sum of its absolute values.
+        nodes: the candidates, whatever reads one before it. inputs: the answer's first, then theirs in that order.
+        weights: ``[input, source]``, sources being the nodes, then the others. totals: ``[input]``, the sum over all
+            that there is, candidates or not. norms: ``[input]``, the sum of its absolute values. values: ``[input]``,
+            what it came to in the model's own pass.
     """
 
-    firings: tuple[Firing, ...]
+    nodes: tuple[Firing | Head, ...]
     inputs: tuple[Input, ...]
     weights: Float[Tensor, "input source"]
     totals: Float[Tensor, " input"]
     norms: Float[Tensor, " input"]
+    values: Float[Tensor, " input"]
 
     def node_of(self) -> list[int]:
-        """Per input, its node: 0 for the answer, then the firings from 1 on."""
-        places = {firing: place for place, firing in enumerate(self.firings, start=1)}
-        return [0 if one.firing is None else places[one.firing] for one in self.inputs]
+        """Per input, its node: 0 for the answer, then the nodes from 1 on."""
+        places = {node: place for place, node in enumerate(self.nodes, start=1)}
+        return [0 if one.node is None else places[one.node] for one in self.inputs]
 
     def shares(self) -> Float[Tensor, "node source"]:
         """A: per node, the answer first, the share that each source has of all that it reads."""
         nodes = torch.tensor(self.node_of(), device=self.weights.device)
-        counts = torch.bincount(nodes, minlength=len(self.firings) + 1)
+        counts = torch.bincount(nodes, minlength=len(self.nodes) + 1)
         scaled = self.weights.abs() / (self.norms * counts[nodes]).clamp_min(1e-300).unsqueeze(-1)
-        found = torch.zeros(len(self.firings) + 1, self.weights.shape[1], dtype=scaled.dtype, device=scaled.device)
+        found = torch.zeros(len(self.nodes) + 1, self.weights.shape[1], dtype=scaled.dtype, device=scaled.device)
         return found.index_add_(0, nodes, scaled)
 
 
 def influence(shares: Float[Tensor, "node source"]) -> Float[Tensor, " source"]:
-    """The answer's row of A + A² + …; nodes are the answer and the first sources, those of higher layers first."""
+    """The answer's row of A + A² + …; nodes are the answer and the first sources, whatever reads one before it."""
     found = shares[0].clone()
-    for place in range(len(shares) - 1):  # all that read a firing stand before it
+    for place in range(len(shares) - 1):  # all that read a node stand before it
         found += found[place] * shares[place + 1]
     return found
 
@@ -118,26 +120,33 @@ def spread(
         norms[one] = norm = float(sums[place])
         if norm == 0:
             continue
-        firing = one.firing
-        share = 1.0 if firing is None else float(found[firing.layer, firing.position, firing.neuron])
-        scale = share / (norm * len(frozen.inputs(firing)))
+        firing, scale = one.node, 1.0 / norm
+        if isinstance(firing, Firing):
+            share = float(found[firing.layer, firing.position, firing.neuron])
+            scale *= share / len(frozen.inputs(firing))
         for layer, row in rows.items():
             if place < len(row):
                 found[layer].add_(row[place], alpha=scale)
 
 
+def by_layer(firings: Sequence[Firing]) -> list[Firing]:
+    """Those of higher layers first."""
+    return sorted(firings, key=lambda firing: (-firing.layer, firing.position, firing.neuron))
+
+
 def graph(frozen: FrozenPass, chosen: Sequence[Firing], norms: dict[Input, float]) -> Graph:
     """All edges among the chosen firings and the other sources, made in blocks."""
-    firings = sorted(chosen, key=lambda firing: (-firing.layer, firing.position, firing.neuron))
+    firings = by_layer(chosen)
     inputs = frozen.by_falling_layer([None, *firings])
     parts = [frozen.edges(inputs[start : start + BLOCK], firings) for start in range(0, len(inputs), BLOCK)]
     weights = torch.cat([torch.cat([edges, others], dim=1) for edges, others, _ in parts])
     return Graph(
-        firings=tuple(firings),
+        nodes=tuple(firings),
         inputs=tuple(inputs),
         weights=weights.cpu(),
         totals=torch.cat([totals for *_, totals in parts]).cpu(),
         norms=torch.tensor([norms[one] for one in inputs], dtype=torch.float64),
+        values=torch.tensor([frozen.value(one) for one in inputs], dtype=torch.float64),
     )
 
 
@@ -149,19 +158,19 @@ class Kept:
     """What pruning leaves of a graph.
 
     Attributes:
-        firings: which candidates. edges: ``[node, source]``, the answer's row first. influence: ``[source]``, of the
+        nodes: which candidates. edges: ``[node, source]``, the answer's row first. influence: ``[source]``, of the
             whole graph. shares: ``[node, source]``, A.
     """
 
-    firings: Bool[Tensor, " firing"]
+    nodes: Bool[Tensor, " candidate"]
     edges: Bool[Tensor, "node source"]
     influence: Float[Tensor, " source"]
     shares: Float[Tensor, "node source"]
 
 
 def prune(shares: Float[Tensor, "node source"], node_threshold: float, edge_threshold: float) -> Kept:
-    """The fewest firings that have a share ``node_threshold`` of all candidates' influence, and among what is left the
-    fewest edges that carry a share ``edge_threshold`` of the influence; then without firings that nothing reads."""
+    """The fewest nodes that have a share ``node_threshold`` of all candidates' influence, and among what is left the
+    fewest edges that carry a share ``edge_threshold`` of the influence; then without nodes that nothing reads."""
     n = len(shares) - 1
     whole = influence(shares)
     kept = fewest(whole[:n], node_threshold)
@@ -171,7 +180,7 @@ def prune(shares: Float[Tensor, "node source"], node_threshold: float, edge_thre
     within = influence(left)
     carried = left * torch.cat([torch.ones(1, dtype=left.dtype), within[:n]]).unsqueeze(-1)
     edges = fewest(carried.flatten(), edge_threshold).reshape(carried.shape)
-    for place in range(n):  # whatever reads a firing stands before it
+    for place in range(n):  # whatever reads a node stands before it
         if not edges[: place + 1, place].any():
             edges[place + 1] = False
             kept[place] = False

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, SupportsIndex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.errors import InputError, check_count, check_number, counted, listed, quoted
+from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
+from ..core.files import check_destination, write_whole
+from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Prompt, Sheet, Span, Table, line, rows, token
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows, token
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture, token_after
-from .circuit_edges import Firing, FrozenPass
+from .captures import Capture
+from .circuit_edges import Firing, FrozenPass, Head
+from .circuit_export import Told, graph_json, slug_of
+from .circuit_heads import graph_with_attention
 from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
+from .firings import Asked, answer_facts
+from .supernodes import grouped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NODES = {
     "id": "str", "kind": "str", "layer": "Int64", "neuron": "Int64", "head": "Int64", "position": "Int64",
@@ -33,6 +44,10 @@ EDGES = {"source": "str", "target": "str", "input": "str", "weight": "float64", 
 WEIGHTS = ["weight", "share"]
 ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
+FORMS = ("circuit-tracer",)
+SHARED = (
+    "tokens", "token_ids", "starts_with_bos", "position", "target", "target_id", "foil", "probability", "n_layers"
+)  # fmt: skip
 READ = 3  # what a row of the table names of a firing's inputs
 
 
@@ -53,7 +68,7 @@ class Circuit(Result):
         logit: the model's own logit of the target (minus the foil's).
         tokens: the prompt's tokens up to the answer's ``position``.
         expanded: how many firings were looked into before pruning. attention: what attention is in it: "paths",
-            "layers" or "heads". prompts: how many were merged.
+            "layers" or "heads". probability: the target's. prompts: how many were merged.
     """
 
     nodes: pd.DataFrame
@@ -68,6 +83,9 @@ class Circuit(Result):
     foil_id: int | None
     expanded: int
     attention: str
+    n_layers: int
+    token_ids: tuple[int, ...]
+    probability: float
     prompts: int
     provenance: Provenance
 
@@ -155,10 +173,80 @@ class Circuit(Result):
             target=joined([one.target for one in every]),
             foil=None if self.foil is None else joined([str(one.foil) for one in every]),
             expanded=max(one.expanded for one in every),
+            probability=float(np.average([one.probability for one in every], weights=counts)),
             prompts=int(counts.sum()),
         )
 
+    def supernodes(self, similarity: float = 0.5) -> pd.DataFrame:
+        """Its firings in groups of those that read alike and write alike.
+
+        Two firings are as alike as the smaller cosine of what they read and of what reads them (edges' shares with
+        their signs; biases and what was pruned left out). Groups are joined while the mean over their pairs is at least
+        ``similarity``.
+
+        Returns:
+            One row a firing: supernode (0 has most influence), size, id, layer, neuron, position, token, influence.
+
+        Raises: InputError: a similarity that is not above 0 and at most 1.
+        """
+        return grouped(self.nodes, self.edges, check_share("similarity", similarity))
+
+    def faithfulness(self, capture: Capture, **options: Any) -> Any:
+        """How much of the answer its firings alone give; see :func:`ffnmem.faithfulness`.
+
+        Args:
+            capture: of its prompt. options: as there, such as ``mean``.
+        """
+        from .causal import faithfulness
+
+        firings = [Firing(int(row.layer), int(row.neuron), int(row.position)) for row in self.firings.itertuples()]
+        return faithfulness(capture, self.target_id, self.foil_id, firings, **options)
+
+    def export(
+        self,
+        form: str = "circuit-tracer",
+        path: str | Path | None = None,
+        *,
+        slug: str | None = None,
+        supernodes: pd.DataFrame | None = None,
+    ) -> dict[str, Any]:
+        """The graph in another program's form.
+
+        Args:
+            form: ``"circuit-tracer"``: the graph JSON that its page and Neuronpedia read. A memory is a feature there,
+                what was pruned an error node; of a gated neuron a link's weight is what it adds to the coefficient,
+                half by the gate, half by the linear part.
+            path: of a file to write besides.
+            slug: the graph's name; default from the prompt.
+            supernodes: from :meth:`supernodes`; groups of two and more are written.
+
+        Returns: The graph as plain values.
+
+        Raises: InputError: no such form. FileError: the file cannot be written.
+        """
+        check_choice("form", form, FORMS)
+        target = None if path is None else check_destination(path)
+        told = Told(
+            slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
+            model=self.provenance.model,
+            settings=dict(self.provenance.settings),
+            **{name: getattr(self, name) for name in SHARED},
+        )
+        groups = {}
+        for number, members in [] if supernodes is None else supernodes.groupby("supernode"):
+            if len(members) > 1:
+                groups[f"supernode {number}"] = [str(name) for name in members["id"]]
+        found = graph_json(self.nodes, self.edges, told, groups)
+        if target is not None:
+            write_whole(target, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1) + "\n")
+        return found
+
     # -- how it is shown -----------------------------------------------------------------------------------------
+
+    def plot(self, ax: Axes | None = None, top: int = 40) -> Axes:
+        """The graph, as :func:`ffnmem.plots.circuit` draws it."""
+        found: Axes = picture("circuit")(self, ax, top)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -201,11 +289,8 @@ class Circuit(Result):
             f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.0%} of the influence is pruned"
         )
         facts: dict[str, Content] = {
-            "prompt": Prompt(self.tokens, self.position, self.starts_with_bos),
+            **answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit),
             **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
-            "target": token(self.target, "strong"),
-            **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
-            "logit": f"{self.logit:.3f}{'' if self.foil is None else ', the target’s minus the foil’s'}",
             "directly": f"{direct}; error {self.error:.1e}",
             "graph": size,
         }
@@ -316,6 +401,8 @@ def circuit(
     nodes: int = 500,
     node_threshold: float = 0.8,
     edge_threshold: float = 0.98,
+    attention: bool = False,
+    heads: bool = False,
     progress: Progress | None = None,
 ) -> Circuit:
     """The graph of firings behind an answer: which memories made which others fire, and which wrote the answer.
@@ -331,7 +418,14 @@ def circuit(
         nodes: how many firings are expanded at most, those of most influence on the answer.
         node_threshold: of the expanded firings, the fewest that have this share of their influence stay.
         edge_threshold: then the fewest edges that carry this share of it.
+        attention: what each attention layer writes at each position is a node, and paths end there.
+        heads: the same for each head.
         progress: called with "circuit", the firings expanded and the most that will be.
+
+    With ``attention`` or ``heads``, an edge is what its source adds directly along the residual stream, and attention
+    stands between. A head writes a vector, which its readers read along directions of their own: its edges sum to what
+    it adds to all of them together, each reader's input counted in shares of all that it reads, times the reader's
+    influence. The firings are those of the graph without heads; of the heads, the most influential ones are looked at.
 
     Returns:
         A :class:`Circuit`: ``.nodes``, ``.edges``, ``.sums()``, ``.error``, ``.subgraph``, ``.merge``, ``.plot``,
@@ -342,38 +436,33 @@ def circuit(
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
     """
-    if capture.residual is None:
-        raise InputError("a circuit needs every layer: capture(model, prompt) without layers=")
-    capture.check_repeatable()  # its attention patterns are read in a pass of their own
     check_count("nodes", nodes)
     thresholds = [check_share(name, value) for name, value in
                   (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
-    model, row, pos = capture.model, capture.row(prompt), capture.position(position, prompt)
-    if target is None:
-        target = int(capture.logits_at(row, pos).argmax())
-    target_id = token_after(capture, target, row, pos, first_token)
-    foil_id = None if foil is None else token_after(capture, foil, row, pos, first_token, "foil")
-    frozen = FrozenPass(capture, row, pos, target_id, foil_id)
+    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    frozen = FrozenPass(asked)
     tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
     chosen, norms = expand(frozen, nodes, tell)
-    whole = graph(frozen, chosen, norms)
+    with_attention = attention or heads
+    whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
     kept = prune(whole.shares(), *thresholds)
-    tokens = tuple(capture.token_strings(prompt)[: pos + 1])
-    (target_text,) = model.token_strings([target_id])
-    found, edges = tables(frozen, whole, kept, tokens, target_text)
+    found, edges = tables(frozen, whole, kept)
     return Circuit(
         nodes=found,
         edges=edges,
         logit=frozen.logit,
-        tokens=tokens,
+        tokens=asked.texts,
         starts_with_bos=capture.starts_with_bos,
-        position=pos,
-        target=target_text,
-        target_id=target_id,
-        foil=None if foil_id is None else model.token_strings([foil_id])[0],
-        foil_id=foil_id,
+        position=asked.position,
+        target=asked.target_text,
+        target_id=asked.target,
+        foil=asked.foil_text,
+        foil_id=asked.foil,
         expanded=len(chosen),
-        attention="paths",
+        attention="heads" if heads else "layers" if attention else "paths",
+        n_layers=asked.model.n_layers,
+        token_ids=tuple(asked.tokens.tolist()),
+        probability=float(capture.logits_at(asked.row, asked.position).double().softmax(-1)[asked.target]),
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
@@ -390,20 +479,18 @@ def check_share(name: str, value: float) -> float:
     return share
 
 
-def tables(
-    frozen: FrozenPass, whole: Graph, kept: Kept, tokens: tuple[str, ...], target: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The nodes and edges that pruning leaves, what it took as one node."""
-    n, node_of = len(whole.firings), whole.node_of()
-    names = [firing.name for firing in whole.firings] + [name for name, *_ in frozen.other_names()]
+    n, node_of = len(whole.nodes), whole.node_of()
+    names = [firing.name for firing in whole.nodes] + [name for name, *_ in frozen.other_names()]
     targets = [ANSWER, *names[:n]]
-    values = np.array([frozen.value(one) for one in whole.inputs])
+    values = whole.values.numpy()
     errors = np.abs(whole.totals.numpy() - values)
     weights, stays = whole.weights.numpy(), kept.edges.numpy()
     shares = np.abs(weights) / (whole.norms.numpy() * np.bincount(node_of)[node_of])[:, None].clip(1e-300)
     edges: list[tuple[str, str, str, float, float]] = []
     for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
-        if node and not kept.firings[node - 1]:
+        if node and not kept.nodes[node - 1]:
             continue
         sources = np.flatnonzero(stays[node] & (weights[place] != 0))
         edges += [
@@ -416,15 +503,21 @@ def tables(
     for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
         read["linear" if one.name == "linear" else "pre"][node] = float(values[place])
         read["error"][node] = float(np.fmax(read["error"][node], errors[place]))
-    direct = weights[node_of.index(0)]
+    tokens, direct = frozen.asked.texts, weights[node_of.index(0)]
     table: list[dict[str, Any]] = [
-        {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": target, "influence": 1.0, "score": np.nan}
+        {
+            "id": ANSWER,
+            "kind": ANSWER,
+            "position": frozen.pos,
+            "token": frozen.asked.target_text,
+            "influence": 1.0,
+            "score": np.nan,
+        }
         | {name: column[0] for name, column in read.items()}
     ]
     order = np.argsort(-kept.influence[:n].numpy(), kind="stable")
-    for place in (int(i) for i in order if kept.firings[i]):
-        firing = whole.firings[place]
-        table.append(firing_row(frozen, firing, tokens) | {
+    for place in (int(i) for i in order if kept.nodes[i]):
+        table.append(node_row(frozen, whole.nodes[place], tokens) | {
             "influence": float(kept.influence[place]), "score": float(direct[place])
         } | {name: column[place + 1] for name, column in read.items()})  # fmt: skip
     read_from = {source for source, *_ in edges}
@@ -439,14 +532,10 @@ def tables(
     return nodes, ordered(found_edges, nodes)
 
 
-def firing_row(frozen: FrozenPass, firing: Firing, tokens: tuple[str, ...]) -> dict[str, Any]:
-    held = frozen.capture.coefficients[firing.layer][frozen.row, firing.position, firing.neuron]
-    return {
-        "id": firing.name,
-        "kind": "firing",
-        "layer": firing.layer,
-        "neuron": firing.neuron,
-        "position": firing.position,
-        "token": tokens[firing.position],
-        "coefficient": float(held),
-    }
+def node_row(frozen: FrozenPass, node: Firing | Head, tokens: tuple[str, ...]) -> dict[str, Any]:
+    """What a row says of a firing or a head, but for its part in the graph."""
+    found = {"id": node.name, "layer": node.layer, "position": node.position, "token": tokens[node.position]}
+    if isinstance(node, Head):
+        return found | {"kind": "attention" if node.head is None else "head", "head": node.head}
+    held = frozen.capture.coefficients[node.layer][frozen.row, node.position, node.neuron]
+    return found | {"kind": "firing", "neuron": node.neuron, "coefficient": float(held)}

@@ -15,6 +15,7 @@ from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuit_pruning import expand, fewest, influence, prune
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
+from ffnmem.prompts.firings import Asked
 
 from ..helpers import PROMPT, allclose
 
@@ -35,8 +36,7 @@ def found(captured: fm.prompts.Capture) -> Circuit:
 
 
 def frozen_of(capture: fm.prompts.Capture) -> FrozenPass:
-    model = capture.model
-    return FrozenPass(capture, 0, capture.length() - 1, model.token_id(" Paris"), model.token_id(" Rome"))
+    return FrozenPass(Asked.of(capture, " Paris", " Rome", -1, 0, False))
 
 
 def test_edges_sum_to_what_every_node_read(architecture: Model) -> None:
