@@ -1,14 +1,17 @@
 """How well the scores of ``causal_scores`` tell what the removal of single firings does, and what they cost.
 
 On facts whose answer is the model's top token, the target against the most probable other token: some firings of each
-(the 100 largest by every rule, and as many at random) are set to zero one at a time, exactly, each by a pass of its
+(the largest by every rule, and as many at random) are set to zero one at a time, exactly, each by a pass of its
 own from its layer on. Printed: the correlation with the scores over all of them, how many of the ten largest each rule
-finds among its own ten largest, and what a rule costs as a ratio to one forward pass of the same model, in turns.
+finds among its own ten largest, how much of the answers the 200 largest firings keep where all others are at their
+means over ordinary text (as computed from what is kept, and as recorded), with the areas under the whole curve, and
+what a rule costs as a ratio to one forward pass of the same model, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import statistics
 from pathlib import Path
@@ -28,7 +31,9 @@ RULES: dict[str, dict[str, Any]] = {
     "relp, patterns followed": {"rule": "relp", "frozen": False},
     "ig": {"rule": "ig"},
 }
-LARGEST, OVERLAP, BATCH = 100, 10, 128
+OVERLAP, BATCH = 10, 128
+SIZES = (10, 20, 50, 100, 200, 500, 1000)
+CORPUS = Path(__file__).parent.parent / "data/corpus/atlas.jsonl.gz"
 
 
 def known(model: fm.Model, source: str, count: int) -> list[tuple[Capture, int, int]]:
@@ -70,7 +75,7 @@ def exact(capture: Capture, target: int, foil: int, firings: list[tuple[int, int
     return lost
 
 
-def agreement(captures: list[tuple[Capture, int, int]]) -> dict[str, dict[str, float]]:
+def agreement(captures: list[tuple[Capture, int, int]], most: int) -> dict[str, dict[str, float]]:
     """By rule, correlation with exact ablation (mean over facts, and of all firings) and overlap of the largest."""
     scores: dict[str, list[np.ndarray]] = {name: [] for name in (*RULES, "paths")}
     effects, overlaps = [], {name: [] for name in scores}
@@ -80,9 +85,9 @@ def agreement(captures: list[tuple[Capture, int, int]]) -> dict[str, dict[str, f
         found["paths"] = fm.attribute_paths(capture, target, foil).neuron_logits
         flat = {name: tensor.double().numpy().ravel() for name, tensor in found.items()}
         size = len(flat["paths"])
-        chosen = set(generator.choice(size, LARGEST, replace=False).tolist())
+        chosen = set(generator.choice(size, most, replace=False).tolist())
         for values in flat.values():
-            chosen |= set(np.argsort(-np.abs(values))[:LARGEST].tolist())
+            chosen |= set(np.argsort(-np.abs(values))[:most].tolist())
         places = np.array(sorted(chosen))
         triples = list(zip(*(a.tolist() for a in np.unravel_index(places, found["paths"].shape)), strict=True))
         lost = exact(capture, target, foil, triples)
@@ -100,6 +105,55 @@ def agreement(captures: list[tuple[Capture, int, int]]) -> dict[str, dict[str, f
         }
         for name in scores
     }
+
+
+def means(model: fm.Model, text: Path, tokens: int, width: int = 64) -> torch.Tensor:
+    """Mean coefficients over the first tokens of a text or of a compressed file of texts, ``[layer, d_mlp]``."""
+    if text.suffix == ".gz":
+        with gzip.open(text, "rt") as lines:
+            whole = "\n".join(json.loads(line)["text"] for _, line in zip(range(tokens // 5), lines, strict=False))
+    else:
+        whole = text.read_text()[: tokens * 8]
+    ids = torch.tensor(model.ids_of(whole)[:tokens])
+    total, count = torch.zeros(model.n_layers, model.d_mlp, dtype=torch.float64), 0
+    bos = [] if model.bos_token_id is None or not model.prepend_bos else [model.bos_token_id]
+    for row in ids.split(width - len(bos)):
+        capture = fm.capture(model, torch.cat([torch.tensor(bos, dtype=torch.long), row]))
+        total += torch.stack([capture.coefficients[i][0, len(bos) :].double().sum(0) for i in range(model.n_layers)])
+        count += len(row)
+    return total / count
+
+
+def enough(captures: list[tuple[Capture, int, int]], mean: torch.Tensor) -> dict[str, dict[str, Any]]:
+    """By rule and by what kept firings are: the share of the answers kept, and the areas under the curve."""
+    results: dict[str, list[Any]] = {}
+    for capture, target, foil in captures:
+        for name, rule in {**RULES, "paths": {}}.items():
+            if rule.get("rule") == "ig":
+                continue
+            scores = (
+                fm.causal_scores(capture, target, foil, mean=mean, **rule)
+                if rule
+                else fm.attribute_paths(capture, target, foil)
+            )
+            for recorded in (False, True):
+                total = scores.coefficients[:, int(capture.starts_with_bos) :].numel()
+                sizes = [*SIZES, *(round(total * share) for share in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0))]
+                found = fm.faithfulness(
+                    capture, target, foil, scores, mean=mean, recorded=recorded, sizes=sizes, random=int(name == "relp")
+                )
+                results.setdefault(f"{name}{', recorded' * recorded}", []).append(found)
+    told = {}
+    for name, all_of_it in results.items():
+        over = fm.prompts.faithfulness_over(all_of_it)
+        at = over.curve.set_index("size").loc[200]
+        areas = over.areas.set_index("area")["mean"].to_dict()
+        by_fact = [found.at(200)["faithfulness"] for found in all_of_it]
+        told[name] = {**at[["faithfulness", "low", "high", "completeness"]].to_dict(), **areas}
+        told[name] |= {"mean": float(np.mean(by_fact)), "median": float(np.median(by_fact))}
+        if "random" in at:
+            told[name]["random"] = float(at["random"])
+    return told
 
 
 def cost(capture: Capture, rounds: int) -> dict[str, float]:
@@ -122,7 +176,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="atlas")
     parser.add_argument("--facts", metavar="FILE", help="default: atlas's own")
+    parser.add_argument("--text", type=Path, default=CORPUS, help="for means; default: atlas's corpus")
+    parser.add_argument("--tokens", type=int, default=8000, help="of the text")
     parser.add_argument("--limit", type=int, default=30)
+    parser.add_argument("--largest", type=int, default=100, help="firings of each rule, and at random, to remove")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -134,7 +191,8 @@ def main() -> None:
     result = {
         "model": model.name,
         "facts": len(captures),
-        "agreement": agreement(captures),
+        "agreement": agreement(captures, arguments.largest),
+        "enough": enough(captures, means(model, arguments.text, arguments.tokens)),
         "cost": cost(captures[0][0], arguments.rounds),
         "cost_gpt2_shape": cost(fm.capture(other, tokens), arguments.rounds),
         **machine(),
@@ -145,6 +203,15 @@ def main() -> None:
     print(f"{model.name}, {len(captures)} facts         correlation   by fact   overlap of the ten largest")
     for name, found in result["agreement"].items():
         print(f"{name:28} {found['correlation']:10.3f} {found['by_fact']:9.3f} {found['overlap']:9.2f}")
+    print("kept by the 200 largest      of all answers (95%)     mean of facts  median   the rest keep   CPR     CMD")
+    for name, kept in result["enough"].items():
+        interval = f"{kept['faithfulness']:.2f} ({kept['low']:.2f} to {kept['high']:.2f})"
+        areas = f"{kept['cpr']:.3f} {kept['cmd']:8.3f}"
+        print(
+            f"{name:33} {interval:24} {kept['mean']:.2f} {kept['median']:9.2f} {kept['completeness']:9.2f} {areas:>18}"
+        )
+        if "random" in kept:
+            print(f"{'  as many at random':33} {kept['random']:.2f}")
     print("cost, in forward passes      this model   GPT-2 small's shape, 32 tokens")
     for name, ratio in result["cost"].items():
         print(f"{name:28} {ratio:10.2f} {result['cost_gpt2_shape'][name]:9.2f}")

@@ -108,6 +108,10 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
         **{f.name: getattr(random_edit(given.tiny, (1,)), f.name) for f in fields(EditRecord)}
     ),
     "Fact": lambda given: EIFFEL,
+    "Faithfulness": lambda given: fm.faithfulness(given.capture, " Paris", " Rome", random=1),
+    "FaithfulnessOver": lambda given: fm.prompts.faithfulness_over(
+        [fm.faithfulness(given.capture, " Paris", " Rome", random=1, sizes=[3, 9])] * 2
+    ),
     "Found": lambda given: Found("a", "values", given.store.search("a"), given.store.provenance),
     "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
@@ -124,6 +128,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
         torch.ones(5, 3, dtype=torch.bfloat16),
         torch.rand(5, 3).bfloat16(),
     ),
+    "MinimalCircuit": lambda given: fm.minimal_circuit(given.capture, " Paris", " Rome"),
     "Neuron": lambda given: given.store.neuron(1, 5, shade=True),
     "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
     "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),

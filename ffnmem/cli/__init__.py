@@ -19,6 +19,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "attribute": "attribute",
     "paths": "attribute",
     "decompose": "attribute",
+    "causal": "causal",
     "ablate": "ablate",
     "intervene": "intervene",
     "project": "project",

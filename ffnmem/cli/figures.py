@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..prompts.attribution import Attribution
+    from ..prompts.causal import CausalScores
     from ..prompts.paths import PathAttribution
 
 
@@ -29,20 +30,20 @@ def check_figure(file: str) -> Path:
     return check_destination(path)
 
 
-def save_figure(found: Attribution | PathAttribution, path: Path, top: int) -> None:
+def save_figure(found: Attribution | PathAttribution | CausalScores, path: Path, top: int) -> None:
     """Draw the layers (or the map of layers and positions) beside the top neurons, and write the file in one go."""
     from matplotlib.figure import Figure
 
     from ..plots.attribution import layers, map, neurons
-    from ..prompts.paths import PathAttribution
+    from ..prompts.attribution import Attribution
 
     top = min(top, 40)  # more bars than that cannot be told apart
     figure = Figure(figsize=(11, max(4.2, 0.9 + 0.26 * top)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    if isinstance(found, PathAttribution):
-        map(found, left)
-    else:
+    if isinstance(found, Attribution):
         layers(found, left)
+    else:
+        map(found, left)
     neurons(found, right, top)
     right.set_title("The memories behind it", loc="left")  # the left title names the answer, and has room for it
     write_figure(figure, path)

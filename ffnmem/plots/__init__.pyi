@@ -1,6 +1,7 @@
 from .activation_functions import activations as activations
 from .attribution import ablation as ablation
 from .attribution import components as components
+from .attribution import faithfulness as faithfulness
 from .attribution import layers as layers
 from .attribution import map as map
 from .attribution import neurons as neurons

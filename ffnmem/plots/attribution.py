@@ -15,8 +15,11 @@ from ..core.errors import InputError, counted
 from ..core.token_text import printable, visible
 from ..interventions.ablating import Ablation
 from ..prompts.attribution import Attribution
+from ..prompts.causal import CausalScores
 from ..prompts.circuits import Circuit
+from ..prompts.firings import Firings
 from ..prompts.paths import PathAttribution
+from ..prompts.sufficiency import Faithfulness, FaithfulnessOver
 
 # matplotlib pictures of results. Each takes `ax=None`, draws on it or on a new figure, and returns the Axes.
 #
@@ -74,12 +77,13 @@ def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
 
 
 @public
-def neurons(attribution: Attribution | PathAttribution, ax: Axes | None = None, top: int = 20) -> Axes:
+def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes | None = None, top: int = 20) -> Axes:
     """The neurons that write most towards (blue) or against (orange) the target, largest first.
 
     Args:
         attribution: of one position, from :func:`ffnmem.attribute`, or of all paths, from
-            :func:`ffnmem.attribute_paths`; then a bar is one neuron firing at one position, and its label tells which.
+            :func:`ffnmem.attribute_paths`, or scores from :func:`ffnmem.causal_scores`; then a bar is one neuron firing
+            at one position, and its label tells which.
         ax: where to draw; default a new figure.
         top: how many neurons.
 
@@ -91,16 +95,18 @@ def neurons(attribution: Attribution | PathAttribution, ax: Axes | None = None, 
     """
     rows = attribution.top(top)
     names = [f"{layer}.{neuron}" for layer, neuron in zip(rows["layer"], rows["neuron"], strict=True)]
-    if isinstance(attribution, PathAttribution):
+    column = "logit"
+    if isinstance(attribution, Firings):
+        column = attribution.column
         names = [f"{name} at {visible(token, 14)}" for name, token in zip(names, rows["token"], strict=True)]
     else:
         attribution.single()
     ax = axes_for(ax, (6, 0.9 + 0.26 * len(rows)))
-    ax.barh(range(len(rows)), rows["logit"], color=sign_colours(rows["logit"]), height=0.72)
+    ax.barh(range(len(rows)), rows[column], color=sign_colours(rows[column]), height=0.72)
     ax.set_yticks(range(len(rows)), names, parse_math=False)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
-    ax.set_xlabel("logit")
+    ax.set_xlabel(column)
     ax.set_ylabel("memory (layer.neuron)")
     return titled(ax, f"The memories behind {answer(attribution)}")
 
@@ -142,11 +148,11 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
 
 
 @public
-def map(paths: PathAttribution, ax: Axes | None = None) -> Axes:
+def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     """What the memories of each layer, firing at each position, add to the answer: a heat map centred at zero.
 
     Args:
-        paths: from :func:`ffnmem.attribute_paths`.
+        paths: from :func:`ffnmem.attribute_paths`, or scores from :func:`ffnmem.causal_scores`.
         ax: where to draw; default a new figure. The colour bar takes its room from it.
     """
     values = paths.map.cpu().numpy()
@@ -164,8 +170,41 @@ def map(paths: PathAttribution, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("position")
     ax.set_ylabel("layer")
     assert ax.figure is not None
-    ax.figure.colorbar(image, ax=ax, label="logit", pad=0.02)
-    return titled(ax, f"Where memories wrote {answer(paths)}")
+    ax.figure.colorbar(image, ax=ax, label=paths.column, pad=0.02)
+    what = "Where memories wrote" if isinstance(paths, PathAttribution) else "What the firings are worth for"
+    return titled(ax, f"{what} {answer(paths)}")
+
+
+@public
+def faithfulness(found: Faithfulness | FaithfulnessOver, ax: Axes | None = None) -> Axes:
+    """How much of an answer the first firings of a ranking keep, against how many they are.
+
+    Args:
+        found: from :func:`ffnmem.faithfulness`, or of several answers.
+        ax: where to draw; default a new figure.
+
+    Returns:
+        The Axes: a line of what the kept firings keep, with its interval over answers; one of what all others keep
+        (0 is best); and one of as many at random, with their range or interval. The number of firings is logarithmic.
+    """
+    curve = found.curve
+    ax = axes_for(ax, (7, 4.2))
+    size = curve["size"].to_numpy()
+    for share in (0.0, 1.0):
+        ax.axhline(share, color=ink(), linewidth=0.8, linestyle=":")
+    ax.plot(size, curve["faithfulness"], color=ADDS, marker=".", label="these kept")
+    if "low" in curve:
+        ax.fill_between(size, curve["low"], curve["high"], color=ADDS, alpha=0.2, linewidth=0)
+    ax.plot(size, curve["completeness"], color=TAKES, marker=".", label="all others kept")
+    if "random" in curve:
+        ax.plot(size, curve["random"], color=ATTENTION, marker=".", label="as many at random")
+        ax.fill_between(size, curve["random_low"], curve["random_high"], color=ATTENTION, alpha=0.3, linewidth=0)
+    ax.set_xscale("log")
+    ax.set_xlabel("firings kept")
+    ax.set_ylabel("share of the answer")
+    ax.legend(frameon=False)
+    what = answer(found) if isinstance(found, Faithfulness) else counted(found.n, "answer")
+    return titled(ax, f"Is it enough for {what}?")
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
@@ -212,7 +251,7 @@ def titled(ax: Axes, title: str) -> Axes:
     return ax
 
 
-def answer(found: Attribution | PathAttribution | Ablation | Circuit) -> str:
+def answer(found: Attribution | PathAttribution | CausalScores | Faithfulness | Ablation | Circuit) -> str:
     """The target, minus the foil, in quotes."""
     return repr(found.target) + ("" if found.foil is None else f" minus {found.foil!r}")
 

@@ -10,3 +10,9 @@ from .circuits import Circuit as Circuit
 from .circuits import circuit as circuit
 from .paths import PathAttribution as PathAttribution
 from .paths import attribute_paths as attribute_paths
+from .sufficiency import Faithfulness as Faithfulness
+from .sufficiency import FaithfulnessOver as FaithfulnessOver
+from .sufficiency import MinimalCircuit as MinimalCircuit
+from .sufficiency import faithfulness as faithfulness
+from .sufficiency import faithfulness_over as faithfulness_over
+from .sufficiency import minimal_circuit as minimal_circuit

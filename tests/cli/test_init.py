@@ -53,6 +53,7 @@ def test_commands() -> None:
         "anatomy",
         "attribute",
         "calibrate",
+        "causal",
         "decompose",
         "dying-relu",
         "edit",

@@ -1,0 +1,188 @@
+"""``faithfulness`` and ``minimal_circuit``: what is left of an answer where only some firings are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import FfnmemError
+from ffnmem.models import Model
+from ffnmem.prompts import faithfulness_over
+
+from ..helpers import PROMPT, Pair, allclose
+
+
+@pytest.fixture(scope="module")
+def capture(tiny: Model) -> fm.prompts.Capture:
+    return fm.capture(tiny, PROMPT)
+
+
+@pytest.fixture(scope="module")
+def mean(tiny: Model) -> fm.prompts.Capture:
+    return fm.capture(tiny, ["The city of Paris is in France", "Rome is the city"])
+
+
+def logit_of(model: Model, capture: fm.prompts.Capture, kept: torch.Tensor, means: torch.Tensor, own: bool) -> float:
+    """Δ with everything outside ``kept`` [layer, pos, d_mlp] at its mean, by hooks written out."""
+    handles = []
+
+    def hook(layer: int) -> Any:
+        def replace(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            m = args[0]
+            inside = capture.coefficients[layer][0].reshape(m.shape) if own else m
+            return (torch.where(kept[layer].reshape(m.shape), inside, means[layer].to(m.dtype)), *args[1:])
+
+        return replace
+
+    for layer in range(model.n_layers):
+        handles.append(model.ffn[layer].project_out.register_forward_pre_hook(hook(layer)))
+    try:
+        with torch.no_grad():
+            logits = model.hf_model(capture.tokens).logits[0, -1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    return float(logits[model.token_id(" Paris")] - logits[model.token_id(" Rome")])
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_the_share_is_that_of_a_pass_with_all_others_at_their_means(pair64: Pair, recorded: bool) -> None:
+    # if it failed, something else would be kept or taken away than is said
+    model = pair64.model
+    if model.layout.soft_cap is not None:
+        pytest.skip("its logits are capped, and what is explained is the logit before")
+    capture, mean = fm.capture(model, PROMPT), fm.capture(model, "The city of Paris")
+    means = torch.stack([mean.coefficients[layer][mean.content].mean(0) for layer in range(model.n_layers)])
+    shape = (model.n_layers, capture.tokens.shape[1], model.d_mlp)
+    kept = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
+    kept[0, 3, :5] = True
+    triples = [(layer, neuron, position) for layer, position, neuron in kept.nonzero().tolist()]
+    found = fm.faithfulness(capture, " Paris", " Rome", triples, mean=mean, recorded=recorded, random=0)
+    begins = capture.starts_with_bos
+    bos = torch.zeros(shape, dtype=torch.bool)
+    bos[:, 0] = begins
+    one, rest, none = (
+        logit_of(model, capture, mask | bos, means, recorded) for mask in (kept, ~kept, torch.zeros_like(kept))
+    )
+    close = 1e-6 if pair64.rounds_attention else 1e-9  # its softmax counts in float32
+    assert found.logit == pytest.approx(fm.attribute(capture, " Paris", " Rome").logit, abs=close)
+    assert found.without == pytest.approx(none, abs=close)
+    row = found.curve.iloc[0]
+    assert row["size"] == int((kept & ~bos).sum())
+    assert row["faithfulness"] == pytest.approx((one - none) / (found.logit - none), rel=1e-6, abs=close)
+    assert row["completeness"] == pytest.approx((rest - none) / (found.logit - none), rel=1e-6, abs=close)
+
+
+def test_all_kept_is_the_whole_answer_and_none_is_nothing(capture: fm.prompts.Capture, mean: Any) -> None:
+    found = fm.faithfulness(capture, " Paris", " Rome", mean=mean, random=2)
+    assert found.order == "largest |score| by relp first, as computed"
+    last = found.at(found.total)
+    assert last["faithfulness"] == pytest.approx(1.0, abs=1e-5)
+    assert last["random"] == pytest.approx(1.0, abs=1e-5)
+    assert last["completeness"] == pytest.approx(0.0, abs=1e-5)
+    assert found.curve["size"].is_monotonic_increasing
+    assert found.curve["random_low"].le(found.curve["random_high"]).all()
+    share, f = np.r_[0, found.curve["share"]], np.r_[0, found.curve["faithfulness"]]
+    assert found.cpr == pytest.approx(float(((f[1:] + f[:-1]) / 2 * np.diff(share)).sum()))
+    assert found.cmd == pytest.approx(float(np.trapezoid(np.abs(1 - f), share)))
+
+
+def test_what_a_set_may_be(capture: fm.prompts.Capture, tiny: Model, mean: Any) -> None:
+    scores = fm.causal_scores(capture, " Paris", " Rome", mean=mean)
+    top = scores.top(9)
+    top = top[top["position"] >= int(capture.starts_with_bos)]
+    triples = [(int(a), int(b), int(c)) for a, b, c in zip(top["layer"], top["neuron"], top["position"], strict=True)]
+    asked = (capture, " Paris", " Rome")
+    by_table = fm.faithfulness(*asked, top, mean=mean, random=0)
+    by_list = fm.faithfulness(*asked, [*triples, triples[0]], mean=mean, random=0)
+    by_scores = fm.faithfulness(*asked, scores, mean=mean, random=0, sizes=[len(triples)])
+    for found in (by_list, by_scores):
+        allclose(found.curve, by_table.curve, 1e-6)
+    assert by_table.cpr is None
+    paths = fm.faithfulness(*asked, fm.attribute_paths(*asked), mean=mean, random=0, sizes=[3])
+    assert paths.order.startswith("largest |score| by paths")
+    some = fm.faithfulness(capture, " Paris", " Rome", top, mean=mean, random=0, batch_tokens=1)
+    allclose(some.curve, by_table.curve, 1e-5)
+
+
+def test_over_several_answers(tiny: Model, mean: Any) -> None:
+    captures = [fm.capture(tiny, text) for text in (PROMPT, "The city of Rome is", "The Eiffel Tower")]
+    found = [fm.faithfulness(c, " Paris", " Rome", mean=mean, random=1) for c in captures]
+    over = faithfulness_over(found)
+    assert over.n == 3
+    row = over.curve.set_index("size").loc[20]
+    weight = np.array([one.logit - one.without for one in found])
+    kept = np.array([one.at(20)["faithfulness"] for one in found])
+    assert row["faithfulness"] == pytest.approx(float((kept * weight).sum() / weight.sum()))
+    assert row["low"] <= row["faithfulness"] <= row["high"]
+    assert over.areas["area"].tolist() == ["cpr", "cmd"]
+    with pytest.raises(FfnmemError, match="different rankings"):
+        faithfulness_over([found[0], fm.faithfulness(captures[0], " Paris", " Rome", random=1)])
+    with pytest.raises(FfnmemError, match="empty"):
+        faithfulness_over([])
+
+
+@pytest.mark.parametrize("wanted", [0.5, 0.9])
+def test_a_minimal_circuit_is_enough_and_no_firing_too_many(
+    capture: fm.prompts.Capture, mean: Any, wanted: float
+) -> None:
+    found = fm.minimal_circuit(capture, " Paris", " Rome", faithfulness=wanted, mean=mean)
+    assert found.faithfulness >= wanted
+    assert found.minimal
+    assert (found.firings["without"] < wanted).all()
+    assert found.found - found.pruned == len(found.firings)
+    again = fm.faithfulness(capture, " Paris", " Rome", found.firings, mean=mean, random=0)
+    assert again.curve["faithfulness"].item() == pytest.approx(found.faithfulness)
+    less = fm.faithfulness(capture, " Paris", " Rome", found.firings.iloc[1:], mean=mean, random=0)
+    assert less.curve["faithfulness"].item() == pytest.approx(found.firings["without"].iloc[0], abs=1e-6)
+    assert "no single one can be left out" in found.search
+
+
+def test_a_minimal_circuit_of_given_firings_and_without_trying_each(capture: fm.prompts.Capture, mean: Any) -> None:
+    whole = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, one_by_one=1)
+    assert not whole.minimal
+    assert "not tried one by one" in whole.search
+    less = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, firings=whole.firings)
+    assert len(less.firings) <= len(whole.firings)
+    assert less.search.startswith(f"the {len(whole.firings)} firings given")
+    with pytest.raises(FfnmemError, match="keep less than"):
+        fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, firings=less.firings.iloc[:1], faithfulness=0.99)
+
+
+@pytest.mark.parametrize(
+    ("firings", "match"),
+    [
+        ([], "empty"),
+        ([(0, 1)], "layer, neuron, position"),
+        ([(9, 1, 1)], "layer 9"),
+        ([(0, 1, 99)], "position 99"),
+        (pd.DataFrame({"layer": [0]}), "no column neuron"),
+        ("3.17", "firings are scores"),
+    ],
+)
+def test_refusals(capture: fm.prompts.Capture, firings: Any, match: str) -> None:
+    with pytest.raises(FfnmemError, match=match):
+        fm.faithfulness(capture, " Paris", " Rome", firings)
+
+
+def test_refusals_of_other_scores_sizes_and_answers(capture: fm.prompts.Capture, tiny: Model) -> None:
+    other = fm.causal_scores(fm.capture(tiny, "The city of Rome is"), " Paris", " Rome")
+    with pytest.raises(FfnmemError, match="another prompt"):
+        fm.faithfulness(capture, " Paris", " Rome", other)
+    with pytest.raises(FfnmemError, match="none above"):
+        fm.faithfulness(capture, " Paris", " Rome", [(0, 1, 1)], sizes=[2])
+    own = torch.stack([capture.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
+    short = fm.capture(tiny, capture.tokens[0, :1])
+    with pytest.raises(FfnmemError, match="nothing that firings"):
+        fm.faithfulness(fm.capture(tiny, capture.tokens[0, 1:2]), " Paris", " Paris", [(0, 1, 0)], mean=own)
+    if short.starts_with_bos:
+        with pytest.raises(FfnmemError, match="always kept"):
+            fm.faithfulness(short, " Paris", " Rome")
+    for share in (0, "much"):
+        with pytest.raises(FfnmemError, match="faithfulness must be"):
+            fm.minimal_circuit(capture, " Paris", faithfulness=share)  # type: ignore[arg-type]
