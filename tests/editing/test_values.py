@@ -15,7 +15,7 @@ from ffnmem.editing import value_norm
 from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import check_reaches, plan_edits
 from ffnmem.editing.requests import Request, RequestRow
-from ffnmem.editing.values import SKIPPED, RequestBatch, optimise, request_batches
+from ffnmem.editing.values import SKIPPED, Descent, RequestBatch, optimise, request_batches
 
 from ..helpers import ARCHITECTURES, Pair, allclose, refuses
 from .plans import CONTEXTS, FACTS, REACHED, random_like
@@ -113,7 +113,7 @@ def test_everywhere_is_the_edited_model(kind: str, kl_at: str, tokenizer: Any) -
         found: Tensor = torch.func.functional_call(model.hf_model, {name: weight}, (), tokens).logits[0].log_softmax(-1)
         return found
 
-    keys = torch.stack([one.key for one in batch.found(torch.zeros_like(delta), [0] * 3, [0.0] * 3, [0.0] * 3)])
+    keys = torch.stack([one.key for one in batch.found(Descent(torch.zeros_like(delta), *([0] * 3 for _ in range(4))))])
     for i, (request, u) in enumerate(zip(plan.requests, directions(keys), strict=True)):
         own = delta[i].detach().clone().requires_grad_()
         with torch.enable_grad():
