@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -170,10 +171,10 @@ class Rules:
                     norm(block.attention_post, "attention", layer)
                     norm(block.post, "ffn", layer)
                     self.listen(block, layer, before, after)
-                before(inner(block.project_out), lambda m, layer=layer: self.fire(layer, m))
+                before(inner(block.project_out), partial(self.fire, layer))
                 if self.frozen:
-                    before(block.attention, lambda x, layer=layer: self.look(layer, x))
-                    after(block.attention, lambda _args, _out, layer=layer: self.looked(layer), always=True)
+                    before(block.attention, partial(self.look, layer))
+                    after(block.attention, partial(self.looked, layer), always=True)
             after(layout.final_norm, lambda _args, out: self.keep(("final_out", -1), out))
         except BaseException:
             stack.close()
@@ -201,7 +202,7 @@ class Rules:
         return x.clone()  # which Falcon may add to in place
 
     def fixed(self, norm: NormMap, part: str, layer: int, x: Tensor, out: Tensor) -> Tensor:
-        new = FixedScale.apply(x, out, norm)
+        new = FixedScale.apply(x, out, norm)  # type: ignore[no-untyped-call]
         assert isinstance(new, Tensor)
         if norm.shift is not None and part != "final":
             self.biased.append((new, norm.shift, part, layer))
@@ -214,7 +215,7 @@ class Rules:
         self.running.__enter__()  # type: ignore[no-untyped-call]
         return x
 
-    def looked(self, layer: int) -> None:
+    def looked(self, layer: int, _args: Any, _output: Tensor) -> None:
         running, self.running = self.running, None
         if running is not None:
             running.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -239,10 +240,10 @@ class Rules:
             acted = m if b is None else self.act(z)
             slope = torch.where(z == 0, self.slope_at_0, acted / z)
         if b is None:
-            found = Sloped.apply(m, z, slope, None, None)
+            found = Sloped.apply(m, z, slope, None, None)  # type: ignore[no-untyped-call]
         else:
             b = b.reshape(m.shape)
-            found = Sloped.apply(m, z, slope * b.detach() / 2, b, acted / 2)
+            found = Sloped.apply(m, z, slope * b.detach() / 2, b, acted / 2)  # type: ignore[no-untyped-call]
         assert isinstance(found, Tensor)
         return found
 

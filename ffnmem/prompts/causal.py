@@ -253,27 +253,25 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
     residual, span = asked.capture.residual, slice(0, asked.position + 1)
     assert residual is not None
 
-    def along(gradient: Tensor, write: Tensor) -> Float[Tensor, ""]:
-        return (gradient.double() * write.detach().double()).sum()
-
-    sums: dict[tuple[str, int], Tensor] = {}
-
-    def add(part: str, layer: int, found: Tensor) -> None:
-        sums[part, layer] = sums[part, layer] + found if (part, layer) in sums else found
-
-    add("embedding", -1, along(at_embedding, residual.embedding[[asked.row], span]))
-    if residual.position is not None:
-        add("position", -1, along(at_embedding, residual.position[[asked.row], span]))
-    for layer in layers:
-        written, read = at_ends[len(layers) + layer], at_ends[layer]
-        add("attention bias", layer, along(written, passed.wrote[layer]) - along(read, passed.read[layer]))
-    for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
-        add(f"{part} bias", layer, along(gradient.flatten(0, -2).sum(0), bias))
+    wrote, read = (torch.stack([ends[i] for i in layers]).double().detach() for ends in (passed.wrote, passed.read))
+    at_read, at_wrote = (torch.stack(some).double() for some in (at_ends[: len(layers)], at_ends[len(layers) :]))
+    inside = (at_wrote * wrote).flatten(1).sum(1) - (at_read * read).flatten(1).sum(1)
+    sums = {("attention bias", layer): found for layer, found in zip(layers, inside.tolist(), strict=True)}
+    for name, write in (("embedding", residual.embedding), ("position", residual.position)):
+        if write is not None:
+            sums[name, -1] = float((at_embedding.double() * write[[asked.row], span].double()).sum())
+    widths = {len(bias) for _, bias, _, _ in passed.biased}  # all of a width at once
+    for width in widths:
+        some = [i for i in range(count) if len(passed.biased[i][1]) == width]
+        along = torch.stack([at_biases[i].reshape(-1, width).double().sum(0) for i in some])
+        biases = torch.stack([passed.biased[i][1].double() for i in some])
+        for i, found in zip(some, (along * biases).sum(1).tolist(), strict=True):
+            name = f"{passed.biased[i][2]} bias", passed.biased[i][3]
+            sums[name] = sums.get(name, 0.0) + found
     _, constant = FinalNorm(model).directions(torch.tensor([asked.target], device=model.device), asked.foil)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
-    values = torch.stack([sums[name].to(model.device) for name in names]).tolist()
-    rows = [(part, None if layer < 0 else layer, value) for (part, layer), value in zip(names, values, strict=True)]
+    rows = [(part, None if layer < 0 else layer, sums[part, layer]) for part, layer in names]
     rows.append(("final bias", None, float(constant)))
     return pd.DataFrame(rows, columns=["component", "layer", "score"]).astype({"layer": "Int64"})
 
@@ -290,7 +288,7 @@ def integrated(
     parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
     total = torch.zeros_like(at_least_float32(m))
     done = 0
-    for some in parts.split(BATCH):
+    for some in torch.split(parts, BATCH):
         places = {
             layer: (m[layer] - (1 - some).reshape(-1, 1, 1) * away[layer]).requires_grad_()
             for layer in range(model.n_layers)

@@ -13,6 +13,8 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.plots.attribution import ADDS, ATTENTION, FFN, TAKES
 
+from ..helpers import legend_of
+
 PROMPT = "The Eiffel Tower is located in the city of"
 OF_ATTRIBUTIONS = [fm.plots.layers, fm.plots.neurons, fm.plots.components]
 
@@ -134,6 +136,28 @@ def test_map_labels_are_no_mathematics(atlas: fm.Model) -> None:
     assert any("$" in label for label in labels)
     assert any("↵" in label for label in labels)
     assert not any("\n" in label for label in labels)
+
+
+def test_causal_scores_are_drawn_as_paths_are(capture: fm.prompts.Capture) -> None:
+    scores = fm.causal_scores(capture)
+    ax = fm.plots.neurons(scores, top=5)
+    assert [bar.get_width() for bar in bars(ax)] == pytest.approx(scores.top(5)["score"].tolist())
+    assert ax.get_xlabel() == "score"
+    ax = fm.plots.map(scores)
+    assert np.asarray(ax.images[0].get_array()) == pytest.approx(scores.map.numpy())
+    assert ax.get_title(loc="left").startswith("What the firings are worth for")
+
+
+def test_faithfulness_shows_the_curve_the_rest_and_chance(capture: fm.prompts.Capture) -> None:
+    first, second = (int(i) for i in capture.predictions(k=2)["token_id"])
+    found = fm.faithfulness(capture, first, second, sizes=[1, 10, 100], random=2)
+    for shown in (found, fm.prompts.faithfulness_over([found, found])):
+        ax = fm.plots.faithfulness(shown)
+        lines = {line.get_label(): line for line in ax.get_lines()}
+        for label, column in (("these kept", "faithfulness"), ("all others kept", "completeness")):
+            assert np.asarray(lines[label].get_ydata()) == pytest.approx(shown.curve[column].to_numpy())
+        assert legend_of(ax) == ["these kept", "all others kept", "as many at random"]
+        assert ax.get_xscale() == "log"
 
 
 def test_neurons_of_paths_say_where_they_fired(capture: fm.prompts.Capture) -> None:
