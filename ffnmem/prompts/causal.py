@@ -266,8 +266,8 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
         along = torch.stack([at_biases[i].reshape(-1, width).double().sum(0) for i in some])
         biases = torch.stack([passed.biased[i][1].double() for i in some])
         for i, found in zip(some, (along * biases).sum(1).tolist(), strict=True):
-            name = f"{passed.biased[i][2]} bias", passed.biased[i][3]
-            sums[name] = sums.get(name, 0.0) + found
+            whose = f"{passed.biased[i][2]} bias", passed.biased[i][3]
+            sums[whose] = sums.get(whose, 0.0) + found
     _, constant = FinalNorm(model).directions(torch.tensor([asked.target], device=model.device), asked.foil)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
