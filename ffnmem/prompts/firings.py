@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -34,10 +34,10 @@ class Asked:
     def of(
         cls,
         capture: Capture,
-        target: str | int | None,
-        foil: str | int | None,
-        position: int,
-        prompt: int,
+        target: str | SupportsIndex | None,
+        foil: str | SupportsIndex | None,
+        position: SupportsIndex,
+        prompt: SupportsIndex,
         first_token: bool,
     ) -> Asked:
         """Raises InputError: a capture of some layers or of what the model is no longer, or no such token.
