@@ -197,7 +197,7 @@ class Circuit(Result):
         Args:
             capture: of its prompt. options: as there, such as ``mean``.
         """
-        from .causal import faithfulness
+        from .sufficiency import faithfulness
 
         firings = [Firing(int(row.layer), int(row.neuron), int(row.position)) for row in self.firings.itertuples()]
         return faithfulness(capture, self.target_id, self.foil_id, firings, **options)
