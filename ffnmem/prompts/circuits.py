@@ -199,8 +199,7 @@ class Circuit(Result):
         """
         from .sufficiency import faithfulness
 
-        firings = [Firing(int(row.layer), int(row.neuron), int(row.position)) for row in self.firings.itertuples()]
-        return faithfulness(capture, self.target_id, self.foil_id, firings, **options)
+        return faithfulness(capture, self.target_id, self.foil_id, self.firings, **options)
 
     def export(
         self,

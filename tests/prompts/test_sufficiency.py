@@ -186,3 +186,10 @@ def test_refusals_of_other_scores_sizes_and_answers(capture: fm.prompts.Capture,
     for share in (0, "much"):
         with pytest.raises(FfnmemError, match="faithfulness must be"):
             fm.minimal_circuit(capture, " Paris", faithfulness=share)  # type: ignore[arg-type]
+
+
+def test_the_faithfulness_of_a_circuit(capture: fm.prompts.Capture, mean: Any) -> None:
+    graph = fm.circuit(capture, " Paris", " Rome")
+    found = graph.faithfulness(capture, mean=mean, random=0)
+    expected = fm.faithfulness(capture, " Paris", " Rome", graph.firings, mean=mean, random=0)
+    pd.testing.assert_frame_equal(found.curve, expected.curve)
