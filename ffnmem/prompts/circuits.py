@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
+from ..core.choices import CIRCUIT_FORMS, CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
 from ..core.pictures import picture
@@ -44,7 +45,6 @@ EDGES = {"source": "str", "target": "str", "input": "str", "weight": "float64", 
 WEIGHTS = ["weight", "share"]
 ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
-FORMS = ("circuit-tracer",)
 SHARED = (
     "tokens", "token_ids", "starts_with_bos", "position", "target", "target_id", "foil", "probability", "n_layers"
 )  # fmt: skip
@@ -177,7 +177,7 @@ class Circuit(Result):
             prompts=int(counts.sum()),
         )
 
-    def supernodes(self, similarity: float = 0.5) -> pd.DataFrame:
+    def supernodes(self, similarity: float = SUPERNODE_SIMILARITY) -> pd.DataFrame:
         """Its firings in groups of those that read alike and write alike.
 
         Two firings are as alike as the smaller cosine of what they read and of what reads them (edges' shares with
@@ -224,7 +224,7 @@ class Circuit(Result):
 
         Raises: InputError: no such form. FileError: the file cannot be written.
         """
-        check_choice("form", form, FORMS)
+        check_choice("form", form, CIRCUIT_FORMS)
         target = None if path is None else check_destination(path)
         told = Told(
             slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
@@ -398,9 +398,9 @@ def circuit(
     *,
     prompt: SupportsIndex = 0,
     first_token: bool = False,
-    nodes: int = 500,
-    node_threshold: float = 0.8,
-    edge_threshold: float = 0.98,
+    nodes: int = CIRCUIT_NODES,
+    node_threshold: float = NODE_THRESHOLD,
+    edge_threshold: float = EDGE_THRESHOLD,
     attention: bool = False,
     heads: bool = False,
     progress: Progress | None = None,
