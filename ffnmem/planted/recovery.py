@@ -186,7 +186,8 @@ AT = {"subject last": -3, "trigger": -2, "last": -1}
 
 def of_circuits(seeds: Sequence[int], step: Callable[[], None], facts: int = FACTS) -> pd.DataFrame:
     """One row a sort of path: precision and recall of a circuit's firings, and of the edges among them and the answer,
-    means over prompts; prompts, how many were asked.
+    and how much of the answer its firings alone give (faithfulness, all others zero); means over prompts; prompts, how
+    many were asked.
 
     The foil is another fact's answer to the same question. Defaults of :func:`ffnmem.circuit` throughout.
     """
@@ -203,7 +204,8 @@ def of_circuits(seeds: Sequence[int], step: Callable[[], None], facts: int = FAC
                     if one.relation == fact.relation and one.target_true != fact.target_true
                 )
                 made = circuit(asked, f" {fact.target_true}", f" {foil}")
-                found.append(path_scores(planted, fact, made))
+                kept = float(made.faithfulness(asked).curve["faithfulness"].iloc[-1])
+                found.append({**path_scores(planted, fact, made), "faithfulness": kept})
             step()
         means = pd.DataFrame(found).mean()
         rows.append({"path": name, **means.to_dict(), "prompts": len(found)})

@@ -20,6 +20,8 @@ def scores(planted: Planted, count: int, **options: float) -> list[tuple[dict[st
         )
         capture = fm.capture(planted.model, fact.text)
         circuit = fm.circuit(capture, f" {fact.target_true}", f" {foil}", **options)
+        kept = float(circuit.faithfulness(capture).curve["faithfulness"].iloc[-1])
+        assert kept >= 0.95
         found.append((path_scores(planted, fact, circuit), supernode_score(planted, fact, circuit)))
     return found
 
@@ -34,7 +36,7 @@ def test_every_chain_is_recalled_and_its_circuit_is_the_planted_path(noise: floa
 
 @pytest.mark.parametrize("site", ["early", "late"])
 def test_the_circuit_of_a_planted_fact_is_its_path(site: str) -> None:
-    for found, _ in scores(plant("facts", seed=1, site=site, n_subjects=12), 3):
+    for found, _ in scores(plant("facts", seed=1, site=site, n_subjects=12, n_objects=4), 3):
         assert min(found.values()) >= 0.95
 
 

@@ -125,7 +125,9 @@ def test_expansion_takes_what_the_whole_graph_finds_most_influential(captured: f
     assert all(norms[one] > 0 for firing in everything for one in frozen.inputs(firing))
     whole = graph(frozen, everything, norms)
     shares = whole.shares()
-    assert allclose(shares.sum(1), torch.ones(len(shares), dtype=torch.float64), 1e-9)  # all is there, nothing pruned
+    assert allclose(
+        shares[:, : -frozen.n_biases].sum(1), torch.ones(len(shares), dtype=torch.float64), 1e-9
+    )  # all is there, nothing pruned
     exact = influence(shares)[: len(whole.nodes)]
     best = {whole.nodes[i] for i in exact.topk(60).indices.tolist()}
     few, _ = expand(frozen, 60)
@@ -155,7 +157,8 @@ def test_thresholds_keep_sums_and_prune_more(captured: fm.prompts.Capture) -> No
         sizes.append(len(circuit.firings))
         sums = circuit.sums()
         assert allclose(sums["sum"], sums["read"], 1e-10)
-        shares = circuit.edges.groupby("target")["share"].sum()
+        varying = circuit.edges[~circuit.edges["source"].str.startswith("bias")]
+        shares = varying.groupby("target")["share"].sum()
         assert allclose(shares, torch.ones(len(shares)), 1e-9)
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
@@ -338,6 +341,15 @@ def test_links_of_gated_neurons_sum_to_their_coefficients() -> None:
     for row in circuit.firings.itertuples():
         name = f"{row.layer}_{row.neuron}_{row.position}"
         assert sum(one["weight"] for one in found["links"] if one["target"] == name) == pytest.approx(row.coefficient)
+
+
+def test_faithfulness_is_that_of_its_firings(captured: fm.prompts.Capture, found: Circuit) -> None:
+    own = found.faithfulness(captured).curve["faithfulness"].iloc[-1]
+    some = [(row.layer, row.neuron, row.position) for row in found.firings.itertuples()]
+    expected = fm.faithfulness(captured, " Paris", " Rome", some, random=0).curve["faithfulness"].iloc[-1]
+    assert own == pytest.approx(expected)
+    with pytest.raises(fm.FfnmemError, match="another prompt"):
+        found.faithfulness(fm.capture(captured.model, "The city of Paris is in"))
 
 
 def test_supernodes_are_a_partition_by_influence(found: Circuit) -> None:
