@@ -18,6 +18,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "get": "get",
     "attribute": "attribute",
     "paths": "attribute",
+    "circuit": "circuit",
     "decompose": "attribute",
     "causal": "causal",
     "ablate": "ablate",

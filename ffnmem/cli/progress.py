@@ -26,6 +26,7 @@ PHASES = {  # what is said of each, and what it counts
     "read": ("reading neurons", "neurons"),
     "shade": ("reading examples again", "tokens"),
     "ablate": ("removing neurons", "neurons"),
+    "circuit": ("expanding firings", "firings"),
     "calibrate": ("measuring planted models", "models"),
     "weights": ("comparing values with the vocabulary", "neurons"),
     "text": ("reading text", "tokens"),

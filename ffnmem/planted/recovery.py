@@ -23,8 +23,11 @@ from ..neurons.measuring import Shared
 from ..neurons.role_assignment import ROLES, Role
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture
+from ..prompts.circuits import ANSWER, Circuit, circuit
 from ..prompts.paths import attribute_paths
 from ..scanning.state import sequence_of
+from .chains import ROLES as STAGES
+from .chains import plant_chains
 from .planting import Planted, behind_bridge, plant
 
 # How well a number recovers a truth: AUROC, rank correlation, precision at k, each with an interval over models.
@@ -171,6 +174,100 @@ def rank_of(table: pd.DataFrame, where: tuple[int, int]) -> int:
     if not mine.any():
         return len(table)
     return int((~(table["effect"] < table.loc[mine, "effect"].iloc[0]))[~mine].sum())
+
+
+# Whether a circuit is the path that was planted: of an early or a late fact, or of a chain of three memories.
+
+PATHS = {"early": ("subject", "fact"), "late": ("subject", "fact"), "chain": STAGES}
+"""The roles of a planted path, from the first memory on."""
+AT = {"subject last": -3, "trigger": -2, "last": -1}
+"""Where a planted memory fires in a prompt of its own, counted from its end."""
+
+
+def of_circuits(seeds: Sequence[int], step: Callable[[], None], facts: int = FACTS) -> pd.DataFrame:
+    """One row a sort of path: precision and recall of a circuit's firings, and of the edges among them and the answer,
+    and how much of the answer its firings alone give (faithfulness, all others zero); means over prompts; prompts, how
+    many were asked.
+
+    The foil is another fact's answer to the same question. Defaults of :func:`ffnmem.circuit` throughout.
+    """
+    rows = []
+    for name in PATHS:
+        found = []
+        for seed in seeds:
+            planted = plant_chains(seed=seed) if name == "chain" else plant("facts", seed=seed, site=name)
+            for fact in planted.facts[:: max(1, len(planted.facts) // facts)][:facts]:
+                asked = capture(planted.model, fact.text)
+                foil = next(
+                    one.target_true
+                    for one in planted.facts
+                    if one.relation == fact.relation and one.target_true != fact.target_true
+                )
+                made = circuit(asked, f" {fact.target_true}", f" {foil}")
+                kept = float(made.faithfulness(asked).curve["faithfulness"].iloc[-1])
+                found.append({**path_scores(planted, fact, made), "faithfulness": kept})
+            step()
+        means = pd.DataFrame(found).mean()
+        rows.append({"path": name, **means.to_dict(), "prompts": len(found)})
+    return pd.DataFrame(rows)
+
+
+def planted_path(planted: Planted, fact: Fact, length: int) -> list[list[str]]:
+    """The ids of the memories that recall a fact in its own prompt of so many tokens, stage by stage."""
+    truth = planted.truth
+    mine = truth[(truth["subject"] == fact.subject) & truth["relation"].isin(["", fact.relation, *branches(truth)])]
+    stages = STAGES if planted.kind == "chains" else PATHS["early"]
+    return [
+        [f"{row.layer}.{row.neuron}@{length + AT[row.position]}" for row in mine[mine["role"] == role].itertuples()]
+        for role in stages
+    ]
+
+
+def branches(truth: pd.DataFrame) -> list[str]:
+    return [name for name in truth["relation"].unique() if name.startswith("branch ")]
+
+
+def path_scores(planted: Planted, fact: Fact, found: Circuit) -> dict[str, float]:
+    """Precision and recall of a circuit's firings, and of its edges among firings and the answer."""
+    stages = planted_path(planted, fact, len(found.tokens))
+    nodes = {name for stage in stages for name in stage}
+    edges = {(s, t) for one, two in zip(stages, [*stages[1:], [ANSWER]], strict=True) for s in one for t in two}
+    ends = {ANSWER, *found.firings["id"]}
+    drawn = {
+        (edge.source, edge.target) for edge in found.edges.itertuples() if edge.source in ends and edge.target in ends
+    }
+    scores = {}
+    for name, true, got in (("", nodes, set(found.firings["id"])), ("edge_", edges, drawn)):
+        scores[f"{name}precision"] = len(true & got) / len(got) if got else float("nan")
+        scores[f"{name}recall"] = len(true & got) / len(true)
+    return scores
+
+
+def adjusted_rand(found: Sequence[object], truth: Sequence[object]) -> float:
+    """How much two groupings agree: 1 for the same groups, 0 for what chance gives (Hubert & Arabie 1985)."""
+    if not len(found):
+        return float("nan")
+    groups = [pd.factorize(pd.Series(list(map(str, labels))))[0] for labels in (found, truth)]
+    table = np.zeros([1 + max(one) for one in groups], dtype=int)
+    np.add.at(table, tuple(groups), 1)
+
+    def pairs(counts: np.ndarray) -> float:
+        return float((counts * (counts - 1) / 2).sum())
+
+    rows, columns, total = pairs(table.sum(1)), pairs(table.sum(0)), pairs(np.array([table.sum()]))
+    expected = rows * columns / total if total else 0.0
+    most = (rows + columns) / 2
+    return 1.0 if most == expected else (pairs(table) - expected) / (most - expected)
+
+
+def supernode_score(planted: Planted, fact: Fact, found: Circuit) -> float:
+    """The adjusted Rand index of a circuit's supernodes against the planted groups: the memories of each stage and
+    branch. Firings of no planted memory are left out."""
+    truth = planted.truth.set_index(["layer", "neuron"])
+    table = found.supernodes()
+    true = [truth.loc[(row.layer, row.neuron), ["role", "subject", "relation"]] for row in table.itertuples()]
+    known = [i for i, row in enumerate(true) if row["role"] != "none" and row["subject"] == fact.subject]
+    return adjusted_rand([table["supernode"][i] for i in known], [tuple(true[i]) for i in known])
 
 
 # How well the measures of :func:`ffnmem.polysemanticity` recover planted meanings.

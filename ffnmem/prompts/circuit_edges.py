@@ -225,11 +225,16 @@ class FrozenPass:
     # -- what stands at its bottom -------------------------------------------------------------------------------
 
     def others(self, bottom: Bottom) -> Float[Tensor, "input other"]:
-        """What the sources that are no firings add: see :meth:`other_names`. In float64."""
+        """What the sources that are no firings add: see :meth:`other_names`, the biases last. In float64."""
         parts = [(bottom.directions * self.embedding).sum(-1).double()]
         if self.position is not None:
             parts.append((bottom.directions * self.position).sum(-1).double())
         return torch.cat([*parts, bottom.own.unsqueeze(-1), bottom.biases], dim=-1)
+
+    @property
+    def n_biases(self) -> int:
+        """How many of these are biases: the input's own, and each layer's."""
+        return 1 + self.model.n_layers
 
     def other_names(self) -> list[tuple[str, str, int | None, int | None]]:
         """Of the sources that are no firings: id, kind, layer and position."""

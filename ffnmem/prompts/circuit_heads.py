@@ -69,7 +69,7 @@ class Walk:
     @torch.no_grad()
     def read_directly(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Of each input: what firings, heads (``[input, layer, head]``) and the others add to it, the sum over all
-        that there is, and that of its absolute values. In float64."""
+        that there is, and that of its absolute values, biases left out. In float64."""
         frozen, n = self.frozen, len(self.inputs)
         like = {"dtype": torch.float64, "device": self.own.device}
         firings, others = torch.zeros(n, len(self.firings), **like), torch.zeros(n, len(self.names), **like)
@@ -103,7 +103,7 @@ class Walk:
                 where = (at == position).nonzero().squeeze(-1)
                 firings[rows[some][where], column_of] = (along[where] @ written).double()
         total += others.sum(-1) + heads.sum((1, 2))
-        norm += others.abs().sum(-1) + heads.abs().sum((1, 2))
+        norm += others[:, : -frozen.n_biases].abs().sum(-1) + heads.abs().sum((1, 2))
         return firings, heads, others, total, norm
 
     # -- what a head reads ---------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Walk:
             for column_of, position, written in zip(*writes.get(below, ([], [], [])), strict=True):
                 firings[:, column_of] = (along[:, position] @ written).double()
         total += others.sum(-1) + heads.sum((1, 2, 3))
-        norm += others.abs().sum(-1) + heads.abs().sum((1, 2, 3))
+        norm += others[:, : -frozen.n_biases].abs().sum(-1) + heads.abs().sum((1, 2, 3))
         return firings, heads, others, total, norm
 
     # -- the graph -----------------------------------------------------------------------------------------------
@@ -256,4 +256,5 @@ class Walk:
             totals=torch.cat([totals, stacked[0]]).cpu()[lines],
             norms=torch.cat([norms, stacked[1]]).cpu()[lines],
             values=torch.cat([own, stacked[2].cpu()])[lines],
+            n_biases=self.frozen.n_biases,
         )

@@ -1,8 +1,8 @@
 """Which firings a circuit is of: expanded by their influence on the answer, and pruned by it, nodes first, then edges.
 
 A node's influence is the answer's row of A + A² + …, with A the edges' absolute weights, each node's scaled so that
-they sum to 1 over *all* that it reads, also what is not in the graph. Of a gated neuron, gate and linear part count
-one half each.
+they sum to 1 over *all* firings and embeddings that it reads, also those that are not in the graph. Biases, which are
+the same whatever the prompt, stand beside that sum. Of a gated neuron, gate and linear part count one half each.
 
 Source: Ameisen et al. 2025, "Circuit Tracing", on pruning, as in the program ``safety-research/circuit-tracer``.
 """
@@ -31,8 +31,9 @@ class Graph:
     Attributes:
         nodes: the candidates, whatever reads one before it. inputs: the answer's first, then theirs in that order.
         weights: ``[input, source]``, sources being the nodes, then the others. totals: ``[input]``, the sum over all
-            that there is, candidates or not. norms: ``[input]``, the sum of its absolute values. values: ``[input]``,
-            what it came to in the model's own pass.
+            that there is, candidates or not. norms: ``[input]``, the sum of its absolute values, biases left out.
+            values: ``[input]``, what it came to in the model's own pass. n_biases: how many of the sources, at their
+            end, are biases.
     """
 
     nodes: tuple[Firing | Head, ...]
@@ -41,6 +42,7 @@ class Graph:
     totals: Float[Tensor, " input"]
     norms: Float[Tensor, " input"]
     values: Float[Tensor, " input"]
+    n_biases: int
 
     def node_of(self) -> list[int]:
         """Per input, its node: 0 for the answer, then the nodes from 1 on."""
@@ -112,7 +114,7 @@ def spread(
     """Add to every firing's influence what it has through these nodes."""
     inputs = frozen.by_falling_layer(nodes)
     rows, others = frozen.rows(inputs)
-    sums = others.abs().sum(-1)
+    sums = others[:, : -frozen.n_biases].abs().sum(-1)
     for row in rows.values():
         row.abs_()
         sums[: len(row)] += row.sum((1, 2)).double()
@@ -147,6 +149,7 @@ def graph(frozen: FrozenPass, chosen: Sequence[Firing], norms: dict[Input, float
         totals=torch.cat([totals for *_, totals in parts]).cpu(),
         norms=torch.tensor([norms[one] for one in inputs], dtype=torch.float64),
         values=torch.tensor([frozen.value(one) for one in inputs], dtype=torch.float64),
+        n_biases=frozen.n_biases,
     )
 
 
@@ -168,9 +171,12 @@ class Kept:
     shares: Float[Tensor, "node source"]
 
 
-def prune(shares: Float[Tensor, "node source"], node_threshold: float, edge_threshold: float) -> Kept:
+def prune(
+    shares: Float[Tensor, "node source"], node_threshold: float, edge_threshold: float, n_biases: int = 0
+) -> Kept:
     """The fewest nodes that have a share ``node_threshold`` of all candidates' influence, and among what is left the
-    fewest edges that carry a share ``edge_threshold`` of the influence; then without nodes that nothing reads."""
+    fewest edges that carry a share ``edge_threshold`` of the influence, and of the ``n_biases`` last sources those
+    that are no smaller; then without nodes that nothing reads."""
     n = len(shares) - 1
     whole = influence(shares)
     kept = fewest(whole[:n], node_threshold)
@@ -179,7 +185,11 @@ def prune(shares: Float[Tensor, "node source"], node_threshold: float, edge_thre
     left[:, :n][:, ~kept] = 0
     within = influence(left)
     carried = left * torch.cat([torch.ones(1, dtype=left.dtype), within[:n]]).unsqueeze(-1)
-    edges = fewest(carried.flatten(), edge_threshold).reshape(carried.shape)
+    some = carried[:, : carried.shape[1] - n_biases]
+    edges = torch.zeros_like(carried, dtype=torch.bool)
+    edges[:, : some.shape[1]] = fewest(some.flatten(), edge_threshold).reshape(some.shape)
+    if edges.any():
+        edges[:, some.shape[1] :] = carried[:, some.shape[1] :] >= carried[edges].min()
     for place in range(n):  # whatever reads a node stands before it
         if not edges[: place + 1, place].any():
             edges[place + 1] = False

@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
+from ..core.choices import CIRCUIT_FORMS, CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows, token
+from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, line, rows, token
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
@@ -28,6 +29,7 @@ from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
 from .firings import Asked, answer_facts
+from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ EDGES = {"source": "str", "target": "str", "input": "str", "weight": "float64", 
 WEIGHTS = ["weight", "share"]
 ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
-FORMS = ("circuit-tracer",)
 SHARED = (
     "tokens", "token_ids", "starts_with_bos", "position", "target", "target_id", "foil", "probability", "n_layers"
 )  # fmt: skip
@@ -63,8 +64,9 @@ class Circuit(Result):
             answer), score (what it adds to the answer's logit directly, no other node between), error (|sum of its
             edges − what it read|, the larger one of a gated neuron).
         edges: one row an edge: source, target (ids), input ("pre", "gate", "linear", "logit"), weight: what the
-            source adds to that input of the target, share (its absolute weight as a share of those of all that the
-            target reads, kept or not; a target's shares sum to 1).
+            source adds to that input of the target, share (its absolute weight as a share of those of all firings
+            and embeddings that the target reads, kept or not; of these a target's shares sum to 1, biases stand
+            beside them).
         logit: the model's own logit of the target (minus the foil's).
         tokens: the prompt's tokens up to the answer's ``position``.
         expanded: how many firings were looked into before pruning. attention: what attention is in it: "paths",
@@ -127,7 +129,9 @@ class Circuit(Result):
             raise InputError(f"the circuit has no node {quoted(unknown[0])}: its ids are such as {self.some_ids()}")
         left = self.nodes["id"].isin(wanted - {PRUNED})
         edges = self.edges[self.edges["target"].isin(wanted)].copy()
-        edges["source"] = edges["source"].where(edges["source"].isin(wanted - {PRUNED}), PRUNED)
+        left_out = ~edges["source"].isin(wanted - {PRUNED})
+        edges.loc[left_out & edges["source"].str.startswith("bias"), "share"] = 0.0  # they stand beside the shares
+        edges.loc[left_out, "source"] = PRUNED
         edges = edges.groupby(["source", "target", "input"], sort=False, as_index=False)[WEIGHTS].sum()
         table = [*self.nodes[left].astype(object).to_dict("records"), pruned_row(self.nodes[left], edges)]
         kept = typed(pd.DataFrame(table), NODES)
@@ -177,7 +181,7 @@ class Circuit(Result):
             prompts=int(counts.sum()),
         )
 
-    def supernodes(self, similarity: float = 0.5) -> pd.DataFrame:
+    def supernodes(self, similarity: float = SUPERNODE_SIMILARITY) -> pd.DataFrame:
         """Its firings in groups of those that read alike and write alike.
 
         Two firings are as alike as the smaller cosine of what they read and of what reads them (edges' shares with
@@ -191,15 +195,27 @@ class Circuit(Result):
         """
         return grouped(self.nodes, self.edges, check_share("similarity", similarity))
 
-    def faithfulness(self, capture: Capture, **options: Any) -> Any:
-        """How much of the answer its firings alone give; see :func:`ffnmem.faithfulness`.
+    def faithfulness(
+        self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex = 0, random: int = 0, seed: int = 0
+    ) -> Faithfulness:
+        """How much of the answer its firings alone give, all others at their means; see :func:`ffnmem.faithfulness`.
 
         Args:
-            capture: of its prompt. options: as there, such as ``mean``.
-        """
-        from .sufficiency import faithfulness
+            capture: of its prompt. prompt: which one of the capture's.
+            mean, random, seed: as there; without a ``mean``, all others are zero.
 
-        return faithfulness(capture, self.target_id, self.foil_id, self.firings, **options)
+        Returns: A :class:`Faithfulness` of one size: ``.curve["faithfulness"]`` is the circuit's.
+
+        Raises: as :func:`ffnmem.faithfulness`; InputError for another prompt's or model's capture.
+        """
+        if capture.provenance.fingerprint != self.provenance.fingerprint:
+            raise InputError("the capture is of another model than the circuit's")
+        if tuple(capture.token_strings(prompt)[: self.position + 1]) != self.tokens:
+            raise InputError("the capture is of another prompt than the circuit's, or the circuit of several")
+        return faithfulness(
+            capture, self.target_id, self.foil_id, self.firings[["layer", "neuron", "position"]], mean=mean,
+            position=self.position, prompt=int(prompt), random=random, seed=seed,
+        )  # fmt: skip
 
     def export(
         self,
@@ -223,7 +239,7 @@ class Circuit(Result):
 
         Raises: InputError: no such form. FileError: the file cannot be written.
         """
-        check_choice("form", form, FORMS)
+        check_choice("form", form, CIRCUIT_FORMS)
         target = None if path is None else check_destination(path)
         told = Told(
             slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
@@ -304,7 +320,7 @@ class Circuit(Result):
             Column("coefficient", "number"),
             Column("influence", "percent"),
             Column("directly", "number", sign=True, bars=True),
-            Column("reads most from", left=True),
+            Column("reads most from", wraps=True),
         )
         for row in self.firings.head(top).itertuples():
             at = (int(row.layer), int(row.neuron))
@@ -313,22 +329,18 @@ class Circuit(Result):
             )
         return shown.table()
 
-    def reads(self, node: str) -> Line:
+    def reads(self, node: str) -> Fitting:
         """A node's largest edges, but for what was pruned."""
         into = self.edges[(self.edges["target"] == node) & (self.edges["source"] != PRUNED)]
         order = into["weight"].abs().sort_values(ascending=False, kind="stable").index
         largest = into.loc[order].drop_duplicates("source").head(READ)
-        texts = {
-            "embedding": lambda row: token(row.token, limit=12),
-            "position": lambda row: Span(f"position {row.position}"),
-        }
         by_id = self.nodes.set_index("id", drop=False)
-        found: list[str | Span] = []
+        found = []
         for edge in largest.itertuples():
             row = by_id.loc[edge.source]
-            name = texts.get(row.kind, lambda row: Span(str(row.id).replace("@", " at ")))(row)
-            found += [", "] * bool(found) + [name, f" {edge.weight:+.2f}"]
-        return line(*found) if found else line("–")
+            name = token(row.token, limit=12) if row.kind == "embedding" else Span(str(row.id).replace("@", " at "))
+            found.append(line(name, f" {edge.weight:+.2f}"))
+        return Fitting(tuple(found))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -397,9 +409,9 @@ def circuit(
     *,
     prompt: SupportsIndex = 0,
     first_token: bool = False,
-    nodes: int = 500,
-    node_threshold: float = 0.8,
-    edge_threshold: float = 0.98,
+    nodes: int = CIRCUIT_NODES,
+    node_threshold: float = NODE_THRESHOLD,
+    edge_threshold: float = EDGE_THRESHOLD,
     attention: bool = False,
     heads: bool = False,
     progress: Progress | None = None,
@@ -444,7 +456,7 @@ def circuit(
     chosen, norms = expand(frozen, nodes, tell)
     with_attention = attention or heads
     whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
-    kept = prune(whole.shares(), *thresholds)
+    kept = prune(whole.shares(), *thresholds, whole.n_biases)
     found, edges = tables(frozen, whole, kept)
     return Circuit(
         nodes=found,
@@ -487,6 +499,7 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, 
     errors = np.abs(whole.totals.numpy() - values)
     weights, stays = whole.weights.numpy(), kept.edges.numpy()
     shares = np.abs(weights) / (whole.norms.numpy() * np.bincount(node_of)[node_of])[:, None].clip(1e-300)
+    varying = weights.shape[1] - whole.n_biases
     edges: list[tuple[str, str, str, float, float]] = []
     for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
         if node and not kept.nodes[node - 1]:
@@ -496,7 +509,7 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, 
             (names[s], targets[node], one.name, float(weights[place, s]), float(shares[place, s])) for s in sources
         ]
         rest = float(whole.totals[place]) - float(weights[place, sources].sum())
-        share = max(0.0, 1.0 / node_of.count(node) - float(shares[place, sources].sum()))
+        share = max(0.0, 1.0 / node_of.count(node) - float(shares[place, sources[sources < varying]].sum()))
         edges.append((PRUNED, targets[node], one.name, rest, share))
     read = {name: dict.fromkeys(range(n + 1), np.nan) for name in ("pre", "linear", "error")}
     for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):

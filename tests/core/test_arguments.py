@@ -191,7 +191,7 @@ def test_words() -> None:
 @pytest.mark.parametrize("wrong", [None, 5, ["model"], b"abc"])
 def test_the_first_argument_of_functions_of_models_and_captures(wrong: Any, tiny: fm.Model) -> None:
     """Whoever passes a Model where a Capture is due, or nothing at all, would read of an attribute of NoneType."""
-    for call in (fm.attribute, fm.attribute_paths, fm.causal_scores, fm.interventions.knowledge_neurons):
+    for call in (fm.attribute, fm.attribute_paths, fm.causal_scores, fm.circuit, fm.interventions.knowledge_neurons):
         with refuses(InputTypeError, TypeError, f"{call.__name__}: capture must be a Capture (from fm.capture)"):
             call(wrong)
     with refuses(InputTypeError, TypeError, "capture must be a Capture (from fm.capture)", "not Model("):

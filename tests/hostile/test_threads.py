@@ -69,6 +69,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "attribute_paths": lambda: fm.attribute_paths(fm.capture(model(), PROMPT)).neurons.head(9),
     "causal_scores": lambda: fm.causal_scores(fm.capture(model(), PROMPT), rule="relp").neurons.head(9),
     "faithfulness": lambda: fm.faithfulness(capture(), " Paris", " Rome", [(0, 1, 1), (1, 3, 2)], random=1).curve,
+    "circuit": lambda: fm.circuit(fm.capture(model(), PROMPT), nodes=20).edges,
     "ablate": lambda: fm.ablate(capture(), top=3).neurons,
     "knowledge_neurons": lambda: fm.interventions.knowledge_neurons(capture(), steps=2).top(5),
     "project": lambda: fm.project(model(), 1, [3, 4], k=2),

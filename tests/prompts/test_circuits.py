@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,11 +15,12 @@ import torch
 import ffnmem as fm
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
-from ffnmem.prompts.circuit_pruning import expand, fewest, influence, prune
+from ffnmem.prompts.circuit_pruning import expand, fewest, graph, influence, prune
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.firings import Asked
+from ffnmem.prompts.supernodes import grouped
 
-from ..helpers import PROMPT, allclose
+from ..helpers import PROMPT, allclose, build_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +123,13 @@ def test_expansion_takes_what_the_whole_graph_finds_most_influential(captured: f
     everything, norms = expand(frozen, 10_000)
     assert len(everything) == len(set(everything))
     assert all(norms[one] > 0 for firing in everything for one in frozen.inputs(firing))
-    from ffnmem.prompts.circuit_pruning import graph
-
     whole = graph(frozen, everything, norms)
     shares = whole.shares()
-    assert allclose(shares.sum(1), torch.ones(len(shares), dtype=torch.float64), 1e-9)  # all is there, nothing pruned
-    exact = influence(shares)[: len(whole.firings)]
-    best = {whole.firings[i] for i in exact.topk(60).indices.tolist()}
+    assert allclose(
+        shares[:, : -frozen.n_biases].sum(1), torch.ones(len(shares), dtype=torch.float64), 1e-9
+    )  # all is there, nothing pruned
+    exact = influence(shares)[: len(whole.nodes)]
+    best = {whole.nodes[i] for i in exact.topk(60).indices.tolist()}
     few, _ = expand(frozen, 60)
     assert len(best & set(few)) >= 50
 
@@ -143,7 +146,7 @@ def test_pruning_leaves_no_firing_that_nothing_reads() -> None:
     # two firings: the lower one is read by the upper alone, and that edge is too small to stay
     shares = torch.tensor([[0.9, 0.0, 0.1], [0.0, 0.001, 0.999], [0.0, 0.0, 1.0]], dtype=torch.float64)
     kept = prune(shares, 1.0, 0.98)
-    assert kept.firings.tolist() == [True, False]
+    assert kept.nodes.tolist() == [True, False]
     assert not kept.edges[2].any()
 
 
@@ -154,7 +157,8 @@ def test_thresholds_keep_sums_and_prune_more(captured: fm.prompts.Capture) -> No
         sizes.append(len(circuit.firings))
         sums = circuit.sums()
         assert allclose(sums["sum"], sums["read"], 1e-10)
-        shares = circuit.edges.groupby("target")["share"].sum()
+        varying = circuit.edges[~circuit.edges["source"].str.startswith("bias")]
+        shares = varying.groupby("target")["share"].sum()
         assert allclose(shares, torch.ones(len(shares)), 1e-9)
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
@@ -220,3 +224,167 @@ def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture) 
     for name, value in (("node_threshold", 0), ("node_threshold", 1.5), ("edge_threshold", -1), ("nodes", 0)):
         with pytest.raises(fm.FfnmemError, match=name):
             fm.circuit(captured, " Paris", **{name: value})
+
+
+# -- attention as nodes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["attention", "heads"])
+def test_edges_sum_with_attention_as_nodes(architecture: Model, way: str) -> None:
+    circuit = fm.circuit(fm.capture(architecture, PROMPT), " Paris", " Rome", nodes=20, **{way: True})
+    sums = circuit.sums()
+    assert allclose(sums["sum"], sums["read"], 1e-4)
+    assert circuit.error < 1e-4
+
+
+def test_heads_are_their_layers_attention(captured: fm.prompts.Capture) -> None:
+    """What the heads of a layer add to a neuron together is what the layer's attention adds to it."""
+    whole, parts = (
+        fm.circuit(captured, " Paris", nodes=60, node_threshold=1.0, edge_threshold=1.0, **{way: True}).edges
+        for way in ("attention", "heads")
+    )
+    layers = whole[whole["source"].str.startswith("attention.") & ~whole["target"].str.startswith("attention.")]
+    heads = parts[parts["source"].str.startswith("head.")]
+    name = heads["source"].str.replace(r"head\.(\d+)\.\d+@", r"attention.\1@", regex=True)
+    summed = heads["weight"].groupby([name, heads["target"], heads["input"]]).sum()
+    counts = heads["weight"].groupby([name, heads["target"], heads["input"]]).size()
+    n_heads = captured.model.hf_model.config.n_head
+    compared = 0
+    for edge in layers.itertuples():
+        key = (edge.source, edge.target, edge.input)
+        if counts.get(key, 0) == n_heads:
+            assert summed[key] == pytest.approx(edge.weight, abs=1e-12)
+            compared += 1
+    assert compared > 10
+
+
+def test_with_heads_nothing_is_read_from_another_position_but_by_a_head(captured: fm.prompts.Capture) -> None:
+    circuit = fm.circuit(captured, " Paris", " Rome", nodes=40, heads=True, node_threshold=1.0)
+    nodes = circuit.nodes.set_index("id")
+    assert (nodes["kind"] == "head").any()
+    for edge in circuit.edges.itertuples():
+        source, target = nodes.loc[edge.source], nodes.loc[edge.target]
+        if target["kind"] != "head" and not pd.isna(source["position"]):
+            assert source["position"] == target["position"]
+
+
+# -- what is made of it ----------------------------------------------------------------------------------------------
+
+NODE = {
+    "node_id": str, "feature": int, "layer": str, "ctx_idx": int, "feature_type": str, "token_prob": float,
+    "is_target_logit": bool, "run_idx": int, "reverse_ctx_idx": int, "jsNodeId": str, "clerp": str,
+    "influence": (float, type(None)), "activation": (float, type(None)),
+}  # fmt: skip
+"""circuit-tracer's model of a node, which Neuronpedia's schema is wider than."""
+
+
+def check_graph(found: dict[str, Any]) -> None:
+    """The rules of circuit-tracer's ``graph_models.py`` and of Neuronpedia's ``graph-schema.json``."""
+    assert set(found) == {"metadata", "qParams", "nodes", "links"}
+    metadata = found["metadata"]
+    for name in ("slug", "scan", "prompt"):
+        assert isinstance(metadata[name], str)
+    assert all(isinstance(token, str) for token in metadata["prompt_tokens"])
+    assert isinstance(metadata["transcoder_list"], list)
+    assert isinstance(metadata["node_threshold"], float)
+    params = found["qParams"]
+    assert {name: type(value) for name, value in params.items()} == {
+        "pinnedIds": list, "supernodes": list, "linkType": str, "clickedId": str, "sg_pos": str
+    }  # fmt: skip
+    ids = [node["node_id"] for node in found["nodes"]]
+    assert len(set(ids)) == len(ids)
+    for node in found["nodes"]:
+        assert set(node) == set(NODE)
+        for name, kind in NODE.items():
+            assert isinstance(node[name], kind), (name, node)
+        assert 0 <= node["ctx_idx"] < len(metadata["prompt_tokens"])
+        if node["layer"] != "E":  # their pages read three whole numbers
+            layer, feature, position = map(int, node["node_id"].split("_"))
+            assert (str(layer), position) == (node["layer"], node["ctx_idx"])
+            if node["feature_type"] == "cross layer transcoder":
+                assert node["feature"] == (layer + feature) * (layer + feature + 1) // 2 + feature
+                assert node["jsNodeId"] == f"{layer}_{feature}-0"
+    others = [node["jsNodeId"] for node in found["nodes"] if node["feature_type"] != "cross layer transcoder"]
+    assert len(set(others)) == len(others)
+    assert not set(others) & {n["jsNodeId"] for n in found["nodes"] if n["feature_type"] == "cross layer transcoder"}
+    pairs = [(link["source"], link["target"]) for link in found["links"]]
+    assert len(set(pairs)) == len(pairs)
+    assert {name for pair in pairs for name in pair} <= set(ids)
+    assert all(isinstance(link["weight"], float) for link in found["links"])
+    assert {name for group in params["supernodes"] for name in group[1:]} | set(params["pinnedIds"]) <= set(ids)
+
+
+@pytest.mark.parametrize("way", [{}, {"attention": True}, {"heads": True}])
+def test_the_export_keeps_their_rules_and_our_sums(
+    captured: fm.prompts.Capture, tmp_path: Path, way: dict[str, bool]
+) -> None:
+    circuit = fm.circuit(captured, " Paris", " Rome", nodes=40, **way)
+    found = circuit.export("circuit-tracer", tmp_path / "graph.json", supernodes=circuit.supernodes())
+    assert json.loads((tmp_path / "graph.json").read_text("utf-8")) == found
+    check_graph(found)
+    sums: dict[str, float] = {}
+    for link in found["links"]:
+        sums[link["target"]] = sums.get(link["target"], 0.0) + link["weight"]
+    for row in circuit.firings.itertuples():
+        assert sums[f"{row.layer}_{row.neuron}_{row.position}"] == pytest.approx(row.pre, abs=1e-9)
+    with pytest.raises(fm.FfnmemError, match="circuit-tracer"):
+        circuit.export("dot")
+
+
+def test_links_of_gated_neurons_sum_to_their_coefficients() -> None:
+    from ..architectures import DECODERS
+
+    model = fm.load(DECODERS["Llama"](), tokenizer=build_tokenizer(), dtype="float64")
+    circuit = fm.circuit(fm.capture(model, PROMPT), " Paris", nodes=20)
+    found = circuit.export()
+    check_graph(found)
+    for row in circuit.firings.itertuples():
+        name = f"{row.layer}_{row.neuron}_{row.position}"
+        assert sum(one["weight"] for one in found["links"] if one["target"] == name) == pytest.approx(row.coefficient)
+
+
+def test_faithfulness_is_that_of_its_firings(captured: fm.prompts.Capture, found: Circuit) -> None:
+    own = found.faithfulness(captured).curve["faithfulness"].iloc[-1]
+    some = [(row.layer, row.neuron, row.position) for row in found.firings.itertuples()]
+    expected = fm.faithfulness(captured, " Paris", " Rome", some, random=0).curve["faithfulness"].iloc[-1]
+    assert own == pytest.approx(expected)
+    with pytest.raises(fm.FfnmemError, match="another prompt"):
+        found.faithfulness(fm.capture(captured.model, "The city of Paris is in"))
+
+
+def test_supernodes_are_a_partition_by_influence(found: Circuit) -> None:
+    groups = found.supernodes()
+    assert sorted(groups["id"]) == sorted(found.firings["id"])
+    strength = groups.groupby("supernode")["influence"].sum()
+    assert strength.is_monotonic_decreasing
+    assert list(strength.index) == list(range(len(strength)))
+    assert (groups["size"] == groups.groupby("supernode")["id"].transform("size")).all()
+    alone = found.supernodes(1.0)
+    assert alone["supernode"].nunique() > groups["supernode"].nunique()
+    with pytest.raises(fm.FfnmemError, match="similarity"):
+        found.supernodes(0)
+
+
+def test_firings_that_read_and_write_alike_are_one_supernode() -> None:
+    """b1 and b2 read a and are read by c; d reads a too, but is read by the answer: like b in one way alone."""
+    ids = ["answer", "0.0@0", "1.1@0", "1.2@0", "2.3@0", "1.4@0"]
+    nodes = pd.DataFrame({"id": ids, "kind": ["answer", *["firing"] * 5], "layer": 0, "neuron": 0, "position": 0,
+                          "token": "", "influence": 0.1})  # fmt: skip
+    pairs = [(1, 2), (1, 3), (1, 5), (2, 4), (3, 4), (4, 0), (5, 0)]
+    edges = pd.DataFrame([{"source": ids[s], "target": ids[t], "input": "pre", "weight": 2.0, "share": 0.5}
+                          for s, t in pairs])  # fmt: skip
+    groups = grouped(nodes, edges, 0.5).set_index("id")["supernode"]
+    assert groups["1.1@0"] == groups["1.2@0"]
+    assert groups.nunique() == 4
+    edges.loc[3, "weight"] = -2.0  # now one of them takes from what the other adds to
+    assert grouped(nodes, edges, 0.5)["supernode"].nunique() == 5
+
+
+def test_the_picture_shows_the_strongest(found: Circuit) -> None:
+    from matplotlib.figure import Figure
+
+    ax = found.plot(Figure().add_subplot(), top=5)
+    named = {text.get_text() for text in ax.texts}
+    assert named == {name.split("@")[0] for name in found.firings["id"][:5]}
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["embedding", "0", "1", "answer"]
+    assert len(ax.get_xticklabels()) == len(found.tokens)

@@ -1,0 +1,76 @@
+"""``ffnmem circuit``: the graph of memories behind an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import ffnmem as fm
+
+from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
+from ..core.files import check_destination
+from ..show.records import emit
+from . import options
+from .figures import save_axes
+from .guard import Command, note
+from .options import ModelChoice, option
+from .progress import late_bar
+
+
+@click.command(cls=Command, short_help="The graph of memories behind an answer: which made which fire.")
+@options.prompt
+@options.answer
+@option("--nodes", type=int, default=CIRCUIT_NODES, metavar="N", help="Firings that are expanded at most.")
+@option(
+    "--node-threshold",
+    type=float,
+    default=NODE_THRESHOLD,
+    metavar="SHARE",
+    help="Keep the fewest firings that have this share of their influence.",
+)
+@option(
+    "--edge-threshold",
+    type=float,
+    default=EDGE_THRESHOLD,
+    metavar="SHARE",
+    help="Then the fewest edges that carry this share of it.",
+)
+@option("--heads", is_flag=True, help="Attention heads are nodes, and paths end there.")
+@option("--attention", is_flag=True, help="The same with whole attention layers.")
+@options.top("How many firings to list.")
+@options.plot("the graph of the top firings")
+@option("--export", metavar="FILE", help="Also write the graph JSON that circuit-tracer's page and Neuronpedia read.")
+@options.bos
+@options.model
+@options.output
+def circuit(
+    prompt: str, top: int, plot: Path | None, export: str | None, choice: ModelChoice, form: str, **asked: Any
+) -> None:
+    """Find the graph of firings behind an answer: which memories made which others fire, and which wrote it.
+
+    An edge is what its source adds to its target's pre-activation, carried along all paths through attention as it was;
+    the edges into a node sum to what it read, with what was pruned as one node. Firings are chosen by their influence
+    on the answer.
+
+    \b
+    Examples
+      ffnmem circuit "The Eiffel Tower is located in the city of" --target " Paris" --foil " Rome"
+      ffnmem circuit "The capital of France is" --heads --plot circuit.png
+      ffnmem circuit "The capital of France is" --export graph.json --csv > edges.csv
+
+    --json has the nodes, the edges, their error and the provenance; --csv has the edges: source, target, input, weight,
+    share.
+    """
+    destination = None if export is None else check_destination(export)
+    capture = fm.capture(choice.load(), prompt)
+    with late_bar() as progress:
+        found = fm.circuit(capture, **asked, progress=progress)
+    emit(found, form, sheet=lambda: found.sheet(top), data=found.to_dict, frame=found.to_frame)
+    if plot is not None:
+        save_axes([lambda ax: found.plot(ax, max(top, 1))], plot, columns=1, height=6.0)
+        note(f"wrote {plot}")
+    if destination is not None:
+        found.export("circuit-tracer", destination, supernodes=found.supernodes())
+        note(f"wrote {destination}")

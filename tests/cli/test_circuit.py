@@ -1,0 +1,60 @@
+"""``ffnmem circuit``: the graph of memories behind an answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+
+from .running import PROMPT, data, mistake, run, table
+
+
+@pytest.fixture
+def asked(tiny_folder: Path) -> list[Any]:
+    return ["circuit", PROMPT, "--target", " Paris", "--foil", " Rome", "--nodes", 30, "--model", tiny_folder]
+
+
+@pytest.fixture
+def expected(tiny: fm.Model) -> fm.prompts.Circuit:
+    return fm.circuit(fm.capture(tiny, PROMPT), " Paris", " Rome", nodes=30)
+
+
+def test_json_is_the_librarys(asked: list[Any], expected: fm.prompts.Circuit) -> None:
+    found, wanted = data(*asked), expected.to_dict()
+    assert found["nodes"] == wanted["nodes"]
+    assert found["edges"] == wanted["edges"]
+    assert found["error"] < 1e-4
+
+
+def test_csv_is_the_edges(asked: list[Any], expected: fm.prompts.Circuit) -> None:
+    result = run(*asked, "--csv")
+    assert result.stderr == ""
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.edges, check_dtype=False)
+
+
+def test_table_tells_the_strongest_firings(asked: list[Any], expected: fm.prompts.Circuit) -> None:
+    out = table(*asked, "--top", 2)
+    for row in expected.firings.head(2).itertuples():
+        assert re.search(rf"^{row.layer}\.{row.neuron} +", out, re.M)
+    assert f"{len(expected.firings)} firings of {expected.expanded} expanded" in out
+
+
+def test_plot_export_and_heads(asked: list[Any], tmp_path: Path) -> None:
+    figure, graph = tmp_path / "circuit.svg", tmp_path / "graph.json"
+    result = run(*asked, "--heads", "--plot", figure, "--export", graph, "--json")
+    assert result.stderr.count("wrote") == 2
+    assert figure.read_text().count("<svg") == 1
+    assert {node["kind"] for node in json.loads(result.stdout)["nodes"]} >= {"head", "firing"}
+    assert any(node["feature_type"] == "attention head" for node in json.loads(graph.read_text("utf-8"))["nodes"])
+
+
+def test_mistakes(asked: list[Any], tmp_path: Path) -> None:
+    mistake(*asked, "--node-threshold", "2", named=("node_threshold", "at most 1"))
+    mistake(*asked, "--export", tmp_path, named=("is a folder",))
