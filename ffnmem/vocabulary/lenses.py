@@ -89,8 +89,8 @@ FORM = Form(
     ),
     "Jacobian lens: make one with vocabulary.jacobian_lens (ffnmem lens)",
 )
-FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", "tokens", "sequences", "context", "prepend_bos")
-FIELDS += ("corpus", "corpus_hash")
+TEXT = ("tokens", "sequences", "context", "prepend_bos", "corpus", "corpus_hash")
+FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", *TEXT)
 MAKE = "ffnmem lens CORPUS --model MODEL, or vocabulary.jacobian_lens(model, corpus), makes one"
 
 
