@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.arguments import public
+from ..core.choices import LOGIT
 from ..core.errors import InputError, ModelError, check_count, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
@@ -21,7 +22,7 @@ from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
-from ..vocabulary.lenses import LOGIT, Lens
+from ..vocabulary.lenses import Lens
 from .neuron_cards import Card, card
 from .rendering import render
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.arguments import public
+from ..core.choices import LOGIT
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
 from ..core.token_text import visible
@@ -20,7 +21,7 @@ from ..prompts.attribution import Attribution, attribute
 from ..prompts.captures import Capture, Prompt, capture
 from ..prompts.paths import PathAttribution, attribute_paths
 from ..show.notebook import Axis, Bar, bar, signed
-from ..vocabulary.lenses import LOGIT, JacobianLens, Lens, load_lens, name_of, told
+from ..vocabulary.lenses import JacobianLens, Lens, load_lens, name_of, told
 from ..vocabulary.projections import project
 from .rendering import render
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32
 
-from ..core.choices import CASE_SHOWN, CASES, EXAMPLES_SHOWN
+from ..core.choices import CASE_SHOWN, CASES, EXAMPLES_SHOWN, LOGIT
 from ..core.provenance import Live
 from ..core.sheets import (
     Column,
@@ -37,7 +37,6 @@ from ..core.sheets import (
 )
 from ..core.token_text import printable
 from ..show.result import Result
-from ..vocabulary.lenses import LOGIT
 from ..vocabulary.vectors import SIGNS
 from .contexts import Bin, Example, Passage, Window, clipped, example_list, log_share, merged
 from .state import COLUMNS, PARTS
@@ -229,8 +228,9 @@ class Neuron(Result):
     @property
     def lens(self) -> str:
         """What the tokens of its value were read through."""
-        told = self.values.loc[self.values["side"] == "value", "lens"] if "lens" in self.values else []
-        return str(told.iloc[0]) if len(told) else LOGIT
+        if "lens" not in self.values or self.values.empty:  # a table of before there were lenses, or none
+            return LOGIT
+        return str(self.values.loc[self.values["side"] == "value", "lens"].iloc[0])
 
     def tokens(self, sign: str, side: str = "value") -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..core.arguments import public
 from ..core.checked_files import digest_of
-from ..core.choices import CASES, EXAMPLE_KINDS, SEARCHED
+from ..core.choices import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED
 from ..core.errors import (
     BusyError,
     FfnmemError,
@@ -47,7 +47,7 @@ from ..corpus.readers import problem_table
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.result import Result
-from ..vocabulary.lenses import LOGIT, Lens
+from ..vocabulary.lenses import Lens
 from ..vocabulary.projections import COLUMNS as PROJECTED
 from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window

@@ -89,8 +89,8 @@ FORM = Form(
     ),
     "Jacobian lens: make one with vocabulary.jacobian_lens (ffnmem lens)",
 )
-FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", "tokens", "sequences", "context", "prepend_bos")
-FIELDS += ("corpus", "corpus_hash")
+TEXT = ("tokens", "sequences", "context", "prepend_bos", "corpus", "corpus_hash")
+FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", *TEXT)
 MAKE = "ffnmem lens CORPUS --model MODEL, or vocabulary.jacobian_lens(model, corpus), makes one"
 
 
@@ -561,6 +561,7 @@ def measure(
     layers, pages = PlainLayers(model), len(texts.numbers)
     order = [(page, row) for page in range(pages) for row in range(page, model.d_model, pages)]
     saved, at = time.monotonic(), -1
+    stream: list[Tensor] = []
     for place in range(int(sums.sums["done"][0]), len(order)):
         page, dimension = order[place]
         if page != at:
@@ -570,6 +571,7 @@ def measure(
             counts = counted.sum(1)
             if not int(counts.sum()):
                 raise InputError(f"{texts.sequences.packed.source} has no text but special tokens in a page")
+            stream = []  # one page's graph at a time
             stream = streams(layers, tokens)
         found = jacobian_row(stream, counted, dimension)
         if not bool(found.isfinite().all()):

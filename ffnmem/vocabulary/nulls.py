@@ -12,11 +12,12 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..core.arguments import public
+from ..core.choices import LOGIT
 from ..core.errors import check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
 from ..models.model import Model
 from ..models.turns import in_turn
-from .lenses import LOGIT, Lens, load_lens, name_of, told
+from .lenses import Lens, load_lens, name_of, told
 from .projections import choose_neurons
 from .scoring import Extremes, Scorer, row_norms
 from .vectors import BASES, SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 
 from ..core.arguments import public
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
+from ..core.choices import LOGIT
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
@@ -30,7 +31,7 @@ from ..core.sheets import Column, Origin, Rows, Sheet, Words, decimals, rows
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
-from .lenses import LOGIT, JacobianLens, Lens, load_lens, name_of, told
+from .lenses import JacobianLens, Lens, load_lens, name_of, told
 from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import BASES, SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
 

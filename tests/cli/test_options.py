@@ -15,7 +15,20 @@ from ffnmem.vocabulary.vectors import BASES as LIBRARY_BASES
 from ffnmem.vocabulary.vectors import SIDES as LIBRARY_SIDES
 
 READERS = ("ablate", "attribute", "decompose", "paths", "report")
-OTHERS = ("edit", "evaluate", "health", "intervene", "knockout", "moment", "scan", "silence", "study", "trace")
+OTHERS = (
+    "causal",
+    "edit",
+    "evaluate",
+    "health",
+    "intervene",
+    "knockout",
+    "lens",
+    "moment",
+    "scan",
+    "silence",
+    "study",
+    "trace",
+)
 
 
 def test_choices_are_the_librarys() -> None:
