@@ -132,6 +132,14 @@ def test_neurons_lead_to_their_cards(page: Page, circuit: Circuit, tiny: fm.Mode
     assert row[7].chips == tokens
 
 
+def test_a_neuron_of_two_positions_has_its_tokens_once(tiny: fm.Model) -> None:
+    circuit = fm.circuit(fm.capture(tiny, PROMPT), nodes=80, node_threshold=1.0)
+    found = circuit.firings[["layer", "neuron"]].duplicated(keep=False)
+    assert found.any()
+    page = Page(circuit_html(circuit, [], "", tiny, len(circuit.firings), 3))
+    assert {len(row[7].chips) for row in page.tables["nodes"][1:]} == {0, 3}
+
+
 def test_promoted_tokens_of_a_store_alone(circuit: Circuit, tiny_store: Store) -> None:
     """A card's tokens, turned round where the firing's coefficient is negative."""
     first = circuit.firings.iloc[0]
@@ -235,3 +243,18 @@ def test_what_cannot_be_written(circuit: Circuit, tiny_store: Store, atlas: fm.M
     with pytest.raises(InputError, match="cards must be at least 1"):
         fm.pages.circuit(circuit, out, cards=0)
     assert not out.exists()
+
+
+def test_heads_stand_below_the_neurons_of_their_layer(tiny: fm.Model, tmp_path: Path) -> None:
+    circuit = fm.circuit(fm.capture(tiny, PROMPT), nodes=20, heads=True)
+    html = fm.pages.circuit(circuit, tmp_path / "circuit.html").read_text("utf-8")
+    nodes, at = plain_rows(circuit.nodes), data_of(html)["at"]
+    heads = [(node, y) for node, (_, y) in zip(nodes, at, strict=True) if node.kind == "head"]
+    assert heads
+    for head, y in heads:
+        assert all(
+            y > v for node, (_, v) in zip(nodes, at, strict=True) if node.kind == "firing" and node.layer == head.layer
+        )
+    names = {row[0].text for row in Page(html).tables["nodes"][1:]}
+    assert {f"head {head.layer}.{head.head}" for head, _ in heads} <= names
+    assert "what it writes" in data_of(html)["inputs"]
