@@ -1,4 +1,5 @@
 from .activation_functions import activations as activations
+from .circuits import circuit as circuit
 from .edits import edit as edit
 from .neuron_pages import neurons as neurons
 from .prompts import report as report

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
 from ..ffn.activations import BETA, POINTS, SWISH, Activation, Look, curves, look
 from ..show.notebook import plain
-from .rendering import render
+from .rendering import content_hash, render, script_of
 
 FIRST_SHOWN = ("relu", "gelu", "gelu_tanh", "silu", SWISH)
 RANGES = (3, 6, 10)
@@ -123,7 +120,7 @@ def activations_html(beta: float = BETA) -> str:
     shown = curves(beta=beta)
     if beta > HIGHEST_BETA:
         raise InputError(f"beta of the explorer must be from 0 to {HIGHEST_BETA:g}, not {beta:g}")
-    script = files("ffnmem.pages").joinpath("templates", "activations.js").read_text("utf-8")
+    script = script_of("activations.js")
     return render(
         "activations.html",
         version=__version__,
@@ -150,11 +147,6 @@ def script_settings(shown: Sequence[Activation], beta: float) -> dict[str, Any]:
         "highest": HIGHEST_BETA,
         "dip": DIP,
     }
-
-
-def content_hash(script: str) -> str:
-    """The source expression of a content security policy that admits this script and no other."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def activation_row(one: Activation) -> Row:

@@ -244,7 +244,7 @@ def with_tokens(
     are marked. ``fired``: the column of coefficients; a negative one promotes what the value suppresses."""
     chips: dict[tuple[int, int, str], list[Chip]] = {}
     for layer in sorted(set(found["layer"])):
-        neurons = found.loc[found["layer"] == layer, "neuron"].tolist()
+        neurons = found.loc[found["layer"] == layer, "neuron"].unique().tolist()
         for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS, lens=lens).itertuples():
             chip = Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named)
             chips.setdefault((layer, row.neuron, row.sign), []).append(chip)

@@ -16,7 +16,8 @@ import torch
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.ffn.activations import ACTIVATIONS, POINTS, activation_table, curves, swish
 from ffnmem.pages import activations
-from ffnmem.pages.activation_functions import DIP, activations_html, content_hash
+from ffnmem.pages.activation_functions import DIP, activations_html
+from ffnmem.pages.rendering import content_hash
 
 from ..helpers import refuses
 from .page import Page

@@ -1,0 +1,262 @@
+"""The page of a circuit: its nodes by layer and position, its edges, and what every node read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count
+from ..core.files import check_destination, write_whole
+from ..core.progress import Progress
+from ..core.token_text import visible
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..prompts.circuits import PRUNED, Circuit
+from ..scanning.store import Store
+from .circuit_drawing import LEVELS, drawing
+from .neuron_cards import Card, card
+from .neuron_pages import reporting, shaded
+from .prompts import BASIS, Chip, with_tokens
+from .rendering import content_hash, render, script_of
+
+DRAWN = 200  # edges that the page begins with
+READ = 3  # what a row of the table names of a node's inputs
+EXAMPLES = 5  # of a card
+DIGITS = 7  # of an edge's weight
+TARGET = 24  # characters of the answer in the drawing
+NAMES = {"attention": "attention {layer}", "head": "head {layer}.{head}", "bias": "biases of layer {layer}",
+         "firing": "{layer}.{neuron}", "position": "position embedding"}  # fmt: skip
+
+TOLD = {"gate": "gate", "linear": "linear part", "pre": "pre-activation", "logit": "logit", "write": "what it writes"}
+"""Inputs in words, in the order in which panels show them."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What the edges into one input of a node sum to, and what it read."""
+
+    input: str
+    sum: float
+    read: float
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node in the table. ``node``: its row of ``Circuit.nodes``; ``reads``: its largest edges, as (index, weight)."""
+
+    node: Any
+    name: str
+    chip: Chip | None
+    sums: tuple[Sum, ...]
+    reads: tuple[tuple[int, float], ...]
+    promoted: tuple[Chip, ...]
+    anchor: str
+
+    @property
+    def title(self) -> str:
+        """All of it in a few words."""
+        parts = [f"neuron {self.name}" if self.node.kind == "firing" else self.name]
+        if self.chip is not None:
+            parts.append(f"at position {self.node.position} {self.chip.token!r}")
+        if self.node.coefficient is not None:
+            parts.append(f"coefficient {self.node.coefficient:+.3f}")
+        return ", ".join([*parts, f"influence {self.node.influence:.2%}"])
+
+
+@public
+@in_turn
+def circuit(
+    circuit: Circuit,
+    out: str | Path = "circuit.html",
+    store: Store | None = None,
+    model: Model | None = None,
+    *,
+    cards: int = 12,
+    tokens: int = 6,
+    shade: bool | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a circuit as one HTML file that needs nothing but a browser.
+
+    Nodes stand by layer and position; those that are pointed at, or pinned, show what they read and who reads them.
+    A table has every node, also without scripts. Its script is its own, and its policy admits no other and no network.
+
+    Args:
+        circuit: from :func:`ffnmem.circuit`.
+        out: the file to write, in a folder that exists; replaced only once the new one is complete.
+        store: a scan of the same model, for cards of the neurons of most influence, with their examples.
+        model: the same model, for the tokens that these neurons promote.
+        cards: of how many neurons.
+        tokens: how many promoted tokens to show for each.
+        shade, progress: as :func:`ffnmem.pages.neurons`.
+
+    Returns: The path written.
+
+    Raises:
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; a damaged store.
+        InputError: a store or a model other than the circuit's, or ``shade=True`` without a store.
+        ModelError: ``shade=True`` without the store's model.
+    """
+    path = check_destination(out)
+    check_count("cards", cards)
+    check_count("tokens", tokens)
+    for given in (store, model):
+        check_same(circuit, given)
+    if shade and store is None:
+        raise InputError("tokens are shaded in examples, which only a store has: give store=")
+    found, unshaded = ([], "") if store is None else cards_of(circuit, store, cards, shade, progress)
+    write_whole(path, circuit_html(circuit, found, unshaded, model, cards, tokens))
+    return path
+
+
+def check_same(circuit: Circuit, given: Store | Model | None) -> None:
+    """Raise InputError for a store or a model that the circuit is not of."""
+    if given is not None and given.fingerprint != circuit.provenance.fingerprint:
+        what, name = ("store", given.model) if isinstance(given, Store) else ("model", given.name)
+        raise InputError(
+            f"the circuit is of {circuit.provenance.model} {circuit.provenance.fingerprint}, the {what} of {name} "
+            f"{given.fingerprint}"
+        )
+
+
+def strongest(circuit: Circuit, count: int) -> pd.DataFrame:
+    """The firings of the ``count`` neurons of most influence."""
+    places = circuit.firings[["layer", "neuron"]]
+    first = places.drop_duplicates().head(count)
+    return circuit.firings[pd.MultiIndex.from_frame(places).isin(pd.MultiIndex.from_frame(first))]
+
+
+def cards_of(
+    circuit: Circuit, store: Store, count: int, shade: bool | None, progress: Progress | None
+) -> tuple[list[Card], str]:
+    """Cards of the neurons of most influence, and why their tokens are not shaded, where they might have been."""
+    firings = strongest(circuit, count)
+    places = list(dict.fromkeys(zip(firings["layer"].astype(int), firings["neuron"].astype(int), strict=True)))
+    read = (store.neuron(*place, kind="top", k=EXAMPLES) for place in places)
+    found, unshaded = shaded(store, list(reporting(read, len(places), progress)), EXAMPLES, shade, progress)
+    return [card(one, EXAMPLES) for one in found], unshaded
+
+
+def circuit_html(
+    circuit: Circuit, cards: Sequence[Card], unshaded: str, model: Model | None, count: int, tokens: int
+) -> str:
+    """The page of a circuit."""
+    nodes = plain_rows(circuit.nodes)
+    edges = carried(circuit)
+    index = {node.id: i for i, node in enumerate(nodes)}
+    inputs = sorted(set(edges["input"]), key=list(TOLD).index)
+    chips = [token_chip(circuit, i) for i in range(len(circuit.tokens))]
+    compact = [
+        [index[edge.source], index[edge.target], inputs.index(edge.input), float(f"{edge.weight:.{DIGITS}g}")]
+        for edge in edges.itertuples()
+    ]
+    drawn = drawing(nodes, [chip.token for chip in chips], circuit.position)
+    first = [(a, b, weight) for a, b, _, weight in compact if nodes[a].kind != PRUNED][:DRAWN]
+    data = {
+        "at": [[place.x, place.y] for place in drawn.places],
+        "pruned": index[PRUNED],
+        "inputs": [TOLD[name] for name in inputs],
+        "levels": LEVELS,
+        "edges": compact,
+    }
+    script = script_of("circuit.js")
+    return render(
+        "circuit.html",
+        circuit=circuit,
+        target=visible(circuit.target, TARGET),
+        rows=node_rows(circuit, nodes, cards, model, count, tokens),
+        gated=circuit.nodes["linear"].notna().any(),
+        prompt=chips,
+        drawing=drawn,
+        curves=drawn.curves(first),
+        levels=LEVELS,
+        n_drawn=len(first),
+        n_edges=sum(nodes[a].kind != PRUNED for a, *_ in compact),
+        cards_shown=cards,
+        unshaded=unshaded,
+        data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
+        script=Markup(script),  # ours, and without anything filled in
+        script_hash=content_hash(script),
+        provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
+    )
+
+
+def plain_rows(nodes: pd.DataFrame) -> list[Any]:
+    """The rows of ``Circuit.nodes`` with None where something is missing."""
+    return list(nodes.astype(object).where(nodes.notna(), None).itertuples())
+
+
+def carried(circuit: Circuit) -> pd.DataFrame:
+    """The edges by the influence that each carries to the answer, largest first."""
+    influence = circuit.nodes.set_index("id")["influence"]
+    through = circuit.edges["share"] * circuit.edges["target"].map(influence)
+    return circuit.edges.loc[through.sort_values(ascending=False, kind="stable").index]
+
+
+def node_rows(
+    circuit: Circuit, nodes: Sequence[Any], cards: Sequence[Card], model: Model | None, count: int, tokens: int
+) -> list[NodeRow]:
+    """Every node in the order of the frame."""
+    index = {node.id: i for i, node in enumerate(nodes)}
+    anchors = {one.name: one.anchor for one in cards}
+    promoted = promoted_tokens(circuit, cards, model, count, tokens)
+    sums: dict[str, list[Sum]] = {}
+    for row in circuit.sums().itertuples():
+        sums.setdefault(row.target, []).append(Sum(TOLD[row.input], row.sum, row.read))
+    reads: dict[str, list[tuple[int, float]]] = {}
+    by_size = circuit.edges["weight"].abs().sort_values(ascending=False, kind="stable").index
+    for edge in circuit.edges.loc[by_size].itertuples():
+        found = reads.setdefault(edge.target, [])
+        if len(found) < READ and edge.source != PRUNED and index[edge.source] not in [i for i, _ in found]:
+            found.append((index[edge.source], edge.weight))
+    return [
+        NodeRow(
+            node=node,
+            name=name_of(node),
+            chip=None if node.position is None or node.kind == "answer" else token_chip(circuit, int(node.position)),
+            sums=tuple(sums.get(node.id, [])),
+            reads=tuple(reads.get(node.id, [])),
+            promoted=promoted.get(node.id, ()),
+            anchor=anchors.get(name_of(node), "") if node.kind == "firing" else "",
+        )
+        for node in nodes
+    ]
+
+
+def name_of(node: Any) -> str:
+    """What a node is called on the page."""
+    if node.kind == "bias" and node.layer is None:
+        return "biases of what reads"
+    if node.kind == PRUNED:
+        return "all that was pruned"
+    return NAMES.get(node.kind, node.kind).format(**node._asdict())
+
+
+def token_chip(circuit: Circuit, position: int) -> Chip:
+    if position == 0 and circuit.starts_with_bos:
+        return Chip("BOS", "bos", f"beginning of sequence, {circuit.tokens[0]}")
+    return Chip(circuit.tokens[position], "", f"position {position}")
+
+
+def promoted_tokens(
+    circuit: Circuit, cards: Sequence[Card], model: Model | None, count: int, tokens: int
+) -> dict[str, tuple[Chip, ...]]:
+    """By id, what the firings of most influence promote, as they fired: by the model, else as their cards say."""
+    firings = strongest(circuit, count)
+    if model is not None:
+        named = [one for one in (circuit.target_id, circuit.foil_id) if one is not None]
+        table = with_tokens(model, firings.astype({"layer": int, "neuron": int}), tokens, named)
+        return {row.id: tuple(row.promoted) for row in table.itertuples()}
+    by_name = {one.name: (one.suppressed, one.promoted) for one in cards}
+    return {
+        row.id: by_name[name][row.coefficient >= 0][:tokens]
+        for row in firings.itertuples()
+        if (name := f"{row.layer}.{row.neuron}") in by_name
+    }
