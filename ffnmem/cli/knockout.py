@@ -84,7 +84,7 @@ def knockout(
           --subject "Eiffel Tower" --window 1 --plot eiffel.png
       ffnmem knockout "The capital of France is" --subject France \\
           --at 1 --at 2
-      ffnmem knockout --facts atlas --known --limit 20
+      ffnmem knockout --facts atlas --known --limit 3
 
     --csv has a row a cell: kind, layer, place, positions, score, loss, share; with --facts a row a group: kind, group,
     layer, share, low, high, loss, n. --json has the worst layers, the probabilities and the provenance; with --full
