@@ -9,7 +9,8 @@ heads at this place share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -71,7 +72,7 @@ class Walk:
         """Of each input: what firings, heads (``[input, layer, head]``) and the others add to it, the sum over all
         that there is, and that of its absolute values, biases left out. In float64."""
         frozen, n = self.frozen, len(self.inputs)
-        like = {"dtype": torch.float64, "device": self.own.device}
+        like: dict[str, Any] = {"dtype": torch.float64, "device": self.own.device}
         firings, others = torch.zeros(n, len(self.firings), **like), torch.zeros(n, len(self.names), **like)
         heads = torch.zeros(n, self.n_layers, len(self.writes[0]), **like)
         total, norm = torch.zeros(n, **like), torch.zeros(n, **like)
@@ -115,7 +116,7 @@ class Walk:
         """The same of heads of a layer, from the directions of the stream in front of it; heads of lower layers
         ``[node, layer, head, pos]``."""
         frozen, n = self.frozen, len(directions)
-        like = {"dtype": torch.float64, "device": own.device}
+        like: dict[str, Any] = {"dtype": torch.float64, "device": own.device}
         firings, others = torch.zeros(n, len(self.firings), **like), torch.zeros(n, len(self.names), **like)
         heads = torch.zeros(n, self.n_layers, len(self.writes[0]), frozen.pos + 1, **like)
         total, norm = torch.zeros(n, **like), torch.zeros(n, **like)
@@ -226,7 +227,7 @@ class Walk:
         return torch.cat(values), torch.cat(directions), torch.cat(constants)
 
     def assembled(
-        self, nodes: list[Firing | Head], rows: dict[Head, tuple[Tensor, ...]], direct: tuple[Tensor, ...]
+        self, nodes: list[Firing | Head], rows: Mapping[Head, tuple[Tensor, ...]], direct: tuple[Tensor, ...]
     ) -> Graph:
         """One table of all edges."""
         to_firings, to_heads, others, totals, norms = direct
@@ -246,7 +247,7 @@ class Walk:
         order = {node: i for i, node in enumerate(nodes)}
         columns = [place[node] for node in nodes]
         columns += range(len(place), len(place) + len(self.names))
-        lines = sorted(range(len(inputs)), key=lambda i: -1 if inputs[i].node is None else order[inputs[i].node])
+        lines = sorted(range(len(inputs)), key=lambda i: -1 if (node := inputs[i].node) is None else order[node])
         stacked = [torch.stack([row[k] for row in rows.values()]) if rows else totals[:0] for k in (3, 4, 5)]
         own = torch.tensor([self.frozen.value(one) for one in self.inputs], dtype=torch.float64)
         return Graph(

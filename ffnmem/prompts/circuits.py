@@ -405,9 +405,9 @@ def circuit(
     capture: Capture,
     target: str | int | None = None,
     foil: str | int | None = None,
-    position: SupportsIndex = -1,
+    position: int = -1,
     *,
-    prompt: SupportsIndex = 0,
+    prompt: int = 0,
     first_token: bool = False,
     nodes: int = CIRCUIT_NODES,
     node_threshold: float = NODE_THRESHOLD,
@@ -456,7 +456,7 @@ def circuit(
     chosen, norms = expand(frozen, nodes, tell)
     with_attention = attention or heads
     whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
-    kept = prune(whole.shares(), *thresholds, whole.n_biases)
+    kept = prune(whole.shares(), thresholds[0], thresholds[1], whole.n_biases)
     found, edges = tables(frozen, whole, kept)
     return Circuit(
         nodes=found,
