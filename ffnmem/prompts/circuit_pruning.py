@@ -118,17 +118,19 @@ def spread(
     for row in rows.values():
         row.abs_()
         sums[: len(row)] += row.sum((1, 2)).double()
+    scales = torch.zeros(len(inputs), dtype=found.dtype, device=found.device)
     for place, one in enumerate(inputs):
         norms[one] = norm = float(sums[place])
-        if norm == 0:
-            continue
-        firing, scale = one.node, 1.0 / norm
+        share, firing = 1.0, one.node
         if isinstance(firing, Firing):
             share = float(found[firing.layer, firing.position, firing.neuron])
-            scale *= share / len(frozen.inputs(firing))
-        for layer, row in rows.items():
-            if place < len(row):
-                found[layer].add_(row[place], alpha=scale)
+            if firing.layer in rows:  # inputs above it, all of them before it
+                through = rows[firing.layer][:, firing.position, firing.neuron]
+                share += float(scales[: len(through)] @ through)
+            share /= len(frozen.inputs(firing))
+        scales[place] = share / norm if norm else 0.0
+    for layer, row in rows.items():
+        found[layer] += torch.tensordot(scales[: len(row)], row, 1)
 
 
 def by_layer(firings: Sequence[Firing]) -> list[Firing]:
