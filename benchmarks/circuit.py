@@ -44,9 +44,10 @@ def main() -> None:
     tokens = torch.tensor((model.tokenize(TEXT) * 4)[: args.tokens])
     capture = fm.capture(model, tokens)
     forward = statistics.median(seconds(lambda: model.body(tokens.unsqueeze(0))) for _ in range(7))
-    fm.circuit(capture, nodes=5, heads=args.heads)  # what is only done once
     Path("/proc/self/clear_refs").write_text("5")  # the most memory is counted from here
-    before, times, began = resident("VmRSS"), [], cpu()
+    before = resident("VmRSS")
+    fm.circuit(capture, nodes=5, heads=args.heads)  # what is only done once
+    times, began = [], cpu()
     for _ in range(args.rounds):
         times.append(seconds(lambda: fm.circuit(capture, nodes=args.nodes, heads=args.heads)))
     processor = (cpu() - began) / args.rounds
