@@ -41,7 +41,7 @@ WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "lbfgs": ({}, "consistent"),
     "projections": ({"optimiser": "projections"}, "consistent"),
     "derived everywhere": ({}, "everywhere"),
-    "projections at once": ({"optimiser": "projections", "first": None}, "consistent"),
+    "projections, six first": ({"optimiser": "projections", "first": 6}, "consistent"),
     "projections everywhere": ({"optimiser": "projections"}, "everywhere"),
     "published": ({}, "original"),
 }

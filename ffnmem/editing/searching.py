@@ -89,7 +89,7 @@ class Search:
             self.best, self.merit, self.nll, self.kl = self.candidate, merit, nll, kl
             self.radius *= LONGER if self.looks > 1 else 1.0
             self.right += likeliest
-            if merit <= self.settings.stop or 0 < self.settings.likeliest <= self.right:
+            if (nll <= self.settings.stop and kl <= self.bound) or 0 < self.settings.likeliest <= self.right:
                 self.running = False
                 return
             self.lines = self.linear(each, slopes, weights, held)

@@ -24,8 +24,8 @@ SCALES = ("ffn", "stream")
 OPTIMISERS = ("adam", "projections")
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
-    "projections": {"steps": 30, "first": 6, "rate": 1.0, "relative": False, "decay": 0.0},
-    "adam": {"steps": 120, "first": None, "rate": 0.03, "relative": True, "decay": ROME.decay},
+    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0},
+    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay},
 }
 """What an optimiser takes for a model without published settings, unless it is given."""
 TOLD = ("source", "layer_by")
