@@ -10,12 +10,13 @@ import click
 import ffnmem as fm
 
 from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
+from ..core.errors import InputError
 from ..core.files import check_destination
 from ..show.records import emit
 from . import options
 from .figures import save_axes
 from .guard import Command, note
-from .options import ModelChoice, option
+from .options import PAGE, ModelChoice, file_to_write, option
 from .progress import late_bar
 
 
@@ -42,11 +43,26 @@ from .progress import late_bar
 @options.top("How many firings to list.")
 @options.plot("the graph of the top firings")
 @option("--export", metavar="FILE", help="Also write the graph JSON that circuit-tracer's page and Neuronpedia read.")
+@option(
+    "--html",
+    callback=file_to_write(PAGE),
+    metavar="FILE",
+    help="Also write the graph as a page: nodes by layer and position, what each read and who reads it.",
+)
+@option("--store", metavar="DIR", help="With --html: cards and examples of the top neurons, from this scan.")
 @options.bos
 @options.model
 @options.output
 def circuit(
-    prompt: str, top: int, plot: Path | None, export: str | None, choice: ModelChoice, form: str, **asked: Any
+    prompt: str,
+    top: int,
+    plot: Path | None,
+    export: str | None,
+    html: str | None,
+    store: str | None,
+    choice: ModelChoice,
+    form: str,
+    **asked: Any,
 ) -> None:
     """Find the graph of firings behind an answer: which memories made which others fire, and which wrote it.
 
@@ -59,12 +75,17 @@ def circuit(
       ffnmem circuit "The Eiffel Tower is located in the city of" --target " Paris" --foil " Rome"
       ffnmem circuit "The capital of France is" --heads --plot circuit.png
       ffnmem circuit "The capital of France is" --export graph.json --csv > edges.csv
+      ffnmem circuit "The capital of France is" --html circuit.html
 
     --json has the nodes, the edges, their error and the provenance; --csv has the edges: source, target, input, weight,
     share.
     """
     destination = None if export is None else check_destination(export)
-    capture = fm.capture(choice.load(), prompt)
+    if store is not None and html is None:
+        raise InputError("--store is for the page: give --html FILE, too")
+    model = choice.load()
+    examples = None if store is None else fm.open_store(store, model=model)
+    capture = fm.capture(model, prompt)
     with late_bar() as progress:
         found = fm.circuit(capture, **asked, progress=progress)
     emit(found, form, sheet=lambda: found.sheet(top), data=found.to_dict, frame=found.to_frame)
@@ -74,3 +95,7 @@ def circuit(
     if destination is not None:
         found.export("circuit-tracer", destination, supernodes=found.supernodes())
         note(f"wrote {destination}")
+    if html is not None:
+        with late_bar() as progress:
+            page = fm.pages.circuit(found, html, examples, model, progress=progress)
+        note(f"wrote {page}")

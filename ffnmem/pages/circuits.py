@@ -154,7 +154,7 @@ def circuit_html(
     inputs = sorted(set(edges["input"]), key=list(TOLD).index)
     chips = [token_chip(circuit, i) for i in range(len(circuit.tokens))]
     compact = [
-        [index[edge.source], index[edge.target], inputs.index(edge.input), float(f"{edge.weight:.{DIGITS}g}")]
+        (index[edge.source], index[edge.target], inputs.index(edge.input), float(f"{edge.weight:.{DIGITS}g}"))
         for edge in edges.itertuples()
     ]
     drawn = drawing(nodes, [chip.token for chip in chips], circuit.position)

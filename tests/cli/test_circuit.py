@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.scanning import Store
 
+from ..pages.page import Page
 from .running import PROMPT, data, mistake, run, table
 
 
@@ -55,6 +57,18 @@ def test_plot_export_and_heads(asked: list[Any], tmp_path: Path) -> None:
     assert any(node["feature_type"] == "attention head" for node in json.loads(graph.read_text("utf-8"))["nodes"])
 
 
+def test_page(asked: list[Any], expected: fm.prompts.Circuit, tiny_store: Store, tmp_path: Path) -> None:
+    html = tmp_path / "circuit.html"
+    result = run(*asked, "--html", html, "--store", tiny_store.folder, "--csv")
+    assert result.stderr.splitlines()[-1] == f"ffnmem: wrote {html}"
+    page = Page(html.read_text("utf-8"))
+    assert len(page.tables["nodes"]) == len(expected.nodes) + 1
+    assert "fm-table fm-examples" in page.tables
+
+
 def test_mistakes(asked: list[Any], tmp_path: Path) -> None:
     mistake(*asked, "--node-threshold", "2", named=("node_threshold", "at most 1"))
     mistake(*asked, "--export", tmp_path, named=("is a folder",))
+    mistake(*asked, "--store", tmp_path, named=("--html",))
+    (tmp_path / "mine.html").write_text("my own text")
+    mistake(*asked, "--html", tmp_path / "mine.html", named=("mine.html", "nothing that ffnmem wrote"))

@@ -15,6 +15,7 @@ from ffnmem.core.errors import FileError, InputError
 from ffnmem.pages.circuit_drawing import drawing
 from ffnmem.pages.circuits import DRAWN, circuit_html, plain_rows
 from ffnmem.pages.neuron_cards import card
+from ffnmem.pages.prompts import with_tokens
 from ffnmem.pages.rendering import content_hash
 from ffnmem.prompts.circuits import PRUNED, Circuit
 from ffnmem.scanning import Store
@@ -132,12 +133,10 @@ def test_neurons_lead_to_their_cards(page: Page, circuit: Circuit, tiny: fm.Mode
     assert row[7].chips == tokens
 
 
-def test_a_neuron_of_two_positions_has_its_tokens_once(tiny: fm.Model) -> None:
-    circuit = fm.circuit(fm.capture(tiny, PROMPT), nodes=80, node_threshold=1.0)
-    found = circuit.firings[["layer", "neuron"]].duplicated(keep=False)
-    assert found.any()
-    page = Page(circuit_html(circuit, [], "", tiny, len(circuit.firings), 3))
-    assert {len(row[7].chips) for row in page.tables["nodes"][1:]} == {0, 3}
+def test_a_neuron_of_two_positions_has_its_tokens_once(circuit: Circuit, tiny: fm.Model) -> None:
+    twice = [*circuit.firings.head(1).index] * 2
+    found = with_tokens(tiny, circuit.firings.loc[twice].astype({"layer": int, "neuron": int}), 3, ())
+    assert [len(chips) for chips in found["promoted"]] == [3, 3]
 
 
 def test_promoted_tokens_of_a_store_alone(circuit: Circuit, tiny_store: Store) -> None:

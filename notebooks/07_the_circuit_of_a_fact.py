@@ -1,0 +1,195 @@
+# %% [markdown]
+# # The circuit of a fact
+#
+# *The Eiffel Tower is located in the city of* … **Paris**. [Which memories wrote that](01_memories_of_a_prompt.ipynb)
+# is one question. Most memories write for later ones to read: here is which made which fire, how few of them are
+# enough for the answer, and what an edit does to all this. First in `atlas`, the small model that comes with `ffnmem`,
+# then in SmolLM2, which people use. All of it takes about two minutes.
+
+# %%
+import random
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+import ffnmem as fm
+
+model = fm.load("atlas")
+prompt = "The Eiffel Tower is located in the city of"
+capture = fm.capture(model, prompt)
+capture.predictions(k=3)
+
+# %% [markdown]
+# ## Which memories made which fire?
+#
+# `fm.circuit` begins at the answer, the logit of " Paris" minus that of " Rome", and looks into the firings (a neuron
+# at a position) that had most influence on it: what made them fire, and what made those fire, down to the embeddings.
+
+# %%
+circuit = fm.circuit(capture, " Paris", foil=" Rome")
+circuit
+
+# %%
+ax = circuit.plot(plt.subplots(figsize=(9, 5), layout="constrained")[1], top=25)
+
+# %% [markdown]
+# Two places matter: " Tower", the end of the name, mostly in the first layer, and " of", where the answer is read off,
+# mostly in the last. In between, attention carries.
+#
+# An edge is no estimate. With attention patterns and norm scales as they were, what a neuron reads is a sum over the
+# embeddings, the biases and every firing below it; what was pruned is one node, so that the sum stays whole:
+
+# %%
+first = circuit.firings.iloc[0]
+into = circuit.edges[circuit.edges["target"] == first["id"]]
+print(f"edges into {first['id']} sum to {into['weight'].sum():.5f}; it read {first['pre']:.5f}")
+into[["source", "weight", "share"]].head(6).round(3)
+
+# %% [markdown]
+# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.circuit` writes all
+# of it as one page to walk around in, with the tokens that memories promote, and with examples where there is a scan:
+
+# %%
+folder = Path(tempfile.mkdtemp())
+page = fm.pages.circuit(circuit, folder / "circuit.html", model=model)
+print(f"{page.name}: {page.stat().st_size / 1000:,.0f} kB")
+
+# %% [markdown]
+# ## How few are enough?
+#
+# Influence is not yet proof. Keep some firings, set all others to what they are on average over other facts, and run
+# the model: how much of the difference is left? `random` is the same with as many firings drawn at random.
+
+# %%
+facts = fm.load_facts("atlas")
+others = fm.capture(model, [fact.text for fact in facts[:100]])
+scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp", mean=others)
+enough = fm.faithfulness(capture, " Paris", foil=" Rome", firings=scores, mean=others)
+ax = fm.plots.faithfulness(enough)
+
+# %%
+smallest = fm.minimal_circuit(capture, " Paris", foil=" Rome", mean=others)
+smallest
+
+# %%
+smallest.firings.groupby(["token", "layer"]).size().unstack(fill_value=0)
+
+# %% [markdown]
+# 83 of 55,296 firings bring 90% of the answer back, each of them needed among these. Nearly all are at " Tower" in the
+# first layer, and at " of" in the last: the two places of the graph. They are enough, and yet not all that there is:
+# without them, 43% of the answer is left. A model knows a fact more than once.
+#
+# The graph's own firings are another choice:
+
+# %%
+of_graph = fm.faithfulness(capture, " Paris", foil=" Rome", firings=circuit.firings, mean=others)
+of_graph.curve[["size", "faithfulness", "completeness", "random"]].round(3)
+
+# %% [markdown]
+# They keep a fifth of the answer. The graph shows what was read, whether it pushed towards Paris or away; to choose
+# what is enough, take `causal_scores`.
+#
+# ## Where is it fetched?
+#
+# What is known at " Tower" must get to " of". Attention from the last token to each other one is cut, in three layers
+# at once:
+
+# %%
+fact = next(fact for fact in facts if fact.subject == "Eiffel Tower")
+ax = fm.plots.knockout(fm.knockout(model, fact))[0]
+
+# %% [markdown]
+# In the last layers, and from the name as a whole: without *Tower* alone the answer stands. In the first ones it is the
+# question that is read, all that is not the name.
+#
+# ## What does an edit do to the graph?
+#
+# [ROME](04_locating_and_editing_facts.ipynb) changes one layer so that the tower stands in Rome. The same question,
+# Paris against Rome, is asked of the edited model, and the graph drawn again.
+
+# %%
+edit = fm.rome(model, fact, " Rome")
+with edit.applied(model):
+    edited_capture = fm.capture(model, prompt)
+    edited = fm.circuit(edited_capture, " Paris", foil=" Rome")
+print(f"layers edited: {list(edit.layers)}; the difference was {circuit.logit:+.2f}, and is {edited.logit:+.2f}")
+
+# %%
+fig, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
+for ax, graph, title in zip(axes, (circuit, edited), ("before", "after"), strict=True):
+    graph.plot(ax=ax, top=25)
+    ax.set_title(title, loc="left")
+
+# %% [markdown]
+# The same places. So who changed?
+
+# %%
+columns = ["coefficient", "score"]
+both = pd.merge(circuit.firings, edited.firings[["id", *columns]], on="id", suffixes=("", " after"))
+both["change"] = both["score after"] - both["score"]
+most = both.sort_values("change", key=abs, ascending=False)
+most[["id", "token", "coefficient", "coefficient after", "score", "score after"]].head(8).round(2)
+
+# %%
+by_layer = [graph.firings.groupby("layer")["score"].sum() for graph in (circuit, edited)]
+pd.concat(by_layer, axis=1, keys=["before", "after"]).round(2)
+
+# %% [markdown]
+# These neurons fire as they did: nothing below them has changed. What changed is what they write, a little each; the
+# name is recognised as before, and now says Rome. Later layers, which were not touched, follow: what they add has
+# turned its sign, too.
+#
+# ## The same in a real model
+#
+# SmolLM2-135M-Instruct has 30 layers of 1,536 gated neurons. A gated neuron reads twice, by its gate and by its linear
+# part, and its edges sum to both. `fm.models.get` downloads the model once (93 MB), as in [the sixth
+# notebook](06_a_real_model.ipynb).
+
+# %%
+fm.models.get("smollm2")
+real = fm.load("smollm2")
+real_capture = fm.capture(real, prompt)
+graph = fm.circuit(real_capture, " Paris", foil=" Rome", nodes=150)
+graph
+
+# %% [markdown]
+# Sums hold here as well, but the picture is another one: next to all of the influence comes from what was pruned. No
+# few firings make the answer. And one of those that matter stands at the beginning of the sequence, where nothing was
+# read yet: 2.90, with a coefficient of 101.
+
+# %%
+sample = random.Random(0).sample([fact.text for fact in facts], 40)
+real_others = fm.capture(real, sample)
+real_scores = fm.causal_scores(real_capture, " Paris", foil=" Rome", rule="relp", mean=real_others)
+sizes = [1, 10, 100, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000]
+real_enough = fm.faithfulness(
+    real_capture, " Paris", foil=" Rome", firings=real_scores, mean=real_others, sizes=sizes, random=2
+)
+fig, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained", sharey=True)
+for ax, one, title in zip(axes, (enough, real_enough), ("atlas", "SmolLM2"), strict=True):
+    fm.plots.faithfulness(one, ax=ax)
+    ax.set_title(title, loc="left")
+
+# %% [markdown]
+# In `atlas` a few hundred firings of 55,296 are enough; SmolLM2 needs some twenty thousand of its 460,800. That is 4%,
+# and as many at random bring back little, but it is no circuit that one could read. Where the fact is fetched is as
+# clear as in the small model:
+
+# %%
+tower = fm.Fact(subject="Eiffel Tower", prompt="The {} is located in the city of", target_true="Paris")
+ax = fm.plots.knockout(fm.knockout(real, tower))[0]
+
+# %% [markdown]
+# Around layers 21 to 26, at "iffel", where [the trace](06_a_real_model.ipynb) had found it. Cutting off the beginning
+# of the sequence hurts as much, though nothing was said there: attention that rests on it otherwise must go elsewhere.
+#
+# ## To try
+#
+# 1. Ask `atlas` for another landmark, or without the foil. Which of its 83 firings come back, and are they about the
+#    tower, about cities, or about the question?
+# 2. `circuit.merge(...)` joins the graphs of several prompts of one length. What is left of the graph of one?
+# 3. `fm.circuit(..., heads=True)` puts attention heads between. Which one carries " Tower" to " of"?
+# 4. Edit with `fm.memit` over several layers instead. Do the first layer's neurons still turn?
+# 5. Set the others to zero (`mean=None`) instead of their mean. Are fewer firings enough then, and for what?
