@@ -90,7 +90,10 @@ def circuit(
         found = fm.circuit(capture, **asked, progress=progress)
     emit(found, form, sheet=lambda: found.sheet(top), data=found.to_dict, frame=found.to_frame)
     if plot is not None:
-        save_axes([lambda ax: found.plot(ax, max(top, 1))], plot, columns=1, height=6.0)
+        from ..plots.circuits import circuit_size
+
+        width, height = circuit_size(found, max(top, 1))
+        save_axes([lambda ax: found.plot(ax, max(top, 1))], plot, columns=1, height=height, width=width)
         note(f"wrote {plot}")
     if destination is not None:
         found.export("circuit-tracer", destination, supernodes=found.supernodes())

@@ -49,16 +49,18 @@ def save_figure(found: Attribution | PathAttribution | CausalScores, path: Path,
     write_figure(figure, path)
 
 
-def save_axes(draws: Sequence[Callable[[Axes], object]], path: Path, columns: int = 2, height: float = 3.8) -> None:
+def save_axes(
+    draws: Sequence[Callable[[Axes], object]], path: Path, columns: int = 2, height: float = 3.8, width: float = 6.6
+) -> None:
     """One picture a function, which is given its Axes, side by side in rows of ``columns``; the file in one go.
 
-    Each is ``height`` inches high.
+    Each is ``height`` inches high and ``width`` wide.
     """
     from matplotlib.figure import Figure
 
     across = min(columns, len(draws))
     down = -(-len(draws) // across)
-    figure = Figure(figsize=(6.6 * across, height * down), layout="constrained")
+    figure = Figure(figsize=(width * across, height * down), layout="constrained")
     for index, draw in enumerate(draws, start=1):
         draw(figure.add_subplot(down, across, index))
     write_figure(figure, path)

@@ -24,7 +24,8 @@ KINDS = {
     "head": ("^", "#CC79A7", "head"), "answer": ("D", "#009E73", "answer"),
 }  # fmt: skip
 """How each kind of node is drawn: its mark, its colour, and its name."""
-ABREAST, LINE = 5, 0.2  # nodes of one layer and position side by side, and how far their lines are apart, in layers
+ABREAST, LINE = 4, 0.32  # nodes of one layer and position side by side, and how far their lines are apart, in layers
+INCHES = 0.55  # that a name needs, and so a node
 LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
 
@@ -47,8 +48,7 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     """
     nodes = shown(circuit, check_count("top", top))
     places = arrange(nodes, circuit)
-    wide = places["width"].sum()
-    ax = axes_for(ax, (min(3.0 + 0.62 * wide, 26), min(2.0 + 0.62 * (circuit.n_layers + 2), 18)))
+    ax = axes_for(ax, inches(places, circuit))
     draw_edges(ax, circuit, nodes)
     draw_nodes(ax, nodes)
     name_nodes(ax, nodes)
@@ -59,7 +59,7 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     every = 1 + circuit.n_layers // MOST_TICKS
     layers = range(0, circuit.n_layers, every)
     ax.set_yticks([-1, *layers, circuit.n_layers], ["embedding", *map(str, layers), "answer"])
-    ax.set_xlim(-0.5, wide - 0.5)
+    ax.set_xlim(-0.5, places["width"].sum() - 0.5)
     ax.set_ylim(-1.6, circuit.n_layers + 0.6)
     for edge in places["start"][1:]:
         ax.axvline(edge - 0.5, color=ATTENTION, linewidth=0.5, alpha=0.5, zorder=0)
@@ -68,6 +68,15 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     ax.tick_params(length=0)
     legend(ax, nodes)
     return titled(ax, f"The circuit behind {answer(circuit)}")
+
+
+def circuit_size(circuit: Circuit, top: int = 40) -> tuple[float, float]:
+    """Width and height in inches in which a picture's names can be read."""
+    return inches(arrange(shown(circuit, check_count("top", top)), circuit), circuit)
+
+
+def inches(places: pd.DataFrame, circuit: Circuit) -> tuple[float, float]:
+    return min(3.0 + INCHES * float(places["width"].sum()), 26), min(2.0 + 0.75 * (circuit.n_layers + 2), 18)
 
 
 def shown(circuit: Circuit, top: int) -> pd.DataFrame:
