@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, check_count
+from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, rows, token
 from ..models.model import Model
 from .attribution import plain_records
@@ -105,6 +106,7 @@ class Firings:
     position: int
     target: str
     foil: str | None
+    provenance: Provenance
 
     @property
     def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:

@@ -129,7 +129,8 @@ class Keeping:
                 handle.remove()
 
     def worth(self, kept: Set) -> Float[Tensor, " all"]:
-        """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there; 0 of those that are not in it."""
+        """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
+        turned where firings lower Δ. 0 of those that are not in it."""
         places: dict[int, Tensor] = {}
         with torch.enable_grad():
             logit = self.run(kept.clone().unsqueeze(0), places)
@@ -140,7 +141,7 @@ class Keeping:
             if gradient is not None:
                 away = places[layer].detach() - self.reference[layer]
                 worth[layer] = (away * gradient).reshape(self.shape[1:])
-        return (worth * kept).flatten()
+        return (worth * kept).flatten() * (1.0 if self.everything > self.nothing else -1.0)
 
     # -- sets ----------------------------------------------------------------------------------------------------
 
@@ -189,7 +190,8 @@ class Keeping:
 
     def by_score(self, firings: Firings) -> tuple[Int[np.ndarray, " n"], str, bool]:
         scores = firings.of_firings
-        if tuple(scores.shape) != self.shape or firings.tokens != self.asked.texts:
+        other = firings.provenance.fingerprint != self.model.fingerprint
+        if other or tuple(scores.shape) != self.shape or firings.tokens != self.asked.texts:
             raise InputError("these scores are of another prompt, position or model than the capture")
         places = self.counted()
         size = np.abs(scores.double().cpu().numpy().ravel()[places])

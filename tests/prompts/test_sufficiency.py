@@ -14,7 +14,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
 from ffnmem.prompts import faithfulness_over
 
-from ..helpers import PROMPT, Pair, allclose
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, randomise
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,16 @@ def test_a_minimal_circuit_is_enough_and_no_firing_too_many(
     assert "no single one can be left out" in found.search
 
 
+def test_target_and_foil_may_change_places(capture: fm.prompts.Capture, mean: Any) -> None:
+    # an answer's share is the same of Δ and of −Δ; if it failed, pruning would take away the best where firings lower Δ
+    one = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, one_by_one=1)
+    other = fm.minimal_circuit(capture, " Rome", " Paris", mean=mean, one_by_one=1)
+    assert (other.logit < other.without) != (one.logit < one.without)
+    triples = [set(found.firings[["layer", "neuron", "position"]].itertuples(index=False)) for found in (one, other)]
+    assert triples[0] == triples[1]
+    assert one.pruned > 0
+
+
 def test_a_minimal_circuit_of_given_firings_and_without_trying_each(capture: fm.prompts.Capture, mean: Any) -> None:
     whole = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, one_by_one=1)
     assert not whole.minimal
@@ -174,6 +184,9 @@ def test_refusals_of_other_scores_sizes_and_answers(capture: fm.prompts.Capture,
     other = fm.causal_scores(fm.capture(tiny, "The city of Rome is"), " Paris", " Rome")
     with pytest.raises(FfnmemError, match="another prompt"):
         fm.faithfulness(capture, " Paris", " Rome", other)
+    theirs = fm.load(randomise(build_gpt2(), seed=7), tokenizer=tiny.tokenizer)
+    with pytest.raises(FfnmemError, match="or model"):
+        fm.faithfulness(capture, " Paris", " Rome", fm.causal_scores(fm.capture(theirs, PROMPT), " Paris", " Rome"))
     with pytest.raises(FfnmemError, match="none above"):
         fm.faithfulness(capture, " Paris", " Rome", [(0, 1, 1)], sizes=[2])
     own = torch.stack([capture.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
