@@ -147,7 +147,8 @@ class Circuit(Result):
         that have it, an edge that one of them lacks counting 0, so that sums stay true; its influence is a mean over
         all prompts. Tokens that differ are joined by "/".
 
-        Raises: InputError: prompts of other lengths, or circuits of other kinds or of another model.
+        Raises: InputError: prompts of other lengths, or circuits of other kinds, with and without a foil, or of another
+        model.
         """
         every = [self, *others]
         for one in others:
@@ -156,6 +157,8 @@ class Circuit(Result):
                     f"circuits of prompts of {len(self.tokens)} and {len(one.tokens)} tokens (attention as "
                     f"{self.attention} and {one.attention}) have no positions in common: merge those of one form"
                 )
+            if (one.foil is None) != (self.foil is None):
+                raise InputError("a circuit with a foil and one without have no mean: merge those of one form")
             if one.provenance.fingerprint != self.provenance.fingerprint:
                 raise InputError(
                     f"the circuits are of two models ({self.provenance.fingerprint}, {one.provenance.fingerprint})"
@@ -430,7 +433,7 @@ def circuit(
         node_threshold: of the expanded firings, the fewest that have this share of their influence stay.
         edge_threshold: then the fewest edges that carry this share of it.
         attention: what each attention layer writes at each position is a node, and paths end there.
-        heads: the same for each head.
+        heads: the same for each head, in place of whole layers.
         progress: called with "circuit", the firings expanded and the most that will be.
 
     With ``attention`` or ``heads``, an edge is what its source adds directly along the residual stream, and attention
@@ -442,12 +445,14 @@ def circuit(
         A :class:`Circuit`: ``.nodes``, ``.edges``, ``.sums()``, ``.error``, ``.subgraph``, ``.merge``, ``.plot``,
         ``.export``.
 
-    Raises: as :func:`ffnmem.attribute_paths`.
+    Raises: as :func:`ffnmem.attribute_paths`; InputError, too: shares that are none, or ``attention`` with ``heads``.
 
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
     """
     check_count("nodes", nodes)
+    if attention and heads:
+        raise InputError("attention and heads exclude each other: whole layers are nodes, or their heads")
     thresholds = [check_share(name, value) for name, value in
                   (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
@@ -539,7 +544,7 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, 
             found = {"id": name, "kind": kind, "layer": layer, "position": position, "token": text}
             table.append(found | {"influence": float(kept.influence[place]), "score": float(direct[place])})
     found_edges = pd.DataFrame(edges, columns=list(EDGES))
-    table.append(pruned_row(pd.DataFrame(table), found_edges))
+    table.append(pruned_row(typed(pd.DataFrame(table), NODES), found_edges))
     nodes = typed(pd.DataFrame(table), NODES)
     return nodes, ordered(found_edges, nodes)
 

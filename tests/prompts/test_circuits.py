@@ -208,6 +208,8 @@ def test_merging_takes_means(tiny64: Model) -> None:
         one.nodes.set_index("id").at[alone, "influence"] / 2
     )
     assert allclose(one.merge(one).edges["weight"], one.edges["weight"], 1e-12)
+    with pytest.raises(fm.FfnmemError, match="with a foil"):
+        one.merge(fm.circuit(fm.capture(tiny64, "The Tower is in the city of"), " Rome", " Paris", nodes=5))
     with pytest.raises(fm.FfnmemError, match="no positions in common"):
         one.merge(fm.circuit(fm.capture(tiny64, "The city"), " Rome", nodes=5))
 
@@ -218,7 +220,17 @@ def test_one_token_is_a_prompt(tiny64: Model) -> None:
     assert len(circuit.firings) > 0
 
 
+def test_an_answer_that_nothing_brings_about(captured: fm.prompts.Capture) -> None:
+    # a logit minus itself: if it failed, no row of the table would have a layer
+    for way in ({}, {"heads": True}):
+        circuit = fm.circuit(captured, " Paris", " Paris", **way)
+        assert circuit.logit == 0.0
+        assert circuit.nodes["kind"].tolist() == ["answer", "pruned"]
+
+
 def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture) -> None:
+    with pytest.raises(fm.FfnmemError, match="exclude each other"):
+        fm.circuit(captured, " Paris", heads=True, attention=True)
     with pytest.raises(fm.FfnmemError, match="every layer"):
         fm.circuit(fm.capture(tiny64, PROMPT, layers=[0]), " Paris")
     for name, value in (("node_threshold", 0), ("node_threshold", 1.5), ("edge_threshold", -1), ("nodes", 0)):
