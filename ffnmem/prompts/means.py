@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -53,6 +54,19 @@ def content_of(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d
     return found
 
 
+def of_numbers(given: Any) -> Tensor:
+    """A tensor, an array or a list as a tensor. Raises InputError for what is no numbers."""
+    if isinstance(given, Tensor):
+        return given
+    try:
+        found = np.asarray(given)
+    except ValueError:  # rows of several lengths
+        found = np.asarray(None)
+    if not found.ndim or found.dtype.kind not in "fiu":
+        raise InputError(f"mean is a Store, a Capture, or numbers [layer, d_mlp], not {type(given).__name__}")
+    return torch.as_tensor(found)
+
+
 def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], str]:
     """What every neuron's coefficient is set to where it is taken away, in the model's type, and that in words.
 
@@ -72,9 +86,12 @@ def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], s
         missing = [layer for layer in range(model.n_layers) if layer not in mean]
         if missing:
             raise InputError(f"mean has nothing for layer {missing[0]}: give every layer's [d_mlp]")
-        mean = torch.stack([torch.as_tensor(mean[layer]) for layer in range(model.n_layers)])
-    if not isinstance(mean, Tensor):
-        raise InputError(f"mean is a Store, a Capture, or numbers [layer, d_mlp], not {type(mean).__name__}")
+        rows = {layer: of_numbers(mean[layer]) for layer in range(model.n_layers)}
+        for layer, row in rows.items():
+            if tuple(row.shape) != shape[1:]:
+                raise InputError(f"mean of layer {layer} must be numbers [{model.d_mlp}], not {list(row.shape)}")
+        mean = torch.stack([rows[layer].to(model.device, model.dtype) for layer in range(model.n_layers)])
+    mean = of_numbers(mean)
     if tuple(mean.shape) != shape or not bool(mean.isfinite().all()):
         raise InputError(f"mean must be finite numbers {list(shape)}, [layer, d_mlp], not {list(mean.shape)}")
     return mean.to(model.device, model.dtype), "given means"
