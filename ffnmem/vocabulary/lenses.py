@@ -330,8 +330,8 @@ def load_lens(model: Model, source: Lens = JACOBIAN, *, edited: bool = False) ->
             raise InputError(f"there is no Jacobian lens of {model.name} ({model.fingerprint}) yet: {MAKE}")
         found = kept
     else:
-        if isinstance(source, str) and not user_path(source).exists():
-            check_choice("lens", source, (*LENSES, "a file"))
+        if isinstance(source, str) and source == Path(source).stem and not user_path(source).exists():
+            check_choice("lens", source, (*LENSES, "a file"))  # a word, by its looks no file's name
         found = JacobianLens.load(source)
     if edited:
         found = replace(found, of_unedited=True)

@@ -331,6 +331,11 @@ def test_what_it_says(lens: JacobianLens) -> None:
 def test_mistakes(tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
     with refuses(FileError, OSError, str(tmp_path / "none")):
         load_lens(tiny, tmp_path / "none")
+    for path in (str(tmp_path / "none"), "none.safetensors"):
+        with refuses(FileError, OSError, "no Jacobian lens at", path):
+            load_lens(tiny, path)
+    with refuses(InputError, ValueError, "'jacobain'", "'jacobian' was meant"):
+        load_lens(tiny, "jacobain")
     with refuses(InputError, ValueError, "layer 2", "0 to 1"):
         lens.apply(torch.ones(1, 16), 2)
     with refuses(InputError, ValueError, "16", "3"):
