@@ -597,7 +597,7 @@ def faithfulness_over(results: Iterable[Faithfulness], *, draws: int = BOOTSTRAP
         results: from :func:`ffnmem.faithfulness`, by one ranking and reference.
         draws, seed: of the bootstrap.
 
-    Raises: InputError: none, of several rankings or references, or without a size in common.
+    Raises: InputError: none, of several rankings, references or models, or without a size in common.
 
     Source: percentile bootstrap, Efron 1979.
     """
@@ -607,6 +607,8 @@ def faithfulness_over(results: Iterable[Faithfulness], *, draws: int = BOOTSTRAP
     ways = {(one.order, one.reference) for one in given}
     if len(ways) > 1:
         raise InputError(f"results are of different rankings or references: {'; '.join(map(', '.join, sorted(ways)))}")
+    if len({one.provenance.fingerprint for one in given}) > 1:
+        raise InputError("results are of several models: give those of one")
     sizes = sorted(set.intersection(*({*one.curve["size"].tolist()} for one in given)))
     if not sizes:
         raise InputError("these results have no size in common: ask each for the same sizes=")

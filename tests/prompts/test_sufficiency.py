@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,9 @@ def test_over_several_answers(tiny: Model, mean: Any) -> None:
     assert over.areas["area"].tolist() == ["cpr", "cmd"]
     with pytest.raises(FfnmemError, match="different rankings"):
         faithfulness_over([found[0], fm.faithfulness(captures[0], " Paris", " Rome", random=1)])
+    theirs = replace(found[1], provenance=replace(found[1].provenance, fingerprint="another"))
+    with pytest.raises(FfnmemError, match="several models"):
+        faithfulness_over([found[0], theirs])
     with pytest.raises(FfnmemError, match="empty"):
         faithfulness_over([])
 
