@@ -143,7 +143,8 @@ def causal_scores(
       product goes to each side. Best for choosing a set that is enough (:func:`ffnmem.faithfulness`).
     - ``"ig"``, integrated gradients: (m − m̄)·∂Δ/∂m averaged while all coefficients go from m̄ to m together, at the
       midpoints of ``steps`` parts; those of the beginning-of-sequence token stay as they are and score 0. Their sum is
-      Δ minus the Δ of all firings at their reference, but for what the steps miss.
+      Δ minus the Δ of all firings at their reference, but for what the steps miss. With a norm behind the FFN (Gemma 2)
+      the way from zero begins with a jump, which no number of steps sees: give a ``mean``.
 
     Args:
         capture: of all layers, without an intervention.

@@ -14,7 +14,7 @@ from ffnmem.models.attention import frozen_attention
 from ffnmem.models.backward import Sloped
 from ffnmem.models.residual import FinalNorm
 
-from ..helpers import PROMPT, Pair, allclose
+from ..helpers import PROMPT, Pair, allclose, build_gemma2, build_tokenizer
 
 RULES = ({"rule": "gradient"}, {"rule": "relp"}, {"rule": "relp", "frozen": False}, {"rule": "ig"})
 
@@ -133,6 +133,15 @@ def test_integrated_gradients_sum_to_the_change(tiny_folder: Path) -> None:
     assert fine.expected == pytest.approx(fine.logit - without, abs=1e-10)
 
 
+def test_integrated_gradients_behind_a_norm_need_a_mean() -> None:
+    # what the docstring warns of; if it failed, the warning would be for nothing, or a mean no help
+    model = fm.load(build_gemma2(), tokenizer=build_tokenizer(), dtype="float64")
+    capture, mean = fm.capture(model, "The city is"), fm.capture(model, "Paris in France")
+    from_zero, from_mean = (fm.causal_scores(capture, rule="ig", steps=100, mean=one) for one in (None, mean))
+    assert (from_zero.completeness_error or 0.0) > 0.01 * abs(from_zero.expected or 0.0)
+    assert (from_mean.completeness_error or 1.0) < 1e-3 * abs(from_mean.expected or 0.0)
+
+
 def test_means_are_what_firings_are_compared_with(tiny: Model) -> None:
     capture = fm.capture(tiny, PROMPT)
     other = fm.capture(tiny, "The city of Paris")
@@ -141,7 +150,7 @@ def test_means_are_what_firings_are_compared_with(tiny: Model) -> None:
     slopes = zero.scores / zero.coefficients
     torch.testing.assert_close(mean.scores, (zero.coefficients - means.unsqueeze(1)) * slopes, rtol=1e-3, atol=1e-6)
     assert mean.reference == "mean over a capture"
-    for given in (means, dict(enumerate(means))):
+    for given in (means, means.numpy(), dict(enumerate(means)), dict(enumerate(means.numpy()))):
         torch.testing.assert_close(fm.causal_scores(capture, " Paris", mean=given).scores, mean.scores)
 
 
@@ -164,6 +173,9 @@ def test_an_earlier_position_and_the_tables(tiny: Model) -> None:
         ({"mean": torch.zeros(2, 3)}, r"\[layer, d_mlp\]"),
         ({"mean": 3}, "mean is a Store"),
         ({"mean": {0: torch.zeros(3)}}, "nothing for layer 1"),
+        ({"mean": {0: torch.zeros(64), 1: torch.zeros(3)}}, r"layer 1 must be numbers \[64\]"),
+        ({"mean": {0: "a", 1: "b"}}, "mean is a Store"),
+        ({"mean": [[1.0], [1.0, 2.0]]}, "mean is a Store"),
         ({"steps": 0}, "steps"),
     ],
 )
