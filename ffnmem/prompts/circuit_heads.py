@@ -19,7 +19,7 @@ from torch import Tensor
 from ..models.norms import at_least_float32
 from ..models.residual import pull, pulled_through
 from .circuit_edges import Firing, FrozenPass, Head, Input
-from .circuit_pruning import Graph, by_layer
+from .circuit_pruning import BLOCK, Graph, by_layer
 
 AT_ONCE = 16  # heads of a block where all that firings add to them is summed
 
@@ -34,7 +34,8 @@ class Walk:
 
     Attributes:
         inputs: of the answer and the firings. directions, at: ``[input, d_model]`` and the position, of each.
-        writes: per layer ``[head, pos, d_model]``, what heads write. silent: per layer ``[d_model]``, its output bias.
+        writes: per layer ``[head, pos, d_model]``, what heads write. silent: per layer ``[pos, d_model]``, its
+        output bias.
     """
 
     @torch.no_grad()
@@ -42,16 +43,19 @@ class Walk:
         self.frozen, self.firings, self.heads = frozen, firings, heads
         self.model, self.n_layers = frozen.model, frozen.model.n_layers
         self.inputs = frozen.by_falling_layer([None, *firings])
-        n, places = len(self.inputs), frozen.pos + 1
         self.names = frozen.other_names()
-        own = torch.zeros(n, dtype=torch.float64, device=frozen.answer.device)
-        spread = torch.zeros(n, places, self.model.d_model, dtype=frozen.dtype, device=own.device)
-        count = 0
-        for layer in reversed(range(self.n_layers + 1)):
-            count = frozen.join(layer, self.inputs, count, spread, own)
         nodes = [one.node for one in self.inputs]
-        self.at = torch.tensor([frozen.pos if node is None else node.position for node in nodes], device=own.device)
-        self.directions, self.own = spread[torch.arange(n), self.at], own
+        device = frozen.answer.device
+        self.at = torch.tensor([frozen.pos if node is None else node.position for node in nodes], device=device)
+        self.own = torch.zeros(len(nodes), dtype=torch.float64, device=device)
+        self.directions = torch.zeros(len(nodes), self.model.d_model, dtype=frozen.dtype, device=device)
+        for start in range(0, len(nodes), BLOCK):  # each stands at one position only
+            some = slice(start, start + BLOCK)
+            inputs, own, count = self.inputs[some], self.own[some], 0
+            spread = torch.zeros(len(inputs), frozen.pos + 1, self.model.d_model, dtype=frozen.dtype, device=device)
+            for layer in reversed(range(self.n_layers + 1)):
+                count = frozen.join(layer, inputs, count, spread, own)
+            self.directions[some] = spread[torch.arange(len(inputs)), self.at[some]]
         self.writes, self.silent = [], []
         for attention in frozen.attentions:
             silent = attention.only(None).writes()
