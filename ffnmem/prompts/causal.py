@@ -27,7 +27,7 @@ from .means import references
 
 RULES = ("gradient", "relp", "ig")
 STEPS = 20
-BATCH = 16  # steps of an integral at once
+BATCH, BATCH_TOKENS = 16, 1024  # steps of an integral at once, and their tokens
 
 WORDS = {
     "gradient": "attribution patching: (coefficient − reference) · gradient",
@@ -289,7 +289,7 @@ def integrated(
     parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
     total = torch.zeros_like(at_least_float32(m))
     done = 0
-    for some in torch.split(parts, BATCH):
+    for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // length))):
         places = {
             layer: (m[layer] - (1 - some).reshape(-1, 1, 1) * away[layer]).requires_grad_()
             for layer in range(model.n_layers)
