@@ -10,6 +10,7 @@ import click
 
 import ffnmem as fm
 
+from ..core.choices import CAUSAL_RULES
 from ..core.errors import InputError
 from ..show.records import emit
 from . import options
@@ -18,15 +19,13 @@ from .guard import Command, note
 from .options import ModelChoice, option, refuse
 from .progress import late_bar
 
-RULES = ("gradient", "relp", "ig")
-
 
 @click.command(cls=Command, short_help="Which firings an answer hangs on, and how few are enough.")
 @options.prompt
 @options.answer
 @option(
     "--rule",
-    type=click.Choice(RULES),
+    type=click.Choice(CAUSAL_RULES),
     help="gradient is best for the effect of single firings, relp for choosing a set, ig sums to the change of all.  "
     "[default: gradient; relp with --faithfulness and --minimal]",
 )

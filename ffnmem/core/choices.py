@@ -94,7 +94,8 @@ DYING_OPTIMISERS = ("adam", "sgd")
 DYING_ACTIVATIONS = ("relu", "gelu", "silu")
 DYING_STEPS, DYING_SHARE, DYING_DEPTH = 2000, 0.5, 0.5
 
-# circuits
+# causal scores and circuits
+CAUSAL_RULES = ("gradient", "relp", "ig")
 CIRCUIT_FORMS = ("circuit-tracer",)
 CIRCUIT_NODES, NODE_THRESHOLD, EDGE_THRESHOLD = 500, 0.8, 0.98
 SUPERNODE_SIMILARITY = 0.5

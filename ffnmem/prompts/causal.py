@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.arguments import public
+from ..core.choices import CAUSAL_RULES
 from ..core.errors import InputError, check_choice, check_count
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -25,7 +26,6 @@ from .captures import Capture
 from .firings import Asked, Firings
 from .means import references
 
-RULES = ("gradient", "relp", "ig")
 STEPS = 20
 BATCH, BATCH_TOKENS = 16, 1024  # steps of an integral at once, and their tokens
 
@@ -45,7 +45,7 @@ class CausalScores(Firings, Result):
         scores: ``[layer, pos, d_mlp]``, an estimate of Δ − Δ(this firing at its reference), Δ the logit below.
         coefficients: ``[layer, pos, d_mlp]``.
         logit: Δ, the model's own logit of the target (minus the foil's) at ``position``.
-        rule: of :data:`RULES`; reference: what a firing is compared with, in words.
+        rule: "gradient", "relp" or "ig"; reference: what a firing is compared with, in words.
         frozen: whether attention patterns were constants.
         components: of "relp" with frozen patterns: component, layer, score of embeddings and biases, whose sum is
             Δ: by these rules all that a firing passes on came from there. None of the others.
@@ -167,7 +167,7 @@ def causal_scores(
     (2508.21258), on LRP's rules for transformers (2402.05602); integrated gradients, Sundararajan et al. 2017
     (1703.01365).
     """
-    check_choice("rule", rule, RULES)
+    check_choice("rule", rule, CAUSAL_RULES)
     check_count("steps", steps)
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)

@@ -28,7 +28,7 @@ from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
-from .firings import Asked, answer_facts
+from .firings import Asked, answer_facts, answer_values
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
 
@@ -269,11 +269,7 @@ class Circuit(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "prompt_tokens": list(self.tokens),
-            "position": self.position,
-            "target": self.target,
-            "foil": self.foil,
-            "logit": self.logit,
+            **answer_values(self),
             "error": self.error,
             "attention": self.attention,
             "expanded": self.expanded,

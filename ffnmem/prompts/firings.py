@@ -87,6 +87,17 @@ def answer_facts(
     }
 
 
+def answer_values(one: Any) -> dict[str, Any]:
+    """The question and the answer of a result, as plain values."""
+    return {
+        "prompt_tokens": list(one.tokens),
+        "position": one.position,
+        "target": one.target,
+        "foil": one.foil,
+        "logit": one.logit,
+    }
+
+
 class Firings:
     """A number for each neuron of each layer at each position, and what people see of them.
 
@@ -160,11 +171,7 @@ class Firings:
     def answer_fields(self, top: int) -> dict[str, Any]:
         """The question, the answer and its largest firings, as plain values."""
         return {
-            "prompt_tokens": list(self.tokens),
-            "position": self.position,
-            "target": self.target,
-            "foil": self.foil,
-            "logit": self.logit,
+            **answer_values(self),
             "firings": plain_records(self.top(top)),
             "map": self.map.tolist(),
         }

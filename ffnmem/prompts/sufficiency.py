@@ -27,7 +27,7 @@ from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture
 from .causal import answer_logits, causal_scores, check_plain
-from .firings import Asked, Firings, answer_facts
+from .firings import Asked, Firings, answer_facts, answer_values
 from .means import references
 
 BATCH_TOKENS = 1024
@@ -277,11 +277,7 @@ class Faithfulness(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "prompt_tokens": list(self.tokens),
-            "position": self.position,
-            "target": self.target,
-            "foil": self.foil,
-            "logit": self.logit,
+            **answer_values(self),
             "without": self.without,
             "total": self.total,
             "reference": self.reference,
@@ -426,11 +422,7 @@ class MinimalCircuit(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "prompt_tokens": list(self.tokens),
-            "position": self.position,
-            "target": self.target,
-            "foil": self.foil,
-            "logit": self.logit,
+            **answer_values(self),
             "without": self.without,
             "size": len(self.firings),
             "total": self.total,
