@@ -415,6 +415,13 @@ class Texts(Excerpt):
             tokens[place, : len(texts[index])] = texts[index]
         return Batch(tokens, self.numbers[page][order], np.array([len(texts[index]) for index in order], np.int64))
 
+    def n_content(self) -> int:
+        """Tokens that count; those of a sequence that several pages have once."""
+        counts: dict[int, int] = {}
+        for page in map(self.page, range(len(self.numbers))):
+            counts |= zip(page.batch.sequences.tolist(), page.mask.reshape(page.batch.tokens.shape).sum(1), strict=True)
+        return int(sum(counts.values()))
+
     def batches(self) -> Iterator[tuple[Batch, bool]]:
         for page in range(len(self.numbers)):
             yield self.batch(page), False
@@ -530,7 +537,7 @@ def jacobian_lens(
             corpus=packed.source,
             corpus_hash=packed.hash,
             context=settings.context,
-            tokens=int(sum(texts.page(page).places.size for page in range(count))),
+            tokens=texts.n_content(),
             sequences=int(np.unique(texts.numbers).size),
             batch_tokens=settings.batch_tokens,
             pages=count,
