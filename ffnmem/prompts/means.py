@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..core.checked_files import array_checksum
 from ..core.errors import InputError
 from ..models.model import Model
 from .captures import Capture
@@ -81,7 +82,7 @@ def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], s
         return torch.zeros(shape, dtype=model.dtype, device=model.device), "zero"
     if isinstance(mean, Capture) or is_store(mean):
         found = torch.stack([means_of(mean, model, layer) for layer in range(model.n_layers)])
-        return found.to(model.dtype), f"mean over {source_name(mean)}"
+        return named(found.to(model.dtype), f"mean over {source_name(mean)}")
     if isinstance(mean, Mapping):
         missing = [layer for layer in range(model.n_layers) if layer not in mean]
         if missing:
@@ -94,4 +95,9 @@ def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], s
     mean = of_numbers(mean)
     if tuple(mean.shape) != shape or not bool(mean.isfinite().all()):
         raise InputError(f"mean must be finite numbers {list(shape)}, [layer, d_mlp], not {list(mean.shape)}")
-    return mean.to(model.device, model.dtype), "given means"
+    return named(mean.to(model.device, model.dtype), "given means")
+
+
+def named(means: Float[Tensor, "layer d_mlp"], words: str) -> tuple[Float[Tensor, "layer d_mlp"], str]:
+    """Means and their name, with a checksum: results of two stores are not pooled, and say of which they are."""
+    return means, f"{words} ({array_checksum(means.detach().float().cpu().numpy()):08x})"
