@@ -4,12 +4,11 @@ GPT-2 small's shape with random weights, a prompt of 8 tokens with a subject of 
 10 more tokens, the essence's prompt, 20 steps (the last only measures), layer 5. The other way runs the same Hugging
 Face model with its own fused attention on all 22 rows, right-padded, with a hook at the subject's last token,
 unembeds every position as the program does (``--last`` only those that are read), and lets autograd go back through
-all layers down to δ. The two take turns; the figure is the median of the paired ratios. What both find is compared.
-Then the same for v* by projections, until the target is likely: against 20 steps of whole
-passes, one request and 16 in a batch. Then 16 requests in one batch against one alone, and beside it the same for the
-matrix products of their steps and nothing else: what a batch can save on this machine, since each request has products
-of its own to do. And whole calls of ``fm.rome``, which sample contexts and factor the second moment once for all of
-their facts.
+all layers down to δ. Ways take turns; figures are medians of paired ratios. What both find is compared.
+Then v* by projections, until the target is likely: beside whole passes, one request and 16 in a batch, and what a
+batch can save of the matrix products on this machine, since each request has products of its own to do. Then whole
+calls of ``fm.rome``, which sample contexts and factor the second moment once for all of their facts; and what judging
+edits of atlas costs, by given answers and by what the model writes. Each figure is printed as soon as it is there.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import argparse
 import json
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from common import gpt2_small, machine, paired, toy_tokenizer
+from common import gpt2_small, machine, seconds, toy_tokenizer
 
 import ffnmem as fm
 from ffnmem.editing.preparing import EditPlan, plan_edits
@@ -38,7 +37,7 @@ PROJECTIONS = {
     "clamp": 1e9,
     "rate": 1e9,
 }  # as derived, but for bounds that a trained model's v₀ is the measure of
-BARS = {"one": 4, "batch": 2, "projections": 8}
+BARS = {"one": 4, "batch": 2, "projections": 8, "generated": 2}
 
 
 def fact(i: int = 0) -> Fact:
@@ -101,8 +100,8 @@ def v_star(plan: EditPlan) -> tuple[Any, ...]:
     return plan.layers, plan.requests, plan.settings
 
 
-def products(model: fm.Model, plan: EditPlan) -> Callable[[], None]:
-    """The matrix products of the steps of a plan's requests, forward and back, and nothing else."""
+def products(model: fm.Model, plan: EditPlan, passes: int) -> Callable[[], None]:
+    """The matrix products of some passes of a plan's requests, forward and back, and nothing else."""
     rows = [row for request in plan.requests for row in (*request.rows, request.essence)]
     positions = len(rows) * max(row.after for row in rows)
     d_model, d_mlp = model.d_model, model.ffn[0].d_mlp
@@ -113,7 +112,7 @@ def products(model: fm.Model, plan: EditPlan) -> Callable[[], None]:
     pairs = {shape: (torch.randn(shape[:2]), torch.randn(shape[1:])) for shape in set(shapes)}
 
     def run() -> None:
-        for _ in range(plan.settings.steps):
+        for _ in range(passes):
             for shape in shapes:
                 x, weight = pairs[shape]
                 (x @ weight) @ weight.T
@@ -131,96 +130,117 @@ def moment_of(model: fm.Model) -> fm.editing.SecondMoment:
 def whole(model: fm.Model, moment: fm.editing.SecondMoment, count: int) -> None:
     """A call of ``fm.rome`` as a new user makes it: nothing is kept from the one before."""
     fresh = replace(moment, _kept={})
-    fm.rome(model, [fact(i) for i in range(count)], layer=LAYER, moment=fresh, settings=SETTINGS, force=True)
+    fm.rome(model, [fact(i) for i in range(count)], layer=LAYER, moment=fresh, settings=PROJECTIONS, force=True)
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+def in_turn(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way, all of them once a round, in alternating order."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for i in range(rounds):
+        for name in list(ways)[:: -1 if i % 2 else 1]:
+            found[name].append(seconds(ways[name]))
+    return found
+
+
+def ratio(slow: list[float], fast: list[float], times: int = 1) -> float:
+    """The median of paired ratios, a fast one doing the work of so many slow ones."""
+    return round(statistics.median(b * times / a for a, b in zip(fast, slow, strict=True)), 2)
+
+
+def each(times: list[float], count: int = 1) -> float:
+    return round(statistics.median(times) / count, 2)
+
+
+def evaluation(limit: int, rounds: int) -> dict[str, list[float]]:
+    """Edits of atlas that are there already, judged by given answers and by what the model writes."""
+    model = fm.load("atlas")
+    facts = [fact for fact in fm.load_facts("atlas") if fact.target_new][:: 3000 // limit][:limit]
+    edits = [fm.rome(model, fact) for fact in facts]
+    ready = fm.evaluation.made(edits, "ready")
+    return in_turn(
+        {
+            "given": lambda: fm.evaluate(model, facts, ready, drift=False),
+            "generated": lambda: fm.evaluate(model, facts, ready, drift=False, protocol="generated"),
+        },
+        rounds,
+    )
+
+
+def measure(arguments: argparse.Namespace) -> Iterator[tuple[str, float, str]]:
+    """Each figure as soon as it is there: its name, its value, and what it is in words."""
+    rounds, batch = arguments.rounds, arguments.batch
     network = gpt2_small()
     model = fm.load(gpt2_small(), tokenizer=toy_tokenizer(network.config.vocab_size), device="cpu")
     network.requires_grad_(False)
-    one, many = plan_of(model, 1), plan_of(model, arguments.batch)
-    ours = optimise(one.layers, one.requests, one.settings)[0].delta
-    theirs = plain(network, model, one, one.requests[0], arguments.last)
-    times = paired(
-        lambda: optimise(one.layers, one.requests, one.settings),
-        lambda: plain(network, model, one, one.requests[0], arguments.last),
-        arguments.rounds,
-        warmups=0,
+    one, few, many = plan_of(model, 1), plan_of(model, 1, PROJECTIONS), plan_of(model, batch, PROJECTIONS)
+    found: dict[str, Any] = {}
+
+    def keep(name: str, run: Callable[[], Any]) -> Callable[[], None]:
+        return lambda: found.update({name: run()})
+
+    times = in_turn(
+        {
+            "adam": keep("adam", lambda: optimise(*v_star(one))),
+            "projections": lambda: optimise(*v_star(few)),
+            "whole": keep("whole", lambda: plain(network, model, one, one.requests[0], arguments.last)),
+        },
+        rounds,
     )
-    found = {count: plan_of(model, count, PROJECTIONS) for count in (1, arguments.batch)}
-    passes = [each.passes for each in optimise(*v_star(found[arguments.batch]))]
-    projected = {
-        count: paired(
-            lambda own=own: optimise(*v_star(own)),  # type: ignore[misc]
-            lambda: plain(network, model, one, one.requests[0], arguments.last),
-            arguments.rounds,
-            warmups=0,
-        )
-        for count, own in found.items()
-    }
-    batched = paired(
-        lambda: optimise(many.layers, many.requests, many.settings),
-        lambda: optimise(one.layers, one.requests, one.settings),
-        arguments.rounds,
-        warmups=0,
+    yield "whole_s", each(times["whole"]), f"s: v* by {STEPS} whole passes, as published"
+    yield "ours_s", each(times["adam"]), "s: the same steps by ours"
+    yield "one", ratio(times["whole"], times["adam"]), f"x, the ratio (bar: {BARS['one']})"
+    off = float((found["adam"][0].delta - found["whole"]).norm() / found["whole"].norm())
+    yield "off", off, "of its length: the difference of what both find"
+    yield "projections_s", each(times["projections"]), "s: v* by projections"
+    yield (
+        "projections",
+        ratio(times["whole"], times["projections"]),
+        f"x, whole passes to it (bar: {BARS['projections']})",
     )
-    bare = paired(products(model, many), products(model, one), arguments.rounds, warmups=0)
+    batched = in_turn({"batch": keep("batch", lambda: optimise(*v_star(many)))}, rounds)["batch"]
+    passes = [own.passes for own in found["batch"]]
+    yield "passes", statistics.median(passes), f"passes, median of {batch}"
+    yield "batch_s_each", each(batched, batch), f"s: v* by projections, each of {batch} in a batch"
+    yield "batch", ratio(times["projections"], batched, batch), f"x, one alone to it (bar: {BARS['batch']})"
+    bare = in_turn({"one": products(model, few, 1), "many": products(model, many, 1)}, rounds)
+    yield "limit_s", each(bare["one"]), "s: the matrix products of one pass of one, and nothing else"
+    yield (
+        "limit",
+        ratio(bare["one"], bare["many"], batch),
+        "x: what a batch saves of these, the limit of the ratio above",
+    )
     moment = moment_of(model)
-    calls = paired(
-        lambda: whole(model, moment, arguments.batch), lambda: whole(model, moment, 1), arguments.rounds, warmups=0
+    calls = in_turn({"one": lambda: whole(model, moment, 1), "many": lambda: whole(model, moment, batch)}, rounds)
+    yield "call_s", each(calls["one"]), "s: a call of fm.rome for one fact, nothing kept from before"
+    yield "call_s_each", each(calls["many"], batch), f"s: each of {batch} in one call"
+    yield "call", ratio(calls["one"], calls["many"], batch), "x, the ratio"
+    judged = evaluation(arguments.facts, rounds)
+    yield "given_s", each(judged["given"], arguments.facts), "s: judging an edit of atlas by given answers"
+    yield (
+        "generated",
+        ratio(judged["generated"], judged["given"]),
+        f"x: by what it writes (bar: at most {BARS['generated']})",
     )
-    return {
-        "one": round(statistics.median(b / a for a, b in times), 2),
-        "ours_s": round(statistics.median(a for a, _ in times), 2),
-        "plain_s": round(statistics.median(b for _, b in times), 2),
-        "projections": round(statistics.median(b / a for a, b in projected[1]), 2),
-        "projections_s": round(statistics.median(a for a, _ in projected[1]), 2),
-        "projections_batch": round(
-            statistics.median(b * arguments.batch / a for a, b in projected[arguments.batch]), 2
-        ),
-        "projections_batch_s_each": round(
-            statistics.median(a for a, _ in projected[arguments.batch]) / arguments.batch, 2
-        ),
-        "passes": statistics.median(passes),
-        "batch": round(statistics.median(b * arguments.batch / a for a, b in batched), 2),
-        "batch_s_each": round(statistics.median(a for a, _ in batched) / arguments.batch, 2),
-        "limit": round(statistics.median(b * arguments.batch / a for a, b in bare), 2),
-        "limit_s_each": round(statistics.median(a for a, _ in bare) / arguments.batch, 2),
-        "call": round(statistics.median(b * arguments.batch / a for a, b in calls), 2),
-        "call_s": round(statistics.median(b for _, b in calls), 2),
-        "call_s_each": round(statistics.median(a for a, _ in calls) / arguments.batch, 2),
-        "off": float((ours - theirs).norm() / theirs.norm()),
-        "rounds": arguments.rounds,
-    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--facts", type=int, default=6, help="of atlas, to be judged")
     parser.add_argument("--last", action="store_true", help="the other way unembeds only what is read")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    result = measure(arguments) | machine()
+    result: dict[str, Any] = {}
+    for name, value, words in measure(arguments):
+        result[name] = value
+        if not arguments.json:
+            print(f"{value:9.2e}" if name == "off" else f"{value:9.2f}", words, flush=True)
+    result |= {"rounds": arguments.rounds, **machine()}
     if arguments.json:
         print(json.dumps(result))
         return
-    print(f"v* of one edit                    {result['ours_s']} s")
-    print(f"by whole forward passes           {result['plain_s']} s")
-    print(f"median ratio                      {result['one']}   (bar: {BARS['one']})")
-    print(f"v* by projections                 {result['projections_s']} s, {result['passes']:.0f} passes")
-    print(f"whole passes to that              {result['projections']}   (bar: {BARS['projections']})")
-    print(f"{arguments.batch} by projections, each          {result['projections_batch_s_each']} s")
-    print(f"whole passes, one by one, to that {result['projections_batch']}   (bar: {BARS['projections']})")
-    print(f"{arguments.batch} edits in a batch, each         {result['batch_s_each']} s")
-    print(f"cheaper than one alone            {result['batch']}   (bar: {BARS['batch']})")
-    print(f"  their matrix products, each        {result['limit_s_each']} s")
-    print(f"  cheaper than one's                 {result['limit']}")
-    print(f"a call of fm.rome for one fact     {result['call_s']} s")
-    print(f"for {arguments.batch}, each                       {result['call_s_each']} s")
-    print(f"cheaper than for one               {result['call']}   (bar: {BARS['batch']})")
-    print(f"difference of what both find      {result['off']:.1e} of its length")
-    print(f"GPT-2 small's shape, {ROWS} contexts, {STEPS} steps, {result['rounds']} paired rounds")
+    print(f"GPT-2 small's shape, {ROWS} contexts, {result['rounds']} paired rounds")
     print(f"{result['threads']} threads, torch {result['torch']}, {result['machine']}")
 
 
