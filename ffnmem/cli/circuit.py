@@ -12,6 +12,7 @@ import ffnmem as fm
 from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
 from ..core.files import check_destination
+from ..core.sheets import Sheet
 from ..show.records import emit
 from . import options
 from .figures import save_axes
@@ -39,8 +40,8 @@ from .progress import late_bar
     help="Then the fewest edges that carry this share of it.",
 )
 @option("--heads", is_flag=True, help="Attention heads are nodes, and paths end there.")
-@option("--attention", is_flag=True, help="The same with whole attention layers.")
-@options.top("How many firings to list.")
+@option("--attention", is_flag=True, help="The same with whole attention layers; with --heads, heads.")
+@options.top("How many firings to list, and heads.")
 @options.plot("the graph of the top firings")
 @option("--export", metavar="FILE", help="Also write the graph JSON that circuit-tracer's page and Neuronpedia read.")
 @option(
@@ -68,7 +69,8 @@ def circuit(
 
     An edge is what its source adds to its target's pre-activation, carried along all paths through attention as it was;
     the edges into a node sum to what it read, with what was pruned as one node. Firings are chosen by their influence
-    on the answer.
+    on the answer; "alone" says how much of it they keep when all others are zero: where that is far from 100%, they are
+    not what makes the answer.
 
     \b
     Examples
@@ -88,7 +90,14 @@ def circuit(
     capture = fm.capture(model, prompt)
     with late_bar() as progress:
         found = fm.circuit(capture, **asked, progress=progress)
-    emit(found, form, sheet=lambda: found.sheet(top), data=found.to_dict, frame=found.to_frame)
+
+    def sheet() -> Sheet:
+        try:
+            return found.sheet(top, found.faithfulness(capture))
+        except InputError:  # no firing that could be left out, or an answer that none makes
+            return found.sheet(top)
+
+    emit(found, form, sheet=sheet, data=found.to_dict, frame=found.to_frame)
     if plot is not None:
         from ..plots.circuits import circuit_size
 

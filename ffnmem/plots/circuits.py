@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.patheffects import withStroke
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count
@@ -144,24 +145,38 @@ def draw_edges(ax: Axes, circuit: Circuit, nodes: pd.DataFrame) -> None:
 def draw_nodes(ax: Axes, nodes: pd.DataFrame) -> None:
     strong = nodes["kind"] != "answer"
     largest = float(nodes.loc[strong, "influence"].max()) or 1.0
+    area = LEAST + (LARGEST - LEAST) * (nodes["influence"] / largest).clip(upper=1.0)
+    nodes["radius"] = area**0.5 / 2
     for kind, some in nodes.groupby("kind", sort=False):
         mark, colour, _ = KINDS[str(kind)]
-        area = LEAST + (LARGEST - LEAST) * (some["influence"] / largest).clip(upper=1.0)
-        ax.scatter(some["x"], some["y"], s=area, marker=mark, color=colour, edgecolor="white", linewidth=0.7, zorder=4)
+        ax.scatter(
+            some["x"],
+            some["y"],
+            s=area[some.index],
+            marker=mark,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.7,
+            zorder=4,
+            clip_on=False,
+        )
 
 
 def name_nodes(ax: Axes, nodes: pd.DataFrame) -> None:
-    """The strongest firings' and heads' names, above them."""
+    """The strongest firings' names, above them, and heads', below: of one layer, they are near each other."""
     for row in nodes[nodes["kind"].isin(["firing", "attention", "head"])].nlargest(NAMED, "influence").itertuples():
+        above = 1 if row.kind == "firing" else -1
         ax.annotate(
             str(row.id).split("@")[0].replace("attention.", "attention ").replace("head.", "head "),
             (row.x, row.y),
-            xytext=(0, 5),
+            xytext=(0, above * (row.radius + 1.5)),
             textcoords="offset points",
             ha="center",
+            va="bottom" if above > 0 else "top",
             fontsize=6.5,
             color=ink(),
             zorder=5,
+            path_effects=[withStroke(linewidth=1.5, foreground=ax.get_facecolor())],  # above the lines, still read
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +45,7 @@ NODES = {
 EDGES = {"source": "str", "target": "str", "input": "str", "weight": "float64", "share": "float64"}
 """The columns of ``Circuit.edges``."""
 WEIGHTS = ["weight", "share"]
+ATTENDING = ("attention", "head")
 ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
 SHARED = (
@@ -291,8 +293,11 @@ class Circuit(Result):
             f"{counted(len(self.edges), 'edge')}, error {self.error:.1e}"
         )
 
-    def sheet(self, top: int = 12) -> Sheet:
-        """The answer, what the graph has of it, and the ``top`` firings with what they read."""
+    def sheet(self, top: int = 12, alone: Faithfulness | None = None) -> Sheet:
+        """The answer, what the graph has of it, and the ``top`` firings (and heads) with what they read.
+
+        ``alone``, from :meth:`faithfulness`, adds what the firings keep of the answer.
+        """
         answer = self.edges[self.edges["target"] == ANSWER]
         by_kind = answer["weight"].groupby(answer["source"].map(self.nodes.set_index("id")["kind"])).sum()
         parts = {"firing": "its firings", "attention": "attention", "head": "heads", "embedding": "embeddings",
@@ -300,7 +305,7 @@ class Circuit(Result):
         direct = ", ".join(f"{name} {by_kind[kind]:+.3f}" for kind, name in parts.items() if kind in by_kind)
         size = (
             f"{counted(len(self.firings), 'firing')} of {self.expanded:,} expanded, "
-            f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.0%} of the influence is pruned"
+            f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.1%} of the influence is pruned"
         )
         facts: dict[str, Content] = {
             **answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit),
@@ -308,7 +313,29 @@ class Circuit(Result):
             "directly": f"{direct}; error {self.error:.1e}",
             "graph": size,
         }
-        return Sheet.of(Facts(facts), self.firing_table(top), Origin(self.provenance.to_dict()))
+        if alone is not None:
+            kept = alone.curve["faithfulness"].iloc[0]
+            facts["alone"] = f"its firings, all others at {alone.reference}, keep {kept:.1%} of the answer"
+        tables = [self.firing_table(top)]
+        if self.nodes["kind"].isin(ATTENDING).any():
+            tables.append(self.attention_table(top))
+        return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
+
+    def attention_table(self, top: int) -> Table:
+        """The heads, or attention layers, of most influence."""
+        shown = rows(
+            Column("attention" if self.attention == "layers" else "head"),
+            Column("writes at", "token", limit=16),
+            Column("position", "count"),
+            Column("influence", "percent"),
+            Column("directly", "number", sign=True, bars=True),
+            Column("reads most from", wraps=True),
+        )
+        found = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
+        for row in found.head(top).itertuples():
+            name = f"{row.layer}" if row.kind == "attention" else f"{row.layer}.{row.head}"
+            shown.add(name, row.token, int(row.position), row.influence, row.score, self.reads(str(row.id)))
+        return shown.table()
 
     def firing_table(self, top: int) -> Table:
         """The firings of most influence."""
@@ -329,16 +356,22 @@ class Circuit(Result):
         return shown.table()
 
     def reads(self, node: str) -> Fitting:
-        """A node's largest edges, but for what was pruned."""
+        """A node's largest edges, but for what was pruned; a place is named where it is not the node's own.
+
+        They are numbered by what they add; into a head, by their share of all that it reads.
+        """
         into = self.edges[(self.edges["target"] == node) & (self.edges["source"] != PRUNED)]
         order = into["weight"].abs().sort_values(ascending=False, kind="stable").index
         largest = into.loc[order].drop_duplicates("source").head(READ)
         by_id = self.nodes.set_index("id", drop=False)
+        own, attends = f"@{by_id.loc[node].position}", by_id.loc[node].kind in ATTENDING
         found = []
         for edge in largest.itertuples():
             row = by_id.loc[edge.source]
-            name = token(row.token, limit=12) if row.kind == "embedding" else Span(str(row.id).replace("@", " at "))
-            found.append(line(name, f" {edge.weight:+.2f}"))
+            short = str(row.id).removesuffix(own).replace("@", " at ").replace("head.", "head ")
+            name = token(row.token, limit=12) if row.kind == "embedding" else Span(short)
+            signed = math.copysign(edge.share, edge.weight)  # what a head is read for has no unit of its own
+            found.append(line(name, f" {signed:+.1%}" if attends else f" {edge.weight:+.2f}"))
         return Fitting(tuple(found))
 
 

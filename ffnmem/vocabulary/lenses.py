@@ -29,6 +29,7 @@ from ..core.errors import (
     check_count,
     check_number,
     check_seed,
+    perhaps,
     quoted,
 )
 from ..core.files import check_destination, make_folder, user_path
@@ -331,7 +332,8 @@ def load_lens(model: Model, source: Lens = JACOBIAN, *, edited: bool = False) ->
         found = kept
     else:
         if isinstance(source, str) and source == Path(source).stem and not user_path(source).exists():
-            check_choice("lens", source, (*LENSES, "a file"))  # a word, by its looks no file's name
+            near = perhaps(source, LENSES)  # a word, by its looks no file's name
+            raise InputError(f"lens {quoted(source)} is unknown{near}: choose 'logit', 'jacobian' or a lens' file")
         found = JacobianLens.load(source)
     if edited:
         found = replace(found, of_unedited=True)

@@ -41,11 +41,23 @@ def test_csv_is_the_edges(asked: list[Any], expected: fm.prompts.Circuit) -> Non
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.edges, check_dtype=False)
 
 
-def test_table_tells_the_strongest_firings(asked: list[Any], expected: fm.prompts.Circuit) -> None:
+def test_table_tells_the_strongest_firings(asked: list[Any], expected: fm.prompts.Circuit, tiny: fm.Model) -> None:
     out = table(*asked, "--top", 2)
+    alone = expected.faithfulness(fm.capture(tiny, PROMPT)).curve["faithfulness"].item()
+    assert f"all others at zero, keep {alone:.1%}" in " ".join(out.split())
     for row in expected.firings.head(2).itertuples():
         assert re.search(rf"^{row.layer}\.{row.neuron} +", out, re.M)
     assert f"{len(expected.firings)} firings of {expected.expanded} expanded" in out
+
+
+@pytest.mark.parametrize(("way", "kind", "title"), [("heads", "head", "head"), ("attention", "attention", "attention")])
+def test_table_tells_the_strongest_heads(asked: list[Any], tiny: fm.Model, way: str, kind: str, title: str) -> None:
+    expected = fm.circuit(fm.capture(tiny, PROMPT), " Paris", " Rome", nodes=30, **{way: True})  # type: ignore[arg-type]
+    nodes = expected.nodes[expected.nodes["kind"] == kind].nlargest(2, "influence")
+    out = table(*asked, f"--{way}", "--top", 2).split(f"\n{title} ", 1)[1]
+    for row in nodes.itertuples():
+        name = f"{row.layer}" if kind == "attention" else f"{row.layer}.{row.head}"
+        assert re.search(rf"^{re.escape(name)} .* {row.influence:.1%} ", out, re.M)
 
 
 def test_plot_export_and_heads(asked: list[Any], tmp_path: Path) -> None:
