@@ -74,9 +74,9 @@ def circuit(
 
     \b
     Examples
-      ffnmem circuit "The Eiffel Tower is located in the city of" --target " Paris" --foil " Rome"
+      ffnmem circuit "The Eiffel Tower is located in the city of" --foil " Rome"
       ffnmem circuit "The capital of France is" --heads --plot circuit.png
-      ffnmem circuit "The capital of France is" --export graph.json --csv > edges.csv
+      ffnmem circuit "The capital of France is" --export g.json --csv > e.csv
       ffnmem circuit "The capital of France is" --html circuit.html
 
     --json has the nodes, the edges, their error and the provenance; --csv has the edges: source, target, input, weight,

@@ -54,7 +54,7 @@ def weights(
     Examples
       ffnmem weights 3.17
       ffnmem weights 4.629 --no-heads --top 10
-      ffnmem weights 20.119 --model smollm2 --plot weights.png
+      ffnmem weights 5.705 --top 5 --plot weights.png
 
     --json and --csv have direction (incoming, outgoing), rank, layer, neuron, input (key; of gated neurons also gate),
     via (direct, or the head), weight, cosine, z, q, promotes (the token that the row's neuron promotes most).

@@ -100,9 +100,10 @@ def backward_pass(
     """
     rules = Rules(model, relp, frozen, changed or {})
     rows = max((len(m) for m in rules.changed.values()), default=1)
-    with rules.hooked(), torch.enable_grad():
-        model.layout.body(input_ids=tokens.expand(rows, -1), use_cache=False)
-    return rules.found()
+    with torch.enable_grad():  # whoever asks may have switched gradients off
+        with rules.hooked():
+            model.layout.body(input_ids=tokens.expand(rows, -1), use_cache=False)
+        return rules.found()
 
 
 class Rules:

@@ -232,8 +232,9 @@ def scored(
             *(passed.read[layer] for layer in layers),
             *(passed.wrote[layer] for layer in layers),
         ]
-    logit = answer_logits(asked, passed.final)
-    found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
+    with torch.enable_grad():
+        logit = answer_logits(asked, passed.final)
+        found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
     shape = (model.n_layers, length, model.d_mlp)
     coefficients = at_least_float32(torch.stack(places).detach().reshape(shape))
@@ -295,7 +296,9 @@ def integrated(
             for layer in range(model.n_layers)
         }
         passed = backward_pass(model, asked.tokens, changed=places)
-        found = torch.autograd.grad(answer_logits(asked, passed.final).sum(), list(places.values()), allow_unused=True)
+        with torch.enable_grad():
+            logit = answer_logits(asked, passed.final).sum()
+            found = torch.autograd.grad(logit, list(places.values()), allow_unused=True)
         for layer, gradient in enumerate(found):
             if gradient is not None:
                 total[layer] += at_least_float32(gradient).sum(0)

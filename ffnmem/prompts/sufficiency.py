@@ -133,9 +133,8 @@ class Keeping:
         turned where firings lower Δ. 0 of those that are not in it."""
         places: dict[int, Tensor] = {}
         with torch.enable_grad():
-            logit = self.run(kept.clone().unsqueeze(0), places)
-        layers = range(self.shape[0])
-        found = torch.autograd.grad(logit.sum(), [places[layer] for layer in layers], allow_unused=True)
+            logit = self.run(kept.clone().unsqueeze(0), places).sum()
+            found = torch.autograd.grad(logit, [places[layer] for layer in range(self.shape[0])], allow_unused=True)
         worth = torch.zeros(self.shape, dtype=torch.float64, device=self.model.device)
         for layer, gradient in enumerate(found):
             if gradient is not None:

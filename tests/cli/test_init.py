@@ -54,6 +54,7 @@ def test_commands() -> None:
         "attribute",
         "calibrate",
         "causal",
+        "circuit",
         "decompose",
         "dying-relu",
         "edit",
@@ -64,6 +65,7 @@ def test_commands() -> None:
         "health",
         "intervene",
         "knockout",
+        "lens",
         "merge",
         "moment",
         "neuron",
@@ -144,7 +146,8 @@ def test_examples_work(
     if re.search(r"--(apply|revert|edits) eiffel.safetensors", line):
         saved_edit(atlas, export="--revert" in line)
     if any(
-        part in line for part in ("ffnmem scan", "ffnmem merge", "ffnmem moment", "ffnmem health", "--corpus atlas")
+        part in line
+        for part in ("ffnmem scan", "ffnmem merge", "ffnmem moment", "ffnmem lens", "ffnmem health", "--corpus atlas")
     ):
         small_texts(monkeypatch)
     if "ffnmem calibrate" in line:

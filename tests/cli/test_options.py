@@ -17,6 +17,7 @@ from ffnmem.vocabulary.vectors import SIDES as LIBRARY_SIDES
 READERS = ("ablate", "attribute", "decompose", "paths", "report")
 OTHERS = (
     "causal",
+    "circuit",
     "edit",
     "evaluate",
     "health",

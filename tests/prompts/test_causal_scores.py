@@ -191,3 +191,12 @@ def test_refuses_captures_of_less_or_of_something_else(tiny: Model) -> None:
         under = fm.capture(tiny, PROMPT)
         with pytest.raises(FfnmemError, match="under an intervention"):
             fm.causal_scores(under, " Paris")
+
+
+@pytest.mark.parametrize("rule", ["gradient", "relp", "ig"])
+def test_gradients_may_be_switched_off(tiny: fm.Model, rule: str) -> None:
+    """People run their notebooks under no_grad."""
+    capture = fm.capture(tiny, PROMPT)
+    expected = fm.causal_scores(capture, " Paris", rule=rule).scores
+    with torch.no_grad():
+        assert torch.equal(fm.causal_scores(capture, " Paris", rule=rule).scores, expected)

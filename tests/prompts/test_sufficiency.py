@@ -210,3 +210,11 @@ def test_the_faithfulness_of_a_circuit(capture: fm.prompts.Capture, mean: Any) -
     found = graph.faithfulness(capture, mean=mean, random=0)
     expected = fm.faithfulness(capture, " Paris", " Rome", graph.firings, mean=mean, random=0)
     pd.testing.assert_frame_equal(found.curve, expected.curve)
+
+
+def test_a_search_with_gradients_switched_off(atlas: fm.Model) -> None:
+    """People run their notebooks under no_grad."""
+    capture = fm.capture(atlas, "The capital of France is")
+    with torch.no_grad():
+        few = fm.minimal_circuit(capture, " Paris", " London", faithfulness=0.5)
+    assert few.faithfulness >= 0.5
