@@ -26,6 +26,12 @@ from .progress import late_bar
 @options.answer
 @option("--nodes", type=int, default=CIRCUIT_NODES, metavar="N", help="Firings that are expanded at most.")
 @option(
+    "--minimal",
+    type=float,
+    metavar="SHARE",
+    help="The graph of the smallest set found that keeps this share of the answer, as ffnmem causal --minimal.",
+)
+@option(
     "--node-threshold",
     type=float,
     default=NODE_THRESHOLD,
@@ -61,6 +67,7 @@ def circuit(
     export: str | None,
     html: str | None,
     store: str | None,
+    minimal: float | None,
     choice: ModelChoice,
     form: str,
     **asked: Any,
@@ -77,7 +84,7 @@ def circuit(
       ffnmem circuit "The Eiffel Tower is located in the city of" --foil " Rome"
       ffnmem circuit "The capital of France is" --heads --plot circuit.png
       ffnmem circuit "The capital of France is" --export g.json --csv > e.csv
-      ffnmem circuit "The capital of France is" --html circuit.html
+      ffnmem circuit "The capital of France is" --minimal .9 --html circuit.html
 
     --json has the nodes, the edges, their error and the provenance; --csv has the edges: source, target, input, weight,
     share.
@@ -89,6 +96,9 @@ def circuit(
     examples = None if store is None else fm.open_store(store, model=model)
     capture = fm.capture(model, prompt)
     with late_bar() as progress:
+        if minimal is not None:
+            answer = {name: asked[name] for name in ("target", "foil", "position", "first_token")}
+            asked["firings"] = fm.minimal_circuit(capture, **answer, faithfulness=minimal, progress=progress)
         found = fm.circuit(capture, **asked, progress=progress)
 
     def sheet() -> Sheet:

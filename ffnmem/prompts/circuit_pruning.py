@@ -67,12 +67,16 @@ def influence(shares: Float[Tensor, "node source"]) -> Float[Tensor, " source"]:
 
 
 def expand(
-    frozen: FrozenPass, most: int, progress: Callable[[int, int], None] | None = None
+    frozen: FrozenPass,
+    most: int,
+    progress: Callable[[int, int], None] | None = None,
+    given: Sequence[Firing] | None = None,
 ) -> tuple[list[Firing], dict[Input, float]]:
     """The firings of most influence, and the sum of absolute weights over all that each of their inputs reads.
 
     The answer is expanded first, then block by block the firings that have most influence on it by what has been
-    expanded so far. Whole rows of edges are made for one block at a time, and summed into one number a firing.
+    expanded so far, or those that are ``given``. Whole rows of edges are made for one block at a time, and summed into
+    one number a firing.
     """
     model, pos = frozen.model, frozen.pos + 1
     shape = model.n_layers, pos, model.d_mlp
@@ -86,6 +90,10 @@ def expand(
         spread(frozen, some, found, norms)
         if progress is not None:
             progress(len(chosen), most)
+        if given is not None:
+            some = [*given[len(chosen) : len(chosen) + block]]
+            chosen += given[len(chosen) : len(chosen) + block]
+            continue
         ahead = found.flatten().clone()
         ahead[taken] = 0
         best = ahead.topk(min(block, most - len(chosen), ahead.numel()))

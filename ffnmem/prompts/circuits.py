@@ -442,6 +442,7 @@ def circuit(
     prompt: int = 0,
     first_token: bool = False,
     nodes: int = CIRCUIT_NODES,
+    firings: Any = None,
     node_threshold: float = NODE_THRESHOLD,
     edge_threshold: float = EDGE_THRESHOLD,
     attention: bool = False,
@@ -459,6 +460,8 @@ def circuit(
     Args:
         capture, target, foil, position, prompt, first_token: as :func:`ffnmem.attribute`, at one position.
         nodes: how many firings are expanded at most, those of most influence on the answer.
+        firings: these alone in place of the most influential ones, all of which stay: a :class:`MinimalCircuit`, or a
+            table or triples of layer, neuron, position.
         node_threshold: of the expanded firings, the fewest that have this share of their influence stay.
         edge_threshold: then the fewest edges that carry this share of it.
         attention: what each attention layer writes at each position is a node, and paths end there.
@@ -487,7 +490,12 @@ def circuit(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     frozen = FrozenPass(asked)
     tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
-    chosen, norms = expand(frozen, nodes, tell)
+    given = None if firings is None else [Firing(*triple) for triple in asked.triples(firings)]
+    if given is not None:
+        if not given:
+            raise InputError("firings is empty: name at least one, or leave it out")
+        nodes, thresholds[0] = len(given), 1.0
+    chosen, norms = expand(frozen, nodes, tell, given)
     with_attention = attention or heads
     whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
     kept = prune(whole.shares(), thresholds[0], thresholds[1], whole.n_biases)
@@ -511,7 +519,7 @@ def circuit(
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
-            edge_threshold=thresholds[1],
+            edge_threshold=thresholds[1], **({} if given is None else {"firings": "given"}),
         ),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, SupportsIndex
@@ -11,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError, OutOfRangeError, check_count
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, rows, token
 from ..models.model import Model
@@ -73,6 +74,35 @@ class Asked:
     @property
     def foil_text(self) -> str | None:
         return None if self.foil is None else self.model.token_strings([self.foil])[0]
+
+    def triples(self, firings: Any) -> list[tuple[int, int, int]]:
+        """Named firings as (layer, neuron, position), each once, in their order.
+
+        Args:
+            firings: a table with these columns, such triples, or a result that has them as ``.firings``.
+
+        Raises InputError: what names none. OutOfRangeError: a firing that this prompt does not have.
+        """
+        firings = getattr(firings, "firings", firings)
+        columns = ("layer", "neuron", "position")
+        if isinstance(firings, pd.DataFrame):
+            missing = [name for name in columns if name not in firings]
+            if missing:
+                raise InputError(f"firings has no column {missing[0]}: it needs layer, neuron, position")
+            firings = firings[list(columns)].itertuples(index=False, name=None)
+        elif isinstance(firings, str) or not isinstance(firings, Iterable):
+            raise InputError(f"firings are scores, a table, or (layer, neuron, position), not {firings!r}")
+        found: dict[tuple[int, int, int], None] = {}
+        for triple in firings:
+            if not isinstance(triple, tuple | list) or len(triple) != 3:
+                raise InputError(f"a firing is (layer, neuron, position), not {triple!r}")
+            layer = self.model.layer(triple[0])
+            neuron = self.model.neuron(layer, triple[1])
+            position = self.capture.position(triple[2], self.row)
+            if position > self.position:
+                raise OutOfRangeError(f"position {position} is right of the answer's, {self.position}")
+            found[layer, neuron, position] = None
+        return list(found)
 
 
 def answer_facts(

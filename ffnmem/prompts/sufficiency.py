@@ -162,30 +162,14 @@ class Keeping:
         """
         if isinstance(firings, Firings):
             return self.by_score(firings)
-        columns = ("layer", "neuron", "position")
-        if isinstance(firings, pd.DataFrame):
-            missing = [name for name in columns if name not in firings]
-            if missing:
-                raise InputError(f"firings has no column {missing[0]}: it needs layer, neuron, position")
-            triples = list(firings[list(columns)].itertuples(index=False, name=None))
-        else:
-            if isinstance(firings, str) or not isinstance(firings, Iterable):
-                raise InputError(f"firings are scores, a table, or (layer, neuron, position), not {firings!r}")
-            triples = list(firings)
-        found: dict[int, None] = {}
-        for triple in triples:
-            if not isinstance(triple, tuple | list) or len(triple) != 3:
-                raise InputError(f"a firing is (layer, neuron, position), not {triple!r}")
-            layer = self.model.layer(triple[0])
-            neuron = self.model.neuron(layer, triple[1])
-            position = self.asked.capture.position(triple[2], self.asked.row)
-            if position > self.asked.position:
-                raise OutOfRangeError(f"position {position} is right of the answer's, {self.asked.position}")
-            if position >= self.always:
-                found[int(np.ravel_multi_index((layer, position, neuron), self.shape))] = None
+        found = [
+            int(np.ravel_multi_index((layer, position, neuron), self.shape))
+            for layer, neuron, position in self.asked.triples(firings)
+            if position >= self.always
+        ]
         if not found:
             raise InputError("firings is empty, or of the beginning-of-sequence token alone, whose are always kept")
-        return np.array(list(found)), "given", False
+        return np.array(found), "given", False
 
     def by_score(self, firings: Firings) -> tuple[Int[np.ndarray, " n"], str, bool]:
         scores = firings.of_firings

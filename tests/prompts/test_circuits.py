@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuit_pruning import expand, fewest, graph, influence, prune
@@ -20,7 +21,7 @@ from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.firings import Asked
 from ffnmem.prompts.supernodes import grouped
 
-from ..helpers import PROMPT, allclose, build_tokenizer
+from ..helpers import PROMPT, allclose, build_tokenizer, refuses
 
 
 @pytest.fixture(scope="module")
@@ -400,3 +401,21 @@ def test_the_picture_shows_the_strongest(found: Circuit) -> None:
     assert named == {name.split("@")[0] for name in found.firings["id"][:5]}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["embedding", "0", "1", "answer"]
     assert len(ax.get_xticklabels()) == len(found.tokens)
+
+
+def test_given_firings_are_the_graph(atlas: fm.Model) -> None:
+    """What is enough for an answer is not what the graph would choose: its edges must still sum to what is read."""
+    capture = fm.capture(atlas, "The capital of France is")
+    few = fm.minimal_circuit(capture, " Paris", " London", faithfulness=0.5)
+    found = fm.circuit(capture, " Paris", " London", firings=few)
+    names = [f"{row.layer}.{row.neuron}@{row.position}" for row in few.firings.itertuples()]
+    assert set(found.firings["id"]) <= set(names)
+    assert len(found.firings) >= 0.9 * len(names)
+    assert found.error < 1e-4
+    kept = found.faithfulness(capture).curve["faithfulness"].iloc[-1]
+    if len(found.firings) == len(names):
+        assert kept == pytest.approx(few.faithfulness, abs=1e-3)
+    with refuses(InputError, ValueError, "firings is empty"):
+        fm.circuit(capture, " Paris", firings=[])
+    with refuses(OutOfRangeError, IndexError, "position 99"):
+        fm.circuit(capture, " Paris", firings=[(0, 1, 99)])
