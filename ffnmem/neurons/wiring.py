@@ -45,6 +45,7 @@ INCOMING, OUTGOING = "incoming", "outgoing"
 DIRECT = "direct"
 COLUMNS = ("direction", "rank", "layer", "neuron", "input", "via", "weight", "cosine", "z", "q", "promotes")
 DRAWS = 64  # random directions in place of the neuron
+TOLD = 0.1  # q below which a connection is told from interference
 SCREENED = 256  # connections with the neurons of a layer that are compared with them, at least
 
 
@@ -111,10 +112,16 @@ class VirtualWeights(Result):
 
     def sheet(self) -> Sheet:
         """What makes it fire, and what it makes fire."""
+        chance = [
+            words
+            for edges, words in ((self.incoming, "what makes it fire"), (self.outgoing, "what it makes fire"))
+            if len(edges) and not (edges["q"] < TOLD).any()
+        ]
         heading: dict[str, Content] = {
             "neuron": f"{self.layer}.{self.neuron}",
             "compared": f"{self.compared[INCOMING]:,} connections in, {self.compared[OUTGOING]:,} out",
             "weights": "of a coefficient of 1, before the norms' scales",
+            **({"chance": f"no connection of {' and of '.join(chance)} stands out (q < {TOLD})"} if chance else {}),
         }
         return Sheet.of(
             Facts(heading),

@@ -175,6 +175,7 @@ def test_the_strongest_come_first(tiny: fm.Model) -> None:
     shown = " ".join(" ".join(printed(few.sheet())).split())
     for part in ("0.7", "connections in", "what it makes fire", "promotes"):
         assert part in shown
+    assert ("no connection of what it makes fire stands out" in shown) == bool((few.edges["q"] >= 0.1).all())
     json.dumps(few.to_dict(), allow_nan=False)
     alone = fm.load(build_gpt2(n_layer=1), tokenizer=tiny.tokenizer)
     assert not len(fm.virtual_weights(alone, 0, 0).edges)
