@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -25,7 +24,7 @@ from .knockouts import EDGES, Knockout, Knockouts, views_of_groups, views_of_tok
 from .restoring import RestoredCell, cell_batches, cells_of, probability
 from .settings import WIDEST_KNOCKOUT, check_window
 from .silences import Place
-from .silencing import begins
+from .silencing import begins, of_each
 from .tracing import BATCH_TOKENS, answer_fields, answered, question
 
 
@@ -105,18 +104,14 @@ def knockout_facts(
     """
     some = as_facts(facts)
     edges = Edges(model, window, prepend_bos, check_count("batch_tokens", batch_tokens))
-    found, skipped = [], []
-    for done, fact in enumerate(some, start=1):
-        try:
-            asked, name, known = question(model, fact, None, prepend_bos)
-            places = views_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
-            found.append(edges.knocked_out(asked, name, known, places))
-        except InputError as error:
-            skipped.append((fact.id, fact.subject, str(error)))
-        if progress is not None:
-            progress("knockouts", done, len(some))
+
+    def knocked_out(asked: SubjectPrompt, name: str, known: str | None) -> Knockout:
+        places = views_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
+        return edges.knocked_out(asked, name, known, places)
+
+    found, skipped = of_each(model, some, prepend_bos, knocked_out, "knockouts", progress)
     provenance = model.provenance(edges.prepend_bos, window=edges.window, facts=len(some))
-    return Knockouts(tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
+    return Knockouts(found, skipped, provenance)
 
 
 class LastPosition(Replay):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ from .restoring import Imposing, cell_batches, cells_of, probability
 from .settings import check_parts, check_window
 from .silences import Place, Silencing, Silencings, places_of_groups, places_of_tokens
 from .tracing import BATCH_TOKENS, answer_fields, answered, question
+
+Found = TypeVar("Found")
 
 
 @public
@@ -102,18 +105,34 @@ def silence_facts(
     """
     some = as_facts(facts)
     asking = Asking(model, kinds, window, mean, prepend_bos, check_count("batch_tokens", batch_tokens))
+
+    def silenced(asked: SubjectPrompt, name: str, known: str | None) -> Silencing:
+        places = places_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
+        return asking.silenced(asked, name, known, places)
+
+    found, skipped = of_each(model, some, prepend_bos, silenced, "silences", progress)
+    provenance = model.provenance(asking.prepend_bos, **asking.recorded, facts=len(some))
+    return Silencings(found, skipped, provenance)
+
+
+def of_each(
+    model: Model,
+    facts: Sequence[Fact],
+    prepend_bos: bool | None,
+    ask: Callable[[SubjectPrompt, str, str | None], Found],
+    phase: str,
+    progress: Progress | None,
+) -> tuple[tuple[Found, ...], pd.DataFrame]:
+    """What ``ask`` finds of each fact that the model knows; of the others fact, subject and reason."""
     found, skipped = [], []
-    for done, fact in enumerate(some, start=1):
+    for done, fact in enumerate(facts, start=1):
         try:
-            asked, name, known = question(model, fact, None, prepend_bos)
-            places = places_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
-            found.append(asking.silenced(asked, name, known, places))
+            found.append(ask(*question(model, fact, None, prepend_bos)))
         except InputError as error:
             skipped.append((fact.id, fact.subject, str(error)))
         if progress is not None:
-            progress("silences", done, len(some))
-    provenance = model.provenance(asking.prepend_bos, **asking.recorded, facts=len(some))
-    return Silencings(tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
+            progress(phase, done, len(facts))
+    return tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"])
 
 
 def begins(model: Model, asked: SubjectPrompt) -> bool:
