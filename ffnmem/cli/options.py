@@ -278,6 +278,16 @@ def position(what: str) -> Decorator:
     )
 
 
+def known(command: Function) -> Function:
+    """--target of commands about one fact: what is true of it."""
+    return option(
+        "--target",
+        "known",
+        metavar="TEXT",
+        help="What is true; refused if the model says something else.  [default: whatever the model says]",
+    )(command)
+
+
 def answer(command: Function) -> Function:
     """--target, --foil, --first-token and --position: which answer to explain, as the library's arguments of it."""
     for one in (

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command, short_help="What an answer loses where FFNs write nothing: by token and layer.")
 @argument("prompt", required=False)
 @option("--subject", metavar="TEXT", help="What the prompt is about: its tokens are marked, and silenced together too.")
-@option(
-    "--target",
-    "known",
-    metavar="TEXT",
-    help="What is true; refused if the model says something else.  [default: whatever the model says]",
-)
+@options.known
 @with_facts("Ask")
 @option(
     "--kind",
