@@ -31,7 +31,7 @@ from ffnmem.editing.values import optimise
 from ffnmem.facts import Fact
 
 LAYER, STEPS, ROWS = 5, 20, 21
-SETTINGS = {"optimiser": "adam", "steps": STEPS, "rate": 0.02, "stop": 0.0, "clamp": 1e9}
+SETTINGS = {"optimiser": "adam", "steps": STEPS, "rate": 0.02, "relative": False, "stop": 0.0, "clamp": 1e9}
 PROJECTIONS = {
     "optimiser": "projections",
     "clamp": 1e9,
