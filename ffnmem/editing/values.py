@@ -358,10 +358,11 @@ class RequestBatch(RequestRows):
         searches = [Search(settings, float(scale), self.written.shape[1]) for scale in self.scales]
         few = self.few()
         begin = settings.steps // 2 if settings.steps >= BEGIN else 0  # looks at few contexts, at most
-        early = torch.tensor([not bool(few[self.owner == i].all()) for i in range(count)], device=self.owner.device)
+        early = torch.tensor(
+            [begin > 0 and not bool(few[self.owner == i].all()) for i in range(count)], device=self.owner.device
+        )
         looks, run = [0] * count, torch.zeros(count, dtype=torch.long, device=self.owner.device)
         for look in range(settings.steps):
-            early &= look < begin
             running = torch.tensor([search.running for search in searches], device=self.owner.device)
             rows = (running[self.owner] & (few | ~early[self.owner])).nonzero().squeeze(1)
             deltas = torch.stack([search.candidate for search in searches]).to(self.owner.device)

@@ -193,12 +193,8 @@ def causal_scores(
         frozen=frozen and rule == "relp",
         components=components,
         expected=expected,
-        tokens=asked.texts,
-        starts_with_bos=capture.starts_with_bos,
-        position=asked.position,
-        target=asked.target_text,
         target_id=asked.target,
-        foil=asked.foil_text,
+        **asked.answer(),
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
 

@@ -75,6 +75,16 @@ class Asked:
     def foil_text(self) -> str | None:
         return None if self.foil is None else self.model.token_strings([self.foil])[0]
 
+    def answer(self) -> dict[str, Any]:
+        """What every result says of the question and the answer, by the names of its fields."""
+        return {
+            "tokens": self.texts,
+            "starts_with_bos": self.capture.starts_with_bos,
+            "position": self.position,
+            "target": self.target_text,
+            "foil": self.foil_text,
+        }
+
     def triples(self, firings: Any) -> list[tuple[int, int, int]]:
         """Named firings as (layer, neuron, position), each once, in their order.
 

@@ -126,12 +126,8 @@ def attribute_paths(
         coefficients=torch.stack(coefficients),
         components=pd.DataFrame(rows, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
         logit=float(model_logits(asked.model, capture.residual.final_out[row, [pos]], targets, asked.foil)),
-        tokens=asked.texts,
-        starts_with_bos=capture.starts_with_bos,
-        position=pos,
-        target=asked.target_text,
         target_id=asked.target,
-        foil=asked.foil_text,
+        **asked.answer(),
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
 

@@ -158,8 +158,15 @@ class Keeping:
     def ranked(self, firings: Any) -> tuple[Int[np.ndarray, " n"], str, bool]:
         """The places of firings, most important first; what they are in words; and whether their order says anything.
 
-        Raises InputError: none, or of another prompt. OutOfRangeError: a firing that this prompt does not have.
+        ``firings``: None for those of RelP against the same reference. Raises InputError: none, or of another prompt.
+        OutOfRangeError: a firing that this prompt does not have.
         """
+        if firings is None:
+            asked = self.asked
+            firings = causal_scores(
+                asked.capture, asked.target, asked.foil, "relp", mean=self.reference, position=asked.position,
+                prompt=asked.row,
+            )  # fmt: skip
         if isinstance(firings, Firings):
             return self.by_score(firings)
         found = [
@@ -507,8 +514,6 @@ def faithfulness(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     keeping = Keeping(asked, mean, recorded, batch_tokens)
-    if firings is None:
-        firings = causal_scores(capture, asked.target, asked.foil, "relp", mean=mean, position=position, prompt=prompt)
     order, words, ordered = keeping.ranked(firings)
     chosen = sizes_of(sizes, len(order), ordered)
     generator = np.random.default_rng(seed)
@@ -545,11 +550,7 @@ def faithfulness(
         reference=keeping.words,
         order=f"{words}, {keeping.values}",
         runs=keeping.runs,
-        tokens=asked.texts,
-        starts_with_bos=capture.starts_with_bos,
-        position=asked.position,
-        target=asked.target_text,
-        foil=asked.foil_text,
+        **asked.answer(),
         provenance=capture.provenance.with_settings(
             kept=words,
             values=keeping.values,
@@ -668,8 +669,6 @@ def minimal_circuit(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     keeping = Keeping(asked, mean, recorded, batch_tokens)
-    if firings is None:
-        firings = causal_scores(capture, asked.target, asked.foil, "relp", mean=mean, position=position, prompt=prompt)
     order, words, ordered = keeping.ranked(firings)
     search = Search(keeping, float(faithfulness), progress)
     began = search.prefix(order) if ordered else search.whole(order)
@@ -709,11 +708,7 @@ def minimal_circuit(
         logit=keeping.everything,
         without=keeping.nothing,
         reference=keeping.words,
-        tokens=texts,
-        starts_with_bos=capture.starts_with_bos,
-        position=asked.position,
-        target=asked.target_text,
-        foil=asked.foil_text,
+        **asked.answer(),
         provenance=capture.provenance.with_settings(
             kept=words,
             values=keeping.values,
