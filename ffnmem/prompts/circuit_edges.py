@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..models.attention import FrozenAttention, frozen_attention
 from ..models.norms import at_least_float32
-from ..models.residual import FinalNorm, model_logits, pulled_through
+from ..models.residual import pulled_through
 from .firings import Asked
 
 Visit = Callable[[int, Float[Tensor, "active pos d_model"]], None]
@@ -92,13 +92,9 @@ class FrozenPass:
         assert capture.residual is not None
         self.asked, self.capture, self.model, self.row, self.pos = asked, capture, model, row, pos
         self.span = slice(0, pos + 1)
-        residual, foil = capture.residual, asked.foil
-        targets = torch.tensor([asked.target], device=capture.tokens.device)
-        final = FinalNorm(model)
-        direction, constant = final.directions(targets, foil)
-        self.answer = direction[0] / final.scale(at_least_float32(residual.final_in[row, [pos]]))
+        residual = capture.residual
+        self.answer, constant, self.logit = asked.read()
         self.constant = float(constant)
-        self.logit = float(model_logits(model, residual.final_out[row, [pos]], targets, foil))
         self.attentions: list[FrozenAttention] = frozen_attention(model, asked.tokens)
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -16,6 +18,8 @@ from ..core.errors import InputError, OutOfRangeError, check_count
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, rows, token
 from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, model_logits
 from .attribution import plain_records
 from .captures import Capture, token_after
 
@@ -74,6 +78,18 @@ class Asked:
     @property
     def foil_text(self) -> str | None:
         return None if self.foil is None else self.model.token_strings([self.foil])[0]
+
+    def read(self) -> tuple[Float[Tensor, " d_model"], Float[Tensor, ""], float]:
+        """The direction of the stream that the answer is read along, with the final norm's scale as it was; what biases
+        add to it; and the model's own logit."""
+        residual, at = self.capture.residual, [self.position]
+        assert residual is not None
+        targets = torch.tensor([self.target], device=self.capture.tokens.device)
+        norm = FinalNorm(self.model)
+        directions, constant = norm.directions(targets, self.foil)
+        scale = norm.scale(at_least_float32(residual.final_in[self.row, at]))
+        logit = model_logits(self.model, residual.final_out[self.row, at], targets, self.foil)
+        return directions[0] / scale, constant, float(logit)
 
     def answer(self) -> dict[str, Any]:
         """What every result says of the question and the answer, by the names of its fields."""
@@ -138,7 +154,7 @@ def answer_values(one: Any) -> dict[str, Any]:
     }
 
 
-class Firings:
+class Firings(ABC):
     """A number for each neuron of each layer at each position, and what people see of them.
 
     Attributes:
@@ -160,9 +176,9 @@ class Firings:
     provenance: Provenance
 
     @property
+    @abstractmethod
     def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
         """The numbers."""
-        raise NotImplementedError
 
     @cached_property
     def map(self) -> Float[Tensor, "layer pos"]:

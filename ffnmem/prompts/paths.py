@@ -15,7 +15,7 @@ from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
 from ..models.attention import frozen_attention
 from ..models.norms import at_least_float32
-from ..models.residual import FinalNorm, model_logits, pulled_through
+from ..models.residual import pulled_through
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
@@ -115,17 +115,14 @@ def attribute_paths(
     Circuits", with FFN outputs as sources.
     """
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
-    row, pos = asked.row, asked.position
-    targets = torch.tensor([asked.target], device=capture.tokens.device)
-    neurons, rows = sum_over_paths(capture, row, pos, targets, asked.foil)
-    span = slice(0, pos + 1)
-    coefficients = [at_least_float32(capture.coefficients[layer][row, span]) for layer in capture.layers]
-    assert capture.residual is not None
+    neurons, rows, logit = sum_over_paths(asked)
+    span = slice(0, asked.position + 1)
+    coefficients = [at_least_float32(capture.coefficients[layer][asked.row, span]) for layer in capture.layers]
     return PathAttribution(
         neuron_logits=neurons,
         coefficients=torch.stack(coefficients),
         components=pd.DataFrame(rows, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
-        logit=float(model_logits(asked.model, capture.residual.final_out[row, [pos]], targets, asked.foil)),
+        logit=logit,
         target_id=asked.target,
         **asked.answer(),
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
@@ -133,21 +130,20 @@ def attribute_paths(
 
 
 def sum_over_paths(
-    capture: Capture, row: int, pos: int, targets: Tensor, foil: int | None
-) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]]]:
-    """Walk the logit's direction down through the layers, collecting what each writes along it."""
-    residual, model, span = capture.residual, capture.model, slice(0, pos + 1)
+    asked: Asked,
+) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]], float]:
+    """Walk the logit's direction down through the layers, collecting what each writes along it. And the logit."""
+    capture, model, row, pos = asked.capture, asked.model, asked.row, asked.position
+    residual, span = capture.residual, slice(0, pos + 1)
     assert residual is not None
-    norm = FinalNorm(model)
-    u, constant = norm.directions(targets, foil)
-    scale = norm.scale(at_least_float32(residual.final_in[row, [pos]]))
-    directions = torch.zeros(pos + 1, model.d_model, dtype=u.dtype, device=u.device)
-    directions[pos] = u[0] / scale
+    answer, constant, logit = asked.read()
+    directions = torch.zeros(pos + 1, model.d_model, dtype=answer.dtype, device=answer.device)
+    directions[pos] = answer
 
     def along(write: Tensor) -> float:
         return float((at_least_float32(write[row, span]).double() * directions.double()).sum())
 
-    attentions = frozen_attention(model, capture.tokens[row, span])
+    attentions = frozen_attention(model, asked.tokens)
     neurons: list[Tensor] = []
     rows: list[tuple[str, int | None, float]] = [("final bias", None, float(constant))]
     for layer in reversed(range(model.n_layers)):
@@ -166,4 +162,4 @@ def sum_over_paths(
     if residual.position is not None:
         rows.append(("position", None, along(residual.position)))
     rows.append(("embedding", None, along(residual.embedding)))
-    return torch.stack(neurons[::-1]), rows[::-1]
+    return torch.stack(neurons[::-1]), rows[::-1], logit
