@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import resource
 import time
 from collections.abc import Callable
@@ -63,22 +62,20 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def in_turn(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way, all of them once a round, in alternating order."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for i in range(rounds):
+        for name in list(ways)[:: -1 if i % 2 else 1]:
+            found[name].append(seconds(ways[name]))
+    return found
+
+
 def paired(
     first: Callable[[], object], second: Callable[[], object], rounds: int, warmups: int = 3
 ) -> list[tuple[float, float]]:
-    """Seconds of both, taking turns in alternating order."""
+    """Seconds of both, taking turns."""
     for _ in range(warmups):
         first(), second()
-    times = []
-    for i in range(rounds):
-        if i % 2:
-            b, a = seconds(second), seconds(first)
-        else:
-            a, b = seconds(first), seconds(second)
-        times.append((a, b))
-    return times
-
-
-def machine() -> dict[str, Any]:
-    """What a figure depends on besides the code."""
-    return {"threads": torch.get_num_threads(), "torch": torch.__version__, "machine": platform.machine()}
+    times = in_turn({"first": first, "second": second}, rounds)
+    return list(zip(times["first"], times["second"], strict=True))

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from common import gpt2_small, machine, seconds, toy_tokenizer
+from common import gpt2_small, in_turn, machine, toy_tokenizer
 
 import ffnmem as fm
 from ffnmem.editing.preparing import EditPlan, plan_edits
@@ -131,15 +131,6 @@ def whole(model: fm.Model, moment: fm.editing.SecondMoment, count: int) -> None:
     """A call of ``fm.rome`` as a new user makes it: nothing is kept from the one before."""
     fresh = replace(moment, _kept={})
     fm.rome(model, [fact(i) for i in range(count)], layer=LAYER, moment=fresh, settings=PROJECTIONS, force=True)
-
-
-def in_turn(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each way, all of them once a round, in alternating order."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for i in range(rounds):
-        for name in list(ways)[:: -1 if i % 2 else 1]:
-            found[name].append(seconds(ways[name]))
-    return found
 
 
 def ratio(slow: list[float], fast: list[float], times: int = 1) -> float:

@@ -16,8 +16,7 @@ from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, line, of_chance, token
 from ..show.result import Result
-from .maps import FactMaps
-from .silences import Place, PlaceMaps, by_group, places_of_groups
+from .silences import Place, PlaceMaps, PlaceMapsOfFacts, by_group, places_of_groups
 from .traces import GROUPS
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def blocked(window: int) -> str:
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Knockouts(FactMaps, Result):
+class Knockouts(PlaceMapsOfFacts, Result):
     """What knockout does to the answers of many prompts. Made by :func:`ffnmem.tracing.knockout_facts`.
 
     Attributes:
@@ -119,7 +118,6 @@ class Knockouts(FactMaps, Result):
     """
 
     MEAN = "share"
-    OF_FACT = ("fact", "text", "answer", "clean")
 
     knockouts: tuple[Knockout, ...]
     skipped: pd.DataFrame
@@ -141,20 +139,11 @@ class Knockouts(FactMaps, Result):
         loss = by_group(self.knockouts, VIEWS, lambda one, kind: one.loss(kind))
         return share.assign(loss=loss["mean"])[list(GROUP_COLUMNS)]
 
-    @property
-    def worst(self) -> pd.DataFrame:
-        """The rows of ``groups`` with the largest mean share of each group."""
-        return self.largest
-
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
         """The averaged shares by group, as :func:`ffnmem.plots.tracing.knockouts` draws them."""
         knockouts = picture("knockouts")
 
         return knockouts(self, kind, axes)
-
-    def summary(self) -> str:
-        clean = f", mean clean {self.facts['clean'].mean():.3f}" if len(self) else ""
-        return f"{counted(len(self), 'fact')}, {len(self.skipped)} skipped{clean}"
 
     def sheet(self) -> Sheet:
         """How many facts were asked, why some were not, and the mean share that is lost for each group."""

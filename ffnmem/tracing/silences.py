@@ -126,6 +126,21 @@ class PlaceMaps(PromptMaps):
         return place.name not in PLACES
 
 
+class PlaceMapsOfFacts(FactMaps):
+    """The same of many facts."""
+
+    OF_FACT: ClassVar[tuple[str, ...]] = ("fact", "text", "answer", "clean")
+
+    @property
+    def worst(self) -> pd.DataFrame:
+        """The rows of ``groups`` with the largest mean effect of each kind and group."""
+        return self.largest
+
+    def summary(self) -> str:
+        clean = f", mean clean {self.facts['clean'].mean():.3f}" if len(self) else ""
+        return f"{counted(len(self), 'fact')}, {len(self.skipped)} skipped{clean}"
+
+
 def by_group(
     some: Sequence[PlaceMaps], names: Sequence[str], effect: Callable[[PlaceMaps, str], np.ndarray]
 ) -> pd.DataFrame:
@@ -210,7 +225,7 @@ def in_words(replaced_by: str) -> str:
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class Silencings(FactMaps, Result):
+class Silencings(PlaceMapsOfFacts, Result):
     """What silencing does to the answers of many prompts. Made by :func:`ffnmem.tracing.silence_facts`.
 
     Attributes:
@@ -220,7 +235,6 @@ class Silencings(FactMaps, Result):
     """
 
     MEAN = "loss"
-    OF_FACT = ("fact", "text", "answer", "clean")
 
     silencings: tuple[Silencing, ...]
     skipped: pd.DataFrame
@@ -243,20 +257,11 @@ class Silencings(FactMaps, Result):
         found = loss.assign(share=share["mean"], share_low=share["low"], share_high=share["high"])
         return found[list(GROUP_COLUMNS)]
 
-    @property
-    def worst(self) -> pd.DataFrame:
-        """The rows of ``groups`` with the largest mean loss of each kind and group."""
-        return self.largest
-
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
         """The averaged losses by group, as :func:`ffnmem.plots.tracing.silencings` draws them."""
         silencings = picture("silencings")
 
         return silencings(self, kind, axes)
-
-    def summary(self) -> str:
-        clean = f", mean clean {self.facts['clean'].mean():.3f}" if len(self) else ""
-        return f"{counted(len(self), 'fact')}, {len(self.skipped)} skipped{clean}"
 
     def sheet(self) -> Sheet:
         """How many facts were asked, why some were not, and the mean losses of each kind and group."""
