@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import resource
 import time
 from collections.abc import Callable
@@ -79,3 +80,8 @@ def paired(
         first(), second()
     times = in_turn({"first": first, "second": second}, rounds)
     return list(zip(times["first"], times["second"], strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """What a figure depends on besides the code."""
+    return {"threads": torch.get_num_threads(), "torch": torch.__version__, "machine": platform.machine()}
