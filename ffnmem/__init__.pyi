@@ -68,9 +68,9 @@ from .prompts.attribution import decompose as decompose
 from .prompts.captures import capture as capture
 from .prompts.causal import causal_scores as causal_scores
 from .prompts.circuits import circuit as circuit
+from .prompts.minimal import minimal_circuit as minimal_circuit
 from .prompts.paths import attribute_paths as attribute_paths
 from .prompts.sufficiency import faithfulness as faithfulness
-from .prompts.sufficiency import minimal_circuit as minimal_circuit
 from .scanning.merging import merge as merge
 from .scanning.scanning import scan as scan
 from .scanning.store import open_store as open_store

@@ -8,11 +8,11 @@ from .causal import CausalScores as CausalScores
 from .causal import causal_scores as causal_scores
 from .circuits import Circuit as Circuit
 from .circuits import circuit as circuit
+from .minimal import MinimalCircuit as MinimalCircuit
+from .minimal import minimal_circuit as minimal_circuit
 from .paths import PathAttribution as PathAttribution
 from .paths import attribute_paths as attribute_paths
 from .sufficiency import Faithfulness as Faithfulness
 from .sufficiency import FaithfulnessOver as FaithfulnessOver
-from .sufficiency import MinimalCircuit as MinimalCircuit
 from .sufficiency import faithfulness as faithfulness
 from .sufficiency import faithfulness_over as faithfulness_over
-from .sufficiency import minimal_circuit as minimal_circuit

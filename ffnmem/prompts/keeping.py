@@ -1,0 +1,171 @@
+"""``Keeping``: a prompt run with chosen firings kept and all others at their reference, many sets as one batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ..core.errors import InputError
+from ..models.hooks import listening
+from ..models.layout import inner
+from .causal import answer_logits, causal_scores
+from .firings import Asked, Firings
+from .means import references
+
+BATCH_TOKENS = 1024
+LEAST = 1e-4  # of the answer that the firings must make, for shares of it to mean anything
+
+Set = Bool[Tensor, "layer pos d_mlp"]
+
+
+class Keeping:
+    """A prompt run with chosen firings as they come, and all others at their reference.
+
+    A kept firing is what its neuron computes from what then stands below it, or ``recorded``, what it was in the
+    capture. The beginning-of-sequence token's firings are kept always.
+
+    Attributes:
+        everything, nothing: Δ with all firings kept, and with none.
+        runs: how many sets were run so far.
+    """
+
+    def __init__(self, asked: Asked, mean: Any, recorded: bool = False, batch_tokens: int = BATCH_TOKENS) -> None:
+        self.asked, self.model, self.recorded = asked, asked.model, recorded
+        self.reference, self.words = references(mean, asked.model)
+        self.own = [
+            asked.capture.coefficients[layer][asked.row, : asked.position + 1] for layer in range(asked.model.n_layers)
+        ]
+        self.always = int(asked.capture.starts_with_bos)
+        self.shape = (self.model.n_layers, len(asked.tokens), self.model.d_mlp)
+        self.total = self.shape[0] * (self.shape[1] - self.always) * self.shape[2]
+        self.batch = max(1, batch_tokens // len(asked.tokens))
+        self.runs = 0
+        if not self.total:
+            raise InputError("the answer is read at the beginning-of-sequence token, whose firings are always kept")
+        ends = torch.ones(2, *self.shape, dtype=torch.bool, device=self.model.device)
+        ends[1] = False
+        self.everything, self.nothing = self.answers(iter(ends)).tolist()
+        difference = abs(self.everything - self.nothing)
+        if not difference > LEAST * max(1.0, abs(self.everything)):
+            raise InputError(
+                f"without any firing this answer has a logit of {self.nothing:.4g}, with all of them "
+                f"{self.everything:.4g}: there is nothing that firings could be enough for"
+            )
+
+    @property
+    def values(self) -> str:
+        """What kept firings are, in words."""
+        return "as recorded" if self.recorded else "as computed"
+
+    def shares(self, sets: Iterator[Set]) -> Float[np.ndarray, " n"]:
+        """The share of the answer that each set keeps: (Δ − Δ(none)) / (Δ(all) − Δ(none))."""
+        return (self.answers(sets) - self.nothing) / (self.everything - self.nothing)
+
+    def answers(self, sets: Iterator[Set]) -> Float[np.ndarray, " n"]:
+        """Δ of each set."""
+        found: list[Tensor] = []
+        while some := [one for _, one in zip(range(self.batch), sets, strict=False)]:
+            with torch.no_grad():
+                found.append(self.run(torch.stack(some)))
+        return torch.cat(found).cpu().numpy() if found else np.zeros(0)
+
+    def run(self, kept: Bool[Tensor, "rows layer pos d_mlp"], places: dict[int, Tensor] | None = None) -> Tensor:
+        """Δ of one batch; ``places`` gets what each down projection reads, for gradients."""
+        kept[:, :, : self.always] = True
+        self.runs += len(kept)
+        final: list[Tensor] = []
+        tokens = self.asked.tokens.expand(len(kept), -1)
+        with self.replacing(kept, places), listening(outputs=[(self.model.layout.final_norm, final.append)]):
+            self.model.layout.body(input_ids=tokens, use_cache=False)
+        return answer_logits(self.asked, final[-1].reshape(*tokens.shape, -1)[:, -1])
+
+    @contextmanager
+    def replacing(self, kept: Bool[Tensor, "rows layer pos d_mlp"], places: dict[int, Tensor] | None) -> Iterator[None]:
+        me = threading.get_ident()
+
+        def replace(layer: int, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            if threading.get_ident() != me:
+                return None
+            m: Tensor = args[0]  # which some models flatten
+            own = self.own[layer].expand(len(kept), -1, -1).reshape(m.shape) if self.recorded else m
+            m = torch.where(kept[:, layer].reshape(m.shape), own, self.reference[layer])
+            if places is not None:
+                places[layer] = m = m if m.requires_grad else m.detach().requires_grad_()
+            return (m, *args[1:])
+
+        handles = []
+        try:
+            for layer, block in enumerate(self.model.layout.blocks):
+                handles.append(inner(block.project_out).register_forward_pre_hook(partial(replace, layer)))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def worth(self, kept: Set) -> Float[Tensor, " all"]:
+        """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
+        turned where firings lower Δ. 0 of those that are not in it."""
+        places: dict[int, Tensor] = {}
+        with torch.enable_grad():
+            logit = self.run(kept.clone().unsqueeze(0), places).sum()
+            found = torch.autograd.grad(logit, [places[layer] for layer in range(self.shape[0])], allow_unused=True)
+        worth = torch.zeros(self.shape, dtype=torch.float64, device=self.model.device)
+        for layer, gradient in enumerate(found):
+            if gradient is not None:
+                away = places[layer].detach() - self.reference[layer]
+                worth[layer] = (away * gradient).reshape(self.shape[1:])
+        return (worth * kept).flatten() * (1.0 if self.everything > self.nothing else -1.0)
+
+    # -- sets ----------------------------------------------------------------------------------------------------
+
+    def of(self, places: Int[np.ndarray, " n"]) -> Set:
+        """The set of these firings, by their places in ``[layer, pos, d_mlp]``."""
+        found = torch.zeros(self.shape, dtype=torch.bool, device=self.model.device)
+        found.view(-1)[torch.as_tensor(places, device=self.model.device)] = True
+        return found
+
+    def counted(self) -> Int[np.ndarray, " total"]:
+        """The places of all firings that are not always kept."""
+        every = np.arange(int(np.prod(self.shape))).reshape(self.shape)
+        return every[:, self.always :].ravel()
+
+    def ranked(self, firings: Any) -> tuple[Int[np.ndarray, " n"], str, bool]:
+        """The places of firings, most important first; what they are in words; and whether their order says anything.
+
+        ``firings``: None for those of RelP against the same reference. Raises InputError: none, or of another prompt.
+        OutOfRangeError: a firing that this prompt does not have.
+        """
+        if firings is None:
+            asked = self.asked
+            firings = causal_scores(
+                asked.capture, asked.target, asked.foil, "relp", mean=self.reference, position=asked.position,
+                prompt=asked.row,
+            )  # fmt: skip
+        if isinstance(firings, Firings):
+            return self.by_score(firings)
+        found = [
+            int(np.ravel_multi_index((layer, position, neuron), self.shape))
+            for layer, neuron, position in self.asked.triples(firings)
+            if position >= self.always
+        ]
+        if not found:
+            raise InputError("firings is empty, or of the beginning-of-sequence token alone, whose are always kept")
+        return np.array(found), "given", False
+
+    def by_score(self, firings: Firings) -> tuple[Int[np.ndarray, " n"], str, bool]:
+        scores = firings.of_firings
+        other = firings.provenance.fingerprint != self.model.fingerprint
+        if other or tuple(scores.shape) != self.shape or firings.tokens != self.asked.texts:
+            raise InputError("these scores are of another prompt, position or model than the capture")
+        places = self.counted()
+        size = np.abs(scores.double().cpu().numpy().ravel()[places])
+        rule = getattr(firings, "rule", "paths")
+        return places[np.argsort(-size, kind="stable")], f"largest |score| by {rule} first", True

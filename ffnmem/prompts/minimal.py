@@ -1,0 +1,289 @@
+"""``minimal_circuit``: a small set of firings that is enough for an answer, and how it was searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from ..core.arguments import public
+from ..core.errors import InputError, check_count, counted
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, rows
+from ..models.turns import in_turn
+from ..show.result import Result
+from .attribution import plain_records
+from .captures import Capture
+from .causal import check_plain
+from .firings import Asked, answer_facts, answer_values
+from .keeping import BATCH_TOKENS, Keeping
+
+ONE_BY_ONE = 512  # firings at most that are each left out alone
+GRID = 16  # sizes at once in a search
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class MinimalCircuit(Result):
+    """A small set of firings that is enough for an answer. Made by :func:`ffnmem.minimal_circuit`.
+
+    Attributes:
+        firings: one row a firing: layer, neuron, position, token, ``without``: the share of the answer that the set
+            keeps without it; the one it can spare least first.
+        faithfulness, completeness: f of the set, and of all others.
+        wanted: the faithfulness that was asked for. total: all firings.
+        found, pruned: how many firings the search began to prune with, and how many it took away.
+        minimal: whether no single firing can be left out, each tried.
+        search: how it was found, in words. runs: how many sets were run for it.
+        logit, without: Δ with all firings and with none. reference: what all others are set to.
+    """
+
+    firings: pd.DataFrame
+    faithfulness: float
+    completeness: float
+    wanted: float
+    total: int
+    found: int
+    pruned: int
+    minimal: bool
+    search: str
+    runs: int
+    logit: float
+    without: float
+    reference: str
+    tokens: tuple[str, ...]
+    starts_with_bos: bool
+    position: int
+    target: str
+    foil: str | None
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of ``firings``."""
+        return self.firings.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            **answer_values(self),
+            "without": self.without,
+            "size": len(self.firings),
+            "total": self.total,
+            "faithfulness": self.faithfulness,
+            "completeness": self.completeness,
+            "wanted": self.wanted,
+            "minimal": self.minimal,
+            "search": self.search,
+            "runs": self.runs,
+            "reference": self.reference,
+            "firings": plain_records(self.firings),
+            "provenance": self.provenance.to_dict(),
+        }
+
+    def summary(self) -> str:
+        of = counted(self.total, "firing")
+        return f"{len(self.firings):,} of {of} keep {self.faithfulness:.2f} of {self.target!r}"
+
+    def sheet(self, top: int = 20) -> Sheet:
+        """The answer, how small a set keeps it, how that was found, and its firings."""
+        answered = answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit)
+        facts: dict[str, Content] = answered | {
+            "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}",
+            "all others": f"at {self.reference}",
+            "without them": f"{self.completeness:.1%} is left",
+            "none kept": f"a logit of {self.without:.3f}, the 0% of these shares",
+            "search": f"{self.search}; {counted(self.runs, 'run')}",
+        }
+        shown = rows(
+            Column("neuron", "neuron"),
+            Column("fired at", "token", limit=20),
+            Column("position", "count"),
+            Column("left without it", "percent"),
+        )
+        for row in self.firings.head(top).to_dict("records"):
+            at = (int(row["layer"]), int(row["neuron"]))
+            shown.add(at, row["token"], int(row["position"]), row["without"])
+        more = len(self.firings) - top
+        table = shown.table(caption=f"{more:,} more in .firings" if more > 0 else "")
+        return Sheet.of(Facts(facts), table, Origin(self.provenance.to_dict()))
+
+
+# The functions.
+
+
+@public
+@in_turn
+def minimal_circuit(
+    capture: Capture,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    *,
+    faithfulness: float = 0.9,
+    firings: Any = None,
+    mean: Any = None,
+    recorded: bool = False,
+    position: int = -1,
+    one_by_one: int = ONE_BY_ONE,
+    prompt: int = 0,
+    first_token: bool = False,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> MinimalCircuit:
+    """The smallest set of firings that this search finds to keep a share of an answer.
+
+    The search: the fewest first ones of a ranking that keep the share (sizes are tried in a grid that closes in on
+    where it is first reached); of these, as many as can go together are taken away, those first that are worth least
+    in the set itself by its own gradient, again and again; then firings are left out one at a time, each tried, until
+    none can be. No search that is quicker than trying all sets finds the smallest one surely; the result says how far
+    this one went.
+
+    Args:
+        capture, target, foil, firings, mean, recorded, position, prompt, first_token, batch_tokens: as
+            :func:`ffnmem.faithfulness` takes them.
+        faithfulness: the share of the answer to keep, above 0.
+        one_by_one: the largest set of which single firings are still left out, each tried; larger ones are pruned by
+            gradients alone.
+        progress: called with "prune", what was taken away, and the firings that pruning began with.
+
+    Returns: A :class:`MinimalCircuit`: ``.firings``, ``.faithfulness``, ``.search``, ``.minimal``.
+
+    Raises: as :func:`ffnmem.faithfulness`; InputError for a share that the given firings do not keep.
+    """
+    if not isinstance(faithfulness, int | float) or not faithfulness > 0:
+        raise InputError(f"faithfulness must be a share above 0, such as 0.9, not {faithfulness!r}")
+    check_count("batch_tokens", batch_tokens)
+    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    check_plain(capture)
+    keeping = Keeping(asked, mean, recorded, batch_tokens)
+    order, words, ordered = keeping.ranked(firings)
+    search = Search(keeping, float(faithfulness), progress)
+    began = search.prefix(order) if ordered else search.whole(order)
+    kept, rounds = search.pruned(began)
+    kept, spared, minimal = search.left_out(kept, one_by_one)
+    every = keeping.of(kept)
+    share, rest = keeping.shares(iter([every, ~every]))
+    if spared is None:
+        spared = search.without(kept) if len(kept) <= one_by_one else np.full(len(kept), np.nan)
+    by_need = np.argsort(spared, kind="stable")
+    layer, place, neuron = np.unravel_index(kept[by_need], keeping.shape)
+    texts = asked.texts
+    told = [
+        f"the first {len(began):,} firings, {words}" if ordered else f"the {len(began):,} firings given",
+        f"{len(began) - len(kept):,} of them taken away, in {counted(rounds, 'round')} by the set's own gradient",
+        "no single one can be left out" if minimal else f"not tried one by one, being more than {one_by_one:,}",
+    ]
+    return MinimalCircuit(
+        firings=pd.DataFrame(
+            {
+                "layer": layer,
+                "neuron": neuron,
+                "position": place,
+                "token": [texts[p] for p in place],
+                "without": spared[by_need],
+            }
+        ),
+        faithfulness=float(share),
+        completeness=float(rest),
+        wanted=float(faithfulness),
+        total=keeping.total,
+        found=len(began),
+        pruned=len(began) - len(kept),
+        minimal=minimal,
+        search="; ".join(told),
+        runs=keeping.runs,
+        logit=keeping.everything,
+        without=keeping.nothing,
+        reference=keeping.words,
+        **asked.answer(),
+        provenance=capture.provenance.with_settings(
+            kept=words,
+            values=keeping.values,
+            reference=keeping.words,
+            faithfulness=float(faithfulness),
+            one_by_one=one_by_one,
+        ),
+    )
+
+
+class Search:
+    """The steps of a search for a small set that keeps a share."""
+
+    def __init__(self, keeping: Keeping, wanted: float, progress: Progress | None) -> None:
+        self.keeping, self.wanted, self.progress = keeping, wanted, progress
+
+    def enough(self, sets: Sequence[Int[np.ndarray, " n"]]) -> Bool[np.ndarray, " sets"]:
+        return self.keeping.shares(self.keeping.of(places) for places in sets) >= self.wanted
+
+    def prefix(self, order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+        """The fewest first firings of a ranking that are enough, as far as a grid of sizes shows."""
+        low, high = 0, len(order)
+        grid = sorted({round(high ** (i / (2 * GRID))) for i in range(2 * GRID + 1)})
+        while grid:
+            enough = self.enough([order[:size] for size in grid])
+            if not enough.any():
+                if high == len(order) and grid[-1] == high:
+                    raise InputError(f"all {high:,} firings keep less than {self.wanted:g} of this answer")
+                low = grid[-1]
+            else:
+                first = int(enough.argmax())
+                high = grid[first]
+                low = grid[first - 1] if first else low
+            grid = between(low, high)
+        return order[:high]
+
+    def whole(self, order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        if not self.enough([order])[0]:
+            raise InputError(f"these {len(order):,} firings keep less than {self.wanted:g} of this answer")
+        return order
+
+    def pruned(self, kept: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " m"], int]:
+        """As many as can go together, worth least in the set first; again until none can. And in how many rounds."""
+        began, rounds = len(kept), 0
+        while len(kept) > 1:
+            worth = self.keeping.worth(self.keeping.of(kept)).cpu().numpy()[kept]
+            by_worth = kept[np.argsort(worth, kind="stable")]
+            gone, most = 0, len(kept)  # so many can go; so many cannot
+            grid = sorted({round((len(kept) - 1) ** (i / GRID)) for i in range(GRID + 1)})
+            while grid:
+                enough = self.enough([by_worth[size:] for size in grid])
+                gone = grid[int(np.flatnonzero(enough)[-1])] if enough.any() else gone
+                beyond = [size for size, fine in zip(grid, enough, strict=True) if not fine and size > gone]
+                most = min(beyond, default=most)
+                grid = between(gone, most)
+            if not gone:
+                break
+            kept, rounds = by_worth[gone:], rounds + 1
+            if self.progress is not None:
+                self.progress("prune", began - len(kept), began)
+        return kept, rounds
+
+    def without(self, kept: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """What the set keeps without each of its firings."""
+        return self.keeping.shares(self.keeping.of(np.delete(kept, i)) for i in range(len(kept)))
+
+    def left_out(
+        self, kept: Int[np.ndarray, " n"], most: int
+    ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"] | None, bool]:
+        """Single firings left out, each tried, until none can be; as many at once as can go together."""
+        if len(kept) > most:
+            return kept, None, False
+        while True:
+            shares = self.without(kept)
+            spare = np.flatnonzero(shares >= self.wanted)
+            if not len(spare) or len(kept) == 1:
+                return kept, shares, True
+            spare = spare[np.argsort(-shares[spare], kind="stable")]
+            counts = sorted({round(len(spare) ** (i / GRID)) for i in range(GRID + 1)})
+            enough = self.enough([np.delete(kept, spare[:count]) for count in counts])
+            gone = counts[int(np.flatnonzero(enough)[-1])] if enough.any() else 1
+            kept = np.delete(kept, spare[:gone])
+
+
+def between(low: int, high: int) -> list[int]:
+    """Some sizes between two, both left out."""
+    return sorted({round(x) for x in np.linspace(low, high, GRID + 2)} - {low, high})
