@@ -136,7 +136,7 @@ class FrozenAttention:
 
     @property
     def n_heads(self) -> int:
-        return int(self.pattern.shape[1])
+        return self.pattern.shape[:-2].numel()
 
     def only(self, head: int | None) -> FrozenAttention:
         """The same with one head alone, the others writing nothing; None: with none, so that its output bias stays."""
@@ -287,10 +287,6 @@ class Heads:
         tokens = torch.arange(self.positions, device=model.device) % model.d_vocab
         self.layers = frozen_attention(model, tokens)
 
-    def count(self, layer: int) -> int:
-        """How many heads a layer has."""
-        return self.layers[layer].pattern.numel() // self.positions**2
-
     def carried(self, layer: int, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n head d_model"]:
         """What each head adds to the residual stream of vectors that stand in it."""
         frozen = self.layers[layer]
@@ -315,7 +311,8 @@ class Heads:
         self, layer: int, vectors: Float[Tensor, "n d_model"], run: Callable[[FrozenAttention, Tensor], Tensor]
     ) -> Float[Tensor, "n head d_model"]:
         """Each vector through each head, as many pairs of them at once as there are positions."""
-        frozen, heads = self.layers[layer], self.count(layer)
+        frozen = self.layers[layer]
+        heads = frozen.n_heads
         pairs = repeat(vectors, "n d -> (n head) d", head=heads)
         whose = torch.arange(len(pairs), device=pairs.device) % heads
         plain = replace(frozen, norm=None, post=None, factor=1.0)

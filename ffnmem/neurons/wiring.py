@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -205,7 +206,7 @@ def virtual_weights(
                     strongest.add(part)
                     done += 1
                     if progress is not None:
-                        progress("virtual", min(done, total := len(wires.inputs) * (model.n_layers - 1)), total)
+                        progress("virtual", done, len(wires.inputs) * (model.n_layers - 1))
             counts[direction] = strongest
             if strongest.best:
                 tables.append(strongest.table().assign(direction=direction))
@@ -251,13 +252,14 @@ class Part:
     lengths: Float[Tensor, " ends"]
     rows: Float[Tensor, "d_mlp d_model"]
 
+    @cached_property
     def weights(self) -> Float[Tensor, "d_mlp ways"]:
         return self.rows @ self.ends[0].T
 
     def cosines(self) -> Float[Tensor, "d_mlp ways"]:
         """Weights over the lengths of what is written and what is read; 0 where one of them is nothing."""
         lengths = self.rows.norm(dim=-1, keepdim=True) * self.lengths[0]
-        return torch.where(lengths > 0, self.weights() / lengths, torch.zeros_like(self.rows[:, :1]))
+        return torch.where(lengths > 0, self.weights / lengths, torch.zeros_like(self.rows[:, :1]))
 
     def interference(self, neurons: Tensor, ways: Tensor) -> Float[Tensor, " pairs"]:
         """The root of the mean square of the null's cosines, for some of the layer's neurons and ways."""
@@ -340,7 +342,7 @@ class Strongest:
         size = cosine.abs() / cosine.std(dim=0, correction=0).clamp(min=torch.finfo(cosine.dtype).tiny)
         order = size.flatten().topk(min(max(10 * self.k, SCREENED), size.numel())).indices
         neurons, ways = order // cosine.shape[1], order % cosine.shape[1]
-        weight, cosine = part.weights()[neurons, ways], cosine[neurons, ways]
+        weight, cosine = part.weights[neurons, ways], cosine[neurons, ways]
         null = part.interference(neurons, ways)
         z = torch.where(null > 0, cosine / null, torch.zeros_like(cosine))
         numbers = {"weight": weight, "cosine": cosine, "z": z}

@@ -83,8 +83,8 @@ class FrozenPass:
     """The pass of one prompt up to a position, with its attention patterns and norm scales as they were.
 
     Attributes:
-        attentions: of each layer. scales: ``[pos]`` of the norm in front of each FFN. parallel: whether the FFN of a
-            layer reads what its attention reads. logit: the model's own, of the target (minus the foil's).
+        attentions: of each layer. scales: ``[pos]`` of the norm in front of each FFN. parallel: whether an FFN reads
+            what the attention beside it reads. logit: the model's own, of the target (minus the foil's).
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -93,18 +93,16 @@ class FrozenPass:
         self.asked, self.capture, self.model, self.row, self.pos = asked, capture, model, row, pos
         self.span = slice(0, pos + 1)
         residual = capture.residual
-        self.answer, constant, self.logit = asked.read()
-        self.constant = float(constant)
+        self.answer, self.constant, self.logit = asked.read()
         self.attentions: list[FrozenAttention] = frozen_attention(model, asked.tokens)
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
-        self.scales, self.parallel = [], []
+        self.parallel, self.scales = bool(model.numbers.parallel), []
         stream = self.embedding if self.position is None else self.embedding + self.position
         for layer in range(model.n_layers):
             after = stream + self.at(residual.attention[layer])
-            parallel, scale = self.reading(layer, stream, after)
-            self.parallel.append(parallel)
-            self.scales.append(scale)
+            norm, x = model.norm_before(layer), stream if self.parallel else after
+            self.scales.append(torch.ones_like(x[:, 0]) if norm is None else norm.scale(x))
             written = capture.ffn_out[layer][row, self.span]
             with torch.no_grad():
                 stream = after + at_least_float32(model.layout.through(model.layout.blocks[layer].post, written))
@@ -112,16 +110,6 @@ class FrozenPass:
     def at(self, tensor: Float[Tensor, "batch pos width"]) -> Float[Tensor, "span width"]:
         """What this prompt's tokens have of it, up to the position."""
         return at_least_float32(tensor[self.row, self.span])
-
-    def reading(
-        self, layer: int, before: Float[Tensor, "pos d_model"], after: Float[Tensor, "pos d_model"]
-    ) -> tuple[bool, Float[Tensor, " pos"]]:
-        """Whether a layer's FFN reads beside its attention, by what it did read, and the scale of its norm."""
-        norm, read = self.model.norm_before(layer), self.at(self.capture.ffn_in[layer])
-        found = [x if norm is None else norm(x) for x in (before, after)]
-        parallel = bool((found[0] - read).norm() < (found[1] - read).norm())
-        x = before if parallel else after
-        return parallel, torch.ones_like(x[:, 0]) if norm is None else norm.scale(x)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -165,13 +153,13 @@ class FrozenPass:
                 bias = model.ffn[layer].value_bias
                 if bias is not None:
                     biases[:active, layer] += (along.sum(1) @ at_least_float32(bias.detach())).double()
-            if not self.parallel[layer]:
+            if not self.parallel:
                 active = self.join(layer, inputs, active, directions, own)
             if active:
                 pulled, added = self.attentions[layer].pull(directions[:active])
                 directions[:active] += pulled
                 biases[:active, layer] += added.double()
-            if self.parallel[layer]:
+            if self.parallel:
                 active = self.join(layer, inputs, active, directions, own)
         return Bottom(directions, own, biases)
 

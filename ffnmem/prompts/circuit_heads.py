@@ -67,7 +67,7 @@ class Walk:
     def reads_attention(self, one: Input, layer: int) -> bool:
         """Whether an input stands above a layer's attention."""
         own = self.frozen.layer_of(one)
-        return own > layer or (own == layer and not self.frozen.parallel[layer])
+        return own > layer or (own == layer and not self.frozen.parallel)
 
     # -- what neurons and the answer read ------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Walk:
         join(self.n_layers)
         for layer in reversed(range(self.n_layers)):
             own = [firing for firing in self.firings if firing.layer == layer]
-            if not frozen.parallel[layer]:
+            if not frozen.parallel:
                 join(layer)
                 nodes += own
             found = self.strongest(every[layer], layer, most)
@@ -198,7 +198,7 @@ class Walk:
                         every.add_(heads.abs(), alpha=weight)
                         reading.add_(directions[i], alpha=weight)
                 nodes += found
-            if frozen.parallel[layer]:
+            if frozen.parallel:
                 join(layer)
                 nodes += own
         return self.assembled(nodes, rows, (to_firings, to_heads, others, totals, norms))

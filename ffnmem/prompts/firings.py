@@ -79,7 +79,7 @@ class Asked:
     def foil_text(self) -> str | None:
         return None if self.foil is None else self.model.token_strings([self.foil])[0]
 
-    def read(self) -> tuple[Float[Tensor, " d_model"], Float[Tensor, ""], float]:
+    def read(self) -> tuple[Float[Tensor, " d_model"], float, float]:
         """The direction of the stream that the answer is read along, with the final norm's scale as it was; what biases
         add to it; and the model's own logit."""
         residual, at = self.capture.residual, [self.position]
@@ -89,7 +89,7 @@ class Asked:
         directions, constant = norm.directions(targets, self.foil)
         scale = norm.scale(at_least_float32(residual.final_in[self.row, at]))
         logit = model_logits(self.model, residual.final_out[self.row, at], targets, self.foil)
-        return directions[0] / scale, constant, float(logit)
+        return directions[0] / scale, float(constant), float(logit)
 
     def answer(self) -> dict[str, Any]:
         """What every result says of the question and the answer, by the names of its fields."""

@@ -216,7 +216,7 @@ class Search:
     def __init__(self, keeping: Keeping, wanted: float, progress: Progress | None) -> None:
         self.keeping, self.wanted, self.progress = keeping, wanted, progress
 
-    def enough(self, sets: Sequence[Int[np.ndarray, " n"]]) -> Bool[np.ndarray, " sets"]:
+    def enough(self, sets: Sequence[Int[np.ndarray, " _"]]) -> Bool[np.ndarray, " sets"]:
         return self.keeping.shares(self.keeping.of(places) for places in sets) >= self.wanted
 
     def prefix(self, order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:

@@ -145,7 +145,7 @@ def sum_over_paths(
 
     attentions = frozen_attention(model, asked.tokens)
     neurons: list[Tensor] = []
-    rows: list[tuple[str, int | None, float]] = [("final bias", None, float(constant))]
+    rows: list[tuple[str, int | None, float]] = [("final bias", None, constant)]
     for layer in reversed(range(model.n_layers)):
         ffn = model.ffn[layer]
         along_ffn = pulled_through(model, layer, directions, capture.ffn_out[layer][row, span])

@@ -607,10 +607,7 @@ def lens_of(model: Model, sums: JacobianSums, provenance: Mapping[str, Any], tok
         fingerprint=model.fingerprint,
         tokenizer_hash=tokenizer,
         provenance=provenance,
-        **{
-            name: provenance[name]
-            for name in ("tokens", "sequences", "context", "prepend_bos", "corpus", "corpus_hash")
-        },
+        **{name: provenance[name] for name in TEXT},
     )
 
 
