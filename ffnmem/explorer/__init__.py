@@ -1,0 +1,1 @@
+"""The local web page on which memories are explored. Needs ``pip install "ffnmem[explorer]"``."""
