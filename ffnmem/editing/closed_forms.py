@@ -35,7 +35,7 @@ from .preparing import (
 )
 from .published import UNNAMED, published
 from .requests import Request, request_for
-from .settings import is_published
+from .settings import EditSettings, is_published
 from .values import Directions, FoundValue, RequestRows
 
 # Closed forms for many facts at once, in one layer or spread over several: MEMIT, ENCORE, EMMET and AlphaEdit.
@@ -347,13 +347,31 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     check_reaches(plan, request, found)
     averaged = found.key
     u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
+    rarity = float(averaged @ u) / len(u)
+    found = stretched(plan.settings, found, rarity)
     u = u / u.norm()
     strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
     change = EditedLayer(layer, u.unsqueeze(0), (found.delta.double() / strength).unsqueeze(0))
-    row = {**value_numbers(request, found), "key_u": strength}
+    row = {**value_numbers(request, found), "rarity": rarity, "key_u": strength}
     recorded = {**plan.value_words(), "keys": keys, **plan.moment_words(), "ridge": ridge}
     return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
+
+
+RARE = 2.0  # atlas' subjects are at 1.1 (0.8 to 2.0), SmolLM2's at 5 (1.5 to 14)
+
+
+def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
+    """What was found with a longer δ, where the key is rare enough for others to feel little of it.
+
+    Args:
+        rarity: k*ᵀC⁻¹k*/d_mlp: the mean over text's tokens of that is 1, and the root mean square of what ΔW writes at
+            them is ‖δ‖ over the root of d_mlp times it.
+    """
+    if settings.stretch == 1.0 or rarity <= RARE or settings.anchor is not None:
+        return found
+    length = float(found.delta.norm()) / (settings.clamp * found.scale)
+    return replace(found, delta=found.delta * max(1.0, min(settings.stretch, 1.0 / max(length, 1e-30))))
 
 
 # `memit`: many facts rewritten at once, over several layers.

@@ -24,8 +24,8 @@ SCALES = ("ffn", "stream")
 OPTIMISERS = ("adam", "projections")
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
-    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0},
-    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay},
+    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0, "stretch": 1.5},
+    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay, "stretch": 1.0},
 }
 """What an optimiser takes for a model without published settings, unless it is given."""
 TOLD = ("source", "layer_by")
@@ -51,6 +51,9 @@ class EditSettings:
         likeliest: looks that find the target the likeliest answer, each of its tokens in every context, after which no
             further step is taken; projections count those that became their best. 0: that ends nothing.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
+        stretch: how many times as long :func:`ffnmem.rome` makes a δ whose key is rare on text, within the clamp: what
+            other words for the fact need beyond the contexts, other subjects there hardly feel
+            (:func:`ffnmem.editing.closed_forms.stretched`). 1: as it was found.
         anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
             than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
@@ -76,6 +79,7 @@ class EditSettings:
     stop: float = STOP
     likeliest: int = 0
     clamp: float = ROME.clamp
+    stretch: float = 1.0
     anchor: float | None = None
     kl: float = ROME.kl
     decay: float = ROME.decay
@@ -238,6 +242,8 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
     for name in ("rate", "clamp"):
         if not check_number(name, getattr(found, name)) > 0:
             raise InputError(f"{name} must be above 0, not {quoted(getattr(found, name))}")
+    if not 1 <= check_number("stretch", found.stretch) < math.inf:
+        raise InputError(f"stretch must be at least 1 and finite, not {quoted(found.stretch)}")
     for name in ("stop", "kl", "decay"):
         if not check_number(name, getattr(found, name)) >= 0:
             raise InputError(f"{name} must be at least 0, not {quoted(getattr(found, name))}")

@@ -131,6 +131,7 @@ def editor_numbers(edit: Edit) -> list[tuple[str, Any]]:
         "steps": "steps",
         "loss": "loss at the end",
         "delta": "‖δ‖ / ‖v₀‖",
+        "rarity": "rarity of k* on text",
         "key_u": "k·u",
         "neurons": "neurons",
     }

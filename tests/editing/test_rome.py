@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, rome
+from ffnmem.editing.closed_forms import RARE, stretched
 from ffnmem.editing.preparing import find_values
 from ffnmem.editing.settings import EditSettings
+from ffnmem.editing.values import FoundValue
 from ffnmem.models.answers import generate
 
 from ..helpers import allclose, refuses, warned
@@ -43,6 +47,35 @@ def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
         delta = float(edit.numbers["delta"][0])
         plain = fm.capture(tiny, fact.text.split(fact.subject)[0] + fact.subject).ffn_out[0][0, -1]
         assert float(written.norm()) == pytest.approx(delta * float(plain.norm()), rel=1e-3)
+
+
+def test_rarity_is_one_on_average_over_text(tiny: fm.Model) -> None:
+    """Over the tokens that C is of, the mean of kᵀC⁻¹k is d_mlp; an edit's number is that of its own key."""
+    keys = torch.randn(400, tiny.d_mlp, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moment = fm.editing.SecondMoment.of(tiny, {0: keys.T @ keys / len(keys)}, count=len(keys))
+    solved = moment.solve(0, keys)
+    assert float((solved * keys).sum(1).mean()) / tiny.d_mlp == pytest.approx(1.0, rel=1e-3)
+    edit = rome(tiny, FACTS[0], layer=0, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
+    key = find_values(plan_of(tiny, FACTS[:1], moment=moment, settings=SETTINGS, layer=0))[0].key
+    own = float(key @ moment.solve(0, key.unsqueeze(0))[0]) / tiny.d_mlp
+    assert float(edit.numbers["rarity"][0]) == pytest.approx(own, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rarity", "clamp", "times"),
+    [(RARE + 0.1, 4.0, 1.5), (RARE - 0.1, 4.0, 1.0), (RARE + 0.1, 1.2, 1.2), (9.0, 0.5, 1.0)],
+)
+def test_a_rare_keys_change_is_stretched_within_the_clamp(rarity: float, clamp: float, times: float) -> None:
+    """δ of length ‖v₀‖, half as long again; a common key's as it was found, and none made shorter."""
+    written = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+    found = FoundValue(
+        keys=torch.ones(2, 3), written=written, weights=torch.tensor([0.5, 0.5], dtype=torch.float64),
+        delta=torch.tensor([0.0, 5.0]), steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
+    )  # fmt: skip
+    settings = EditSettings(0, optimiser="projections", stretch=1.5, clamp=clamp)
+    assert allclose(stretched(settings, found, rarity).delta, times * found.delta, 1e-6)
+    assert stretched(replace(settings, stretch=1.0), found, rarity) is found
+    assert stretched(replace(settings, anchor=2.0), found, rarity) is found
 
 
 @warned("changes layer")
