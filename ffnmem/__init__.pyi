@@ -1,4 +1,7 @@
 from . import (
+    comparing as comparing,
+)
+from . import (
     corpus as corpus,
 )
 from . import (
@@ -47,6 +50,7 @@ from . import (
     vocabulary as vocabulary,
 )
 from ._version import __version__ as __version__
+from .comparing.comparing import compare as compare
 from .core.errors import FfnmemError as FfnmemError
 from .core.errors import FfnmemWarning as FfnmemWarning
 from .editing.closed_forms import rome as rome

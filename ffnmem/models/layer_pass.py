@@ -133,6 +133,7 @@ class Reader:
 OnLayer = Callable[[int, Float[Tensor, "tokens d_mlp"], Float[Tensor, "tokens d_mlp"]], None]
 OnLinear = Callable[[int, Float[Tensor, "tokens d_mlp"]], None]
 OnInput = Callable[[int, Float[Tensor, "rows pos d_model"]], None]
+OnFinal = Callable[[Float[Tensor, "rows pos d_model"]], None]
 
 
 class Enough(Exception):
@@ -168,15 +169,17 @@ class LayerPass:
         *,
         on_input: OnInput | None = None,
         on_linear: OnLinear | None = None,
+        on_final: OnFinal | None = None,
         until: int | None = None,
     ) -> None:
         """One pass over right-padded rows; ``on_layer(layer, pre, coefficients)`` is told of each layer at once.
 
         Both are ``[rows·pos, d_mlp]`` in the pass's dtype. ``on_input(layer, x)`` is told what each FFN reads, and
         ``on_linear(layer, linear)``, just before ``on_layer``, of the linear parts of gated FFNs.
-        ``until`` is the last layer to run. Raises HookError if a layer did not run.
+        ``until`` is the last layer to run. With ``on_final(x)`` the pass goes on to its end, and that is told the
+        output of the final norm. Raises HookError if a layer did not run.
         """
-        last = self.n_layers - 1 if until is None else until
+        last = self.n_layers - 1 if until is None or on_final is not None else until
         before: dict[int, tuple[Tensor, Tensor | None]] = {}
         seen = 0
         handles: list[Any] = []
@@ -192,7 +195,7 @@ class LayerPass:
                 on_linear(layer, linear.reshape(-1, linear.shape[-1]))
             if on_layer is not None:
                 on_layer(layer, pre.reshape(-1, pre.shape[-1]), coefficients.reshape(-1, coefficients.shape[-1]))
-            if layer == last:
+            if layer == last and on_final is None:
                 raise Enough
 
         def read(layer: int, x: Tensor) -> None:
@@ -207,7 +210,9 @@ class LayerPass:
             ]
         try:
             with torch.inference_mode():
-                self.body(input_ids=tokens, use_cache=False)
+                final = self.body(input_ids=tokens, use_cache=False)[0]
+                if on_final is not None:
+                    on_final(final)
         except Enough:
             pass
         finally:

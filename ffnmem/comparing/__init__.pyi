@@ -1,0 +1,2 @@
+from .comparing import compare as compare
+from .comparison import Comparison as Comparison

@@ -1,0 +1,410 @@
+"""``compare``: two models, or one before and after an edit: which memories moved, which match, which are new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.arguments import public
+from ..core.errors import FileError, InputError, check_choice, check_count, check_number, check_seed
+from ..core.files import check_destination
+from ..core.folders import Kind
+from ..core.progress import Progress
+from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
+from ..corpus.packing import pack
+from ..corpus.passes import (
+    CHECKPOINT_SECONDS,
+    CORPUS,
+    MANIFEST,
+    STATE,
+    Checkpoint,
+    keep,
+    read,
+    remove_partial,
+    restored,
+    workplace,
+)
+from ..corpus.sources import open_corpus
+from ..corpus.tokenizing import tokenizer_hash
+from ..editing.edit import Edit
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..neurons.overlap import cosines
+from .comparison import Comparison, layer_rows, verdicts
+from .matching import BASELINES, FOUND, LayerPair, PairSums, grouped, layer_pairs
+from .sides import Side
+
+TOKENS = 10_000
+MEMORY = 4.0  # GiB
+ROUNDINGS = 2
+"""Of the numeric type's precision: a stored number is off by half of it, in each model, and that is doubled."""
+PARTIAL = Kind(MANIFEST, "ffnmem comparison under way", 1, "the comparison", rooms=(CORPUS,))
+
+
+@public
+@in_turn
+def compare(
+    first: Model,
+    second: Model | None = None,
+    corpus: Any = None,
+    *,
+    edit: Edit | None = None,
+    reach: int | None = 1,
+    tokens: int | None = TOKENS,
+    context: int | None = None,
+    prepend_bos: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    chance: float = 0.01,
+    tolerance: float | None = None,
+    baseline: str = "keys",
+    assign: bool = True,
+    memory: float = MEMORY,
+    seed: int = 0,
+    text: str = "text",
+    documents: str | None = None,
+    out: str | Path | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Two models memory by memory: before and after an edit, two checkpoints, two seeds.
+
+    Of the weights alone, and exactly: how far key, gate and value of each neuron moved, where both models have as many
+    layers of as many neurons. With a text, both models read the same tokens at the same positions: each neuron of the
+    second is looked for among those of the first by the Pearson correlation of their coefficients (of gated neurons by
+    its size, for key and value may turn round together). BOS, pads and special tokens do not count.
+
+    It holds 16 bytes × d_mlp² for each pair of layers, at most ``memory`` in all unless one layer's take more: else
+    layers go in groups, each with a pass of its own; and in a pass the coefficients of ``batch_tokens`` tokens. With
+    ``out`` it can be killed at any moment: the same call goes on where the last checkpoint was, to the same bytes.
+
+    Args:
+        first: the model to compare with: the one before. second: the one after; default ``first``, for an edit.
+        corpus: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus; None: weights
+            alone, then nothing is looked for elsewhere.
+        edit: of ``first``, which is compared with itself without it and with it; it stays as it is.
+        reach: neurons are looked for in layers up to so many away from the same relative depth; None: in all layers.
+        tokens: of text to read, in whole sequences drawn at random; None for all of the corpus.
+        context: the longest sequence in tokens, BOS included; default 128, or what both models read.
+        prepend_bos: put BOS before each sequence; default: the first model's own convention.
+        batch_tokens: of one pass, pads included.
+        chance: a neuron counts as matched if its best match is better than that of all but this share of the layer's
+            neurons among random ones, between 0 and 1.
+        tolerance: weights that changed by no more than this, of their length, are the same; default twice the precision
+            of the coarser numeric type (2.4e-7 in float32).
+        baseline: what the random neurons are: ``"keys"``: what the first model's neurons take in (pre-activations, and
+            linear parts of gated ones) is rotated at random and goes through the activation; as ``"coefficients"``, as
+            published, what comes out is rotated.
+        assign: also match the neurons of a layer one to one with those of the layer at the same depth.
+        memory: GiB for sums.
+        seed: of the draw of sequences, and of the rotations.
+        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        out: a file to write the result to. What is needed to go on lies beside it meanwhile, in ``OUT.partial``.
+        checkpoint_seconds: between checkpoints.
+        progress: called as ("compare", done, total) in tokens of text.
+
+    Returns:
+        A :class:`Comparison`. Its ``neurons`` have, for each neuron of the second model: ``layer``, ``neuron``;
+        ``match_layer``, ``match_neuron``, the neuron of the first that fires most like it, ``correlation`` with it,
+        ``own_correlation`` with the neuron of its own place; ``baseline``, the best correlation with as many random
+        neurons, ``excess``, the size of the correlation less that; ``assigned``, ``assigned_correlation``, its partner
+        one to one in the layer at its depth. ``key_cosine``, ``value_cosine`` (``gate_cosine``), with the match, and
+        ``value_norm_ratio``, its value's length of that of the match's; ``key_change``, ``value_change``
+        (``gate_change``), the length of the difference from the neuron of its own place (with the biases of keys and
+        gates), of that one's length. NaN, and −1 of a match, where there is no such thing. Without a text the match is
+        the neuron of its own place, and what is of firing is not there. ``verdict``: "same", weights as in its place;
+        "moved", changed, and still most like the neuron of its place; "permuted", most like another; "new", like none
+        beyond chance; "silent", changed, and its coefficient does not vary on this text.
+
+        ``layers``: counts of verdicts, ``change_median``, ``change_max`` (of key, gate or value, whichever is larger);
+        medians of the size of ``correlation`` and of ``baseline``, ``null``, the threshold of a match, ``above_null``,
+        the share of neurons above it, ``universal``, the share with an excess above .5, and ``assigned_agrees``, the
+        share whose best match is also their partner one to one.
+
+        ``said``: ``tokens`` read, ``scored`` predictions, ``loss_first``, ``loss_second`` (nats), ``kl`` of the
+        second's predictions from the first's, ``agreement`` of top tokens.
+
+    Raises:
+        InputError: nothing to compare, tokenizers that differ, settings that cannot be, a corpus without text, an
+            activation that :mod:`ffnmem.ffn` has not. ModelError: an edit of another model. FileError: ``out`` holds
+            something else, a damaged corpus.
+
+    Source: Gurnee et al. 2024 (2401.12181), §3: excess correlation; their baseline rotates coefficients.
+    """
+    target = None if out is None else check_destination(out)
+    if not 0 < check_number("chance", chance) < 1:
+        raise InputError(f"chance must be between 0 and 1, not {chance}")
+    check_choice("baseline", baseline, BASELINES)
+    reach = None if reach is None else check_count("reach", reach, least=0)
+    limit = None if tokens is None else check_count("tokens", tokens)
+    if not check_number("memory", memory) > 0:
+        raise InputError(f"memory must be above 0 GiB, not {memory}")
+    if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
+        raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
+    check_seed(seed)
+    other = other_model(first, second, edit)
+    if corpus is None:
+        check_sizes(first, other)
+        sides = Side.of(first, edit, False, runs=False), Side.of(other, edit, runs=False)
+        return written(compared(*sides, None, None, chance, tolerance), target)
+    if tokenizer_hash(first) != tokenizer_hash(other):
+        raise InputError(
+            f"{first.name} and {other.name} have other tokenizers, so no text is the same tokens for both: "
+            "compare them without one"
+        )
+    settings = text_settings(first, other, context, prepend_bos, batch_tokens)
+    with workplace(target, PARTIAL) as folder:
+        packed = pack(open_corpus(corpus, text=text, documents=documents), first, folder / CORPUS)
+        sequences = settings.sequences(packed)
+        sample = Selection(sequences, settings, draw_tokens(sequences, limit, seed))
+        told = {
+            "corpus": packed.source,
+            "corpus_hash": packed.hash,
+            "context": settings.context,
+            "sequences": f"{len(sample)} of {len(sequences)}",
+            "batch_tokens": settings.batch_tokens,
+            "reach": reach,
+            "baseline": baseline,
+            "chance": chance,
+            "seed": seed,
+        }
+        one, two = (
+            Side.of(model, edit, present, prepend_bos=settings.prepend_bos, settings=told)
+            for model, present in ((first, False), (other, True))
+        )
+        if target is not None and target.exists():
+            return finished(target, one, two)
+        pairs = layer_pairs(first.n_layers, other.n_layers, reach)
+        groups = grouped(pairs, sizes_of(first, other), int(memory * 2**30))
+        sums = PairSums(one, two, groups, baseline, assign, seed)
+        made_by = {
+            **sample.made_by(),
+            "first": one.provenance.fingerprint,
+            "second": two.provenance.fingerprint,
+            **{name: told[name] for name in ("reach", "baseline", "seed")},
+            "groups": len(groups),
+            "assign": assign,
+        }
+        run(sums, sample, made_by, None if target is None else folder, checkpoint_seconds, progress)
+        if not sums.sums["count"][0]:
+            raise InputError(f"{packed.source} has no text but special tokens")
+        found = written(compared(one, two, sums, reach, chance, tolerance), target)
+    if target is not None:
+        remove_partial(folder)
+    return found
+
+
+def run(
+    sums: PairSums,
+    sample: Selection,
+    made_by: Mapping[str, Any],
+    folder: Path | None,
+    every: float,
+    progress: Progress | None,
+) -> None:
+    """Read the sample once for each group of layers, going on from what a folder keeps, if there is one."""
+    path = None if folder is None else folder / STATE
+    pages = 0 if path is None else restored(path, [sums], made_by)
+    while True:
+        checkpoint = None
+        if path is not None:
+            checkpoint = Checkpoint(pages, lambda done, path=path: keep(path, [sums], made_by, done), every)  # type: ignore[misc]
+        read(sample, sums.take, "compare", progress, checkpoint)
+        if not sums.sums["count"][0]:
+            return
+        sums.finish()
+        if sums.group == len(sums.groups) - 1:
+            return
+        sums.begin(sums.group + 1)
+        pages = 0
+
+
+def other_model(first: Model, second: Model | None, edit: Edit | None) -> Model:
+    """The model after; raises InputError where there is nothing to compare with."""
+    if edit is None and second is None:
+        raise InputError("one model alone has nothing to be compared with: give a second one, or an edit")
+    if edit is not None and second not in (None, first):
+        raise InputError("an edit compares a model with itself: give the edit, or another model")
+    return first if second is None else second
+
+
+def same_sizes(first: Model, second: Model) -> bool:
+    """Whether each neuron has a place of its own in both."""
+    shapes = [[(ffn.d_mlp, ffn.d_model, ffn.gated) for ffn in model.ffn] for model in (first, second)]
+    return shapes[0] == shapes[1]
+
+
+def check_sizes(first: Model, second: Model) -> None:
+    """Raise InputError unless weights can be compared in their places."""
+    if not same_sizes(first, second):
+        sizes = [
+            f"{model.n_layers} layers of {model.d_mlp} {'gated ' * model.gated}neurons of width {model.d_model}"
+            for model in (first, second)
+        ]
+        raise InputError(
+            f"{first.name} has {sizes[0]}, {second.name} {sizes[1]}, so weights do not compare: give a text to match "
+            "what fires"
+        )
+
+
+def text_settings(
+    first: Model, second: Model, context: int | None, prepend_bos: bool | None, batch_tokens: int
+) -> TextSettings:
+    """How both read a text; raises InputError."""
+    settings = TextSettings.checked(first, context, prepend_bos, batch_tokens)
+    theirs = TextSettings.checked(second, context, settings.prepend_bos, batch_tokens)
+    return TextSettings(
+        context=min(settings.context, theirs.context),
+        bos=settings.bos,
+        special=tuple(sorted({*settings.special, *theirs.special})),
+        batch_tokens=settings.batch_tokens,
+    )
+
+
+def sizes_of(first: Model, second: Model) -> Callable[[LayerPair], int]:
+    """The bytes of a layer's sums."""
+
+    def size(pair: LayerPair) -> int:
+        return 16 * second.ffn[pair.layer].d_mlp * sum(first.ffn[other].d_mlp for other in pair.others)
+
+    return size
+
+
+def finished(target: Path, first: Side, second: Side) -> Comparison:
+    """The result that is there already; raises FileError if it is another one."""
+    found = Comparison.load(target)
+    for held, side in ((found.provenance, first), (found.other, second)):
+        mine = side.provenance.to_dict()
+        differ = [name for name, value in mine.items() if held.to_dict().get(name) != value]
+        if differ:
+            raise FileError(
+                f"{target} is another comparison ({differ[0]} {held.to_dict().get(differ[0])}, not {mine[differ[0]]}): "
+                "name another file, or remove it"
+            )
+    return found
+
+
+def written(found: Comparison, target: Path | None) -> Comparison:
+    if target is not None:
+        found.save(target)
+    return found
+
+
+# -- what comes of it --------------------------------------------------------------------------------------------------
+
+
+def compared(
+    first: Side, second: Side, sums: PairSums | None, reach: int | None, chance: float, tolerance: float | None
+) -> Comparison:
+    """The result of weights, and of sums over a text."""
+    alike = same_sizes(first.model, second.model)
+    if tolerance is None:
+        tolerance = ROUNDINGS * max(torch.finfo(side.model.dtype).eps for side in (first, second))
+    elif not 0 <= check_number("tolerance", tolerance) < 1:
+        raise InputError(f"tolerance must be at least 0 and below 1, not {tolerance}")
+    neurons = pd.concat(
+        [layer_frame(first, second, layer, sums, alike) for layer in range(second.model.n_layers)], ignore_index=True
+    )
+    neurons["verdict"] = verdicts(neurons, chance, tolerance)
+    return Comparison(
+        neurons=neurons,
+        layers=layer_rows(neurons, chance),
+        said=None if sums is None else what_both_say(sums),
+        first=first.title,
+        second=second.title,
+        alike=alike,
+        chance=chance,
+        tolerance=tolerance,
+        others=other_tensors(first, second) if alike else None,
+        provenance=first.provenance,
+        other=second.provenance,
+    )
+
+
+def what_both_say(sums: PairSums) -> dict[str, float]:
+    """Losses and how far predictions are apart, per prediction; NaN where none was scored."""
+    scored, agreed = (int(n) for n in sums.scored)
+    one, two, kl = (float(total) / scored if scored else float("nan") for total in sums.said)
+    return {
+        "tokens": int(sums.sums["count"][0]),
+        "scored": scored,
+        "loss_first": one,
+        "loss_second": two,
+        "kl": max(kl, 0.0) if kl == kl else kl,
+        "agreement": agreed / scored if scored else float("nan"),
+    }
+
+
+def layer_frame(first: Side, second: Side, layer: int, sums: PairSums | None, alike: bool) -> pd.DataFrame:
+    """The rows of a layer's neurons, without verdicts."""
+    d = second.model.ffn[layer].d_mlp
+    columns: dict[str, Any] = {"layer": np.full(d, layer), "neuron": np.arange(d)}
+    match = np.stack([np.full(d, layer), np.arange(d)], axis=1).astype(np.float64)
+    if sums is not None:
+        found = dict(zip(FOUND, sums.found[slice(*sums.starts[layer : layer + 2])].T, strict=True))
+        match = np.stack([found["match_layer"], found["match_neuron"]], axis=1)
+        columns |= found
+        columns["excess"] = np.abs(found["correlation"]) - found["baseline"]
+        if not sums.assign:
+            del columns["assigned"], columns["assigned_correlation"]
+    sides = [side for side in ("key", "gate", "value") if side in first.sides and side in second.sides]
+    for side in sides:
+        mine, theirs = second.rows(layer, side), matched_rows(first, side, match, second.model.ffn[layer].d_model)
+        columns[f"{side}_cosine"] = cosines(theirs, mine).numpy()
+        if side == "value":
+            columns["value_norm_ratio"] = (mine.norm(dim=1) / theirs.norm(dim=1)).numpy()
+    for side in sides:
+        change = relative_change(first, second, layer, side) if alike else np.full(d, np.nan)
+        columns[f"{side}_change"] = change
+    for name in ("match_layer", "match_neuron", "assigned"):
+        if name in columns:
+            columns[name] = np.nan_to_num(columns[name], nan=-1).astype(np.int64)
+    return pd.DataFrame(columns)
+
+
+def matched_rows(
+    first: Side, side: str, match: Float64[np.ndarray, "d two"], width: int
+) -> Float64[Tensor, "d d_model"]:
+    """The keys, gates or values of the first model's neurons that these match; NaN where there is none."""
+    found = torch.full((len(match), width), torch.nan, dtype=torch.float64)
+    for layer in np.unique(match[:, 0][np.isfinite(match[:, 0])]).astype(int).tolist():
+        if first.model.ffn[layer].d_model == width:
+            mine = match[:, 0] == layer
+            found[torch.from_numpy(mine)] = first.rows(layer, side)[torch.from_numpy(match[mine, 1].astype(np.int64))]
+    return found
+
+
+def relative_change(first: Side, second: Side, layer: int, side: str) -> Float64[np.ndarray, " d"]:
+    """‖after − before‖/‖before‖ of each neuron's key, gate (both with their biases) or value; 0 where both are zero."""
+    before, after = (one.rows(layer, side, biased=True) for one in (first, second))
+    width = max(before.shape[1], after.shape[1])  # one of them may have biases
+    before, after = (F.pad(one, (0, width - one.shape[1])) for one in (before, after))
+    lengths, moved = before.norm(dim=1), (after - before).norm(dim=1)
+    return torch.where(moved == 0, 0.0, moved / lengths).numpy()
+
+
+def other_tensors(first: Side, second: Side) -> tuple[str, ...] | None:
+    """The tensors that differ beside keys, gates and values; None where both do not have the same ones."""
+    if first.model is second.model:
+        return ()
+    mine, theirs = (dict(side.model.hf_model.named_parameters()) for side in (first, second))
+    if mine.keys() != theirs.keys() or any(mine[name].shape != theirs[name].shape for name in mine):
+        return None
+    neurons = {
+        parameter.untyped_storage().data_ptr()
+        for ffn in first.model.ffn
+        for module in (ffn.project_in, ffn.project_gate, ffn.project_out)
+        if module is not None
+        for parameter in module.parameters()
+        if parameter.ndim > 1 or module is not ffn.project_out
+    }
+    beside = [name for name, one in mine.items() if one.untyped_storage().data_ptr() not in neurons]
+    pairs = ((name, mine[name].detach().cpu(), theirs[name].detach().cpu()) for name in beside)
+    return tuple(name for name, one, two in pairs if not torch.equal(one.to(two.dtype), two))

@@ -1,0 +1,387 @@
+"""``Comparison``: two models memory by memory: what stayed, what moved, what is elsewhere now, and what is new."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.errors import check_count, counted, listed
+from ..core.pictures import picture
+from ..core.provenance import Provenance
+from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, folded, of_share, rows
+from ..core.token_text import printable
+from ..prompts.attribution import plain_records
+from ..show.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+VERDICTS = ("same", "moved", "permuted", "new", "silent")
+UNIVERSAL = 0.5
+"""The excess correlation above which Gurnee et al. 2024 call a neuron universal."""
+CHANCES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
+TOLERANCES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
+ROUNDED = 1e-9
+CHANGES = ("key_change", "gate_change", "value_change")
+NOT_SHOWN = ("memory_gib",)
+SHOWN_TENSORS = 3
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
+    """Two models, memory by memory. Made by :func:`ffnmem.compare`, which says what the columns mean.
+
+    Attributes:
+        neurons: one row a neuron of the second model.
+        layers: one row a layer of it.
+        said: what both say of the text; None without one.
+        first, second: what the models are called.
+        alike: whether both have as many layers of as many neurons, so that a neuron has a place of its own in both.
+        chance: the share of random neurons that count as matched.
+        tolerance: the relative change up to which weights are the same.
+        others: tensors beside keys, gates and values that differ; None where the models do not have the same tensors.
+        provenance, other: of the first and of the second model.
+    """
+
+    neurons: pd.DataFrame
+    layers: pd.DataFrame
+    said: Mapping[str, float] | None
+    first: str
+    second: str
+    alike: bool
+    chance: float
+    tolerance: float
+    others: tuple[str, ...] | None
+    provenance: Provenance
+    other: Provenance
+
+    @property
+    def has_matches(self) -> bool:
+        """Whether a text was read, so that neurons were looked for in the other model."""
+        return "correlation" in self.neurons
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What of neurons was compared: "key", "value", and "gate" where both models have gates."""
+        return tuple(name.removesuffix("_change") for name in CHANGES if name in self.neurons)
+
+    @property
+    def changed_sides(self) -> tuple[str, ...]:
+        """Those of which some neuron's changed."""
+        return tuple(side for side in self.sides if (self.neurons[f"{side}_change"] > self.tolerance).any())
+
+    def moved(self, top: int | None = None) -> pd.DataFrame:
+        """The neurons that moved, by the relative change of value, key or gate, whichever is largest; first ``top``."""
+        found = self.neurons[self.neurons["verdict"] == "moved"]
+        order = np.argsort(-largest_change(found), kind="stable")
+        return found.iloc[order if top is None else order[: check_count("top", top)]].reset_index(drop=True)
+
+    def counts(self) -> dict[str, int]:
+        """How many neurons each verdict is of."""
+        found = self.neurons["verdict"].value_counts()
+        return {verdict: int(found.get(verdict, 0)) for verdict in VERDICTS}
+
+    def sensitivity(self) -> pd.DataFrame:
+        """The counts of verdicts at other thresholds, one at a time.
+
+        Columns ``setting`` ("chance", "tolerance"), ``value``, and one a verdict.
+        """
+        found = []
+        settings = [("chance", value) for value in CHANCES if self.has_matches]
+        settings += [("tolerance", value) for value in TOLERANCES if self.alike]
+        for setting, value in settings:
+            used = {"chance": self.chance, "tolerance": self.tolerance, setting: value}
+            counts = pd.Series(verdicts(self.neurons, **used)).value_counts()
+            found.append({"setting": setting, "value": value} | {name: int(counts.get(name, 0)) for name in VERDICTS})
+        return pd.DataFrame(found)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows by neuron."""
+        return self.neurons.copy()
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON: with all neurons, or the ``top`` that moved most."""
+        neurons = self.neurons if top is None else self.moved(top)
+        return {
+            "first": self.first,
+            "second": self.second,
+            "conclusion": self.conclusion(),
+            "counts": self.counts(),
+            "said": None if self.said is None else dict(self.said),
+            "others": None if self.others is None else list(self.others),
+            "alike": self.alike,
+            "chance": self.chance,
+            "tolerance": self.tolerance,
+            "layers": plain_records(self.layers),
+            "neurons": plain_records(neurons),
+            "sensitivity": plain_records(self.sensitivity()),
+            "provenance": {"first": self.provenance.to_dict(), "second": self.other.to_dict()},
+        }
+
+    def brief(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, with the neurons that moved most."""
+        return self.to_dict(20)
+
+    def plot(self, what: str = "verdicts", ax: Axes | None = None) -> Axes:
+        """Verdicts by layer, changes or correlations, as :func:`ffnmem.plots.comparison` draws them."""
+        return picture("comparison")(self, what, ax)
+
+    # -- in words ------------------------------------------------------------------------------------------------
+
+    def summary(self) -> str:
+        counts = ", ".join(f"{count:,} {verdict}" for verdict, count in self.counts().items() if count)
+        neurons = counted(len(self.neurons), "neuron")
+        return f"{printable(self.second)} against {printable(self.first)}, {neurons}: {counts}"
+
+    def conclusion(self) -> list[str]:
+        """What the comparison says, in a few sentences."""
+        return [*self.of_weights(), *self.of_matches(), *self.of_text()]
+
+    def of_weights(self) -> list[str]:
+        """Which memories moved, where and how far."""
+        if not self.alike:
+            return ["The models have other sizes, so no neuron has a place of its own in both."]
+        changed = self.neurons[largest_change(self.neurons) > self.tolerance]
+        if not len(changed):
+            found = [f"All {counted(len(self.neurons), 'neuron')} have the same weights."]
+        elif len(changed) == len(self.neurons) and float(np.median(largest_change(changed))) > 1:
+            found = [f"No neuron has the weights of its place in {self.first}: they were trained apart."]
+        else:
+            layers = sorted(set(changed["layer"].astype(int)))
+            where = f"all of them in layer {layers[0]}" if len(layers) == 1 else f"in layers {listed(layers)}"
+            sides = self.changed_sides
+            what = f"{' and '.join(f'{side}s' for side in sides)}{' only' * (len(sides) < len(self.sides))}"
+            found = [f"{len(changed):,} of {counted(len(self.neurons), 'neuron')} changed their {what}, {where}."]
+            found += [self.of_side(side, changed) for side in sides]
+        if self.others:
+            found.append(
+                f"Beside the neurons {counted(len(self.others), 'other tensor')} differ: "
+                f"{listed(self.others, SHOWN_TENSORS)}."
+            )
+        elif self.others is not None:
+            found.append("No other weight differs.")
+        return found
+
+    def of_side(self, side: str, changed: pd.DataFrame) -> str:
+        """How far keys, gates or values moved, and which moved most."""
+        change = changed[f"{side}_change"].to_numpy()
+        moved = changed[change > self.tolerance].sort_values(f"{side}_change", ascending=False, kind="stable")
+        by_size = moved[f"{side}_change"].to_numpy()
+        places = zip(moved["layer"], moved["neuron"], by_size, strict=True)
+        most = ", ".join(f"{layer}.{neuron} ({of_percent(size)})" for layer, neuron, size in list(places)[:3])
+        middle, high = np.quantile(by_size, [0.5, 0.95])
+        squares = np.cumsum(by_size**2)
+        half = int(np.searchsorted(squares, squares[-1] / 2)) + 1
+        return (
+            f"The median {side} that changed did so by {of_percent(middle)} of its length, one in twenty by more than "
+            f"{of_percent(high)}, most of all {most}; half of the squared change is that of {counted(half, 'neuron')}."
+        )
+
+    def of_matches(self) -> list[str]:
+        """What was found elsewhere, or nowhere."""
+        if not self.has_matches:
+            return ["Whether a neuron is at another place now, only a text can say: none was given."]
+        counts, found = self.counts(), []
+        if counts["permuted"]:
+            sizes = self.neurons.loc[self.neurons["verdict"] == "permuted", "correlation"].abs()
+            found.append(
+                f"{counts['permuted']:,} fire most like a neuron at another place of {printable(self.first)}, with a "
+                f"median correlation of {sizes.median():.2f}."
+            )
+        if counts["new"]:
+            found.append(
+                f"{counts['new']:,} fire like no neuron there beyond chance: {of_share(1 - self.chance)} of random "
+                "neurons would not, either."
+            )
+        if counts["silent"]:
+            found.append(f"{counts['silent']:,} do not vary on this text, which says nothing of them.")
+        if not found and counts["moved"]:
+            found = ["Every neuron that changed still fires most like the one that it was."]
+        return found
+
+    def of_text(self) -> list[str]:
+        """How what both say differs."""
+        if self.said is None:
+            return []
+        said = self.said
+        return [
+            f"On {said['scored']:,.0f} next tokens the first's loss is {said['loss_first']:.4f} nats, the second's "
+            f"{said['loss_second']:.4f} ({said['loss_second'] - said['loss_first']:+.4f}). Their predictions are "
+            f"{said['kl']:.2g} nats apart (KL), with the same top token at {of_share(said['agreement'])}."
+        ]
+
+    # -- as blocks -----------------------------------------------------------------------------------------------
+
+    def sheet(self, top: int = 10) -> Sheet:
+        """The conclusion, each layer, the neurons that moved most, and what other thresholds would say."""
+        return Sheet.of(
+            Facts({"first": printable(self.first), "second": printable(self.second)}),
+            *(Words.of(sentence) for sentence in self.conclusion()),
+            self.layer_table(),
+            self.moved_table(top),
+            self.match_table(top),
+            folded(plain_records(self.sensitivity()), "verdicts at other thresholds"),
+            Origin({name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}),
+        )
+
+    def layer_table(self) -> Table:
+        """A row a layer."""
+        held = [verdict for verdict in VERDICTS if (self.layers[verdict] > 0).any()]
+        matched = ("correlation", "baseline", "null", "universal") if self.has_matches else ()
+        shown = rows(
+            Column("layer", "count"),
+            *(Column(verdict, "count") for verdict in held),
+            *(Column(name, "number", places=3) for name in matched if name != "universal"),
+            *([Column("universal", "percent")] if matched else []),
+            *([Column("change", "percent"), Column("most", "percent")] if self.alike else []),
+        )
+        ends = ("change_median", "change_max") if self.alike else ()
+        for row in self.layers.to_dict("records"):
+            shown.add(row["layer"], *(row[name] for name in (*held, *matched, *ends)))
+        told = (
+            "correlation, baseline: median best matches in the first model, and among random neurons; null: what "
+            f"{of_share(1 - self.chance)} of random neurons stay below; universal: excess above {UNIVERSAL:g}"
+        )
+        return shown.table(
+            f"{counted(len(self.neurons), 'neuron')} of {printable(self.second)}",
+            caption="; ".join(
+                part
+                for part in (
+                    told if self.has_matches else "",
+                    "change, most: median and largest relative change of a neuron's weights" if self.alike else "",
+                )
+                if part
+            ),
+        )
+
+    def moved_table(self, top: int) -> Block | None:
+        """The neurons that moved most."""
+        found = self.moved(top)
+        if not len(found):
+            return None
+        sides = self.changed_sides
+        shown = rows(
+            Column("neuron", "neuron"),
+            *(Column(f"{side} change", "percent") for side in sides),
+            *(Column(f"{side} cosine", "number", places=4, sign=True) for side in sides),
+            *([Column("length", "number", places=3)] if "value" in sides else []),
+            *([Column("correlation", "number", places=4, sign=True)] if self.has_matches else []),
+        )
+        for row in found.to_dict("records"):
+            shown.add(
+                (row["layer"], row["neuron"]),
+                *(row[f"{side}_change"] for side in sides),
+                *(row[f"{side}_cosine"] for side in sides),
+                *([row["value_norm_ratio"]] if "value" in sides else []),
+                *([row["correlation"]] if self.has_matches else []),
+            )
+        total = self.counts()["moved"]
+        return shown.table(
+            f"moved most, of {counted(total, 'neuron')} that moved",
+            caption="change: the length of the difference, of the length before; length: the value's after, of before",
+        )
+
+    def match_table(self, top: int) -> Block | None:
+        """The best matches at other places."""
+        if not self.has_matches:
+            return None
+        found = self.neurons[self.neurons["verdict"] == "permuted"]
+        if not len(found):
+            return None
+        numbers = ("correlation", "baseline", "excess")
+        cosines = tuple(f"{side}_cosine" for side in self.sides)
+        shown = rows(
+            Column("neuron", "neuron"),
+            Column("match", "neuron", left=False),
+            *(Column(name, "number", places=3, sign=name != "baseline") for name in numbers),
+            *(Column(name.replace("_", " "), "number", places=2, sign=True) for name in cosines),
+        )
+        for row in found.sort_values("excess", ascending=False, kind="stable").head(top).to_dict("records"):
+            shown.add(
+                (row["layer"], row["neuron"]),
+                (int(row["match_layer"]), int(row["match_neuron"])),
+                *(row[name] for name in (*numbers, *cosines)),
+            )
+        return shown.table(f"best matches elsewhere, of {counted(len(found), 'neuron')}")
+
+
+def of_percent(share: float) -> str:
+    """A relative change in percent with two significant digits."""
+    return f"{100 * share:.2g}%" if share < 1 else f"{share:.0%}"
+
+
+def largest_change(neurons: pd.DataFrame) -> np.ndarray:
+    """By neuron, the relative change of key, gate or value, whichever is largest; infinite where there is none."""
+    parts = [neurons[name].to_numpy(np.float64) for name in CHANGES if name in neurons]
+    return np.nan_to_num(np.maximum.reduce(parts), nan=np.inf, posinf=np.inf)
+
+
+def verdicts(neurons: pd.DataFrame, chance: float, tolerance: float) -> np.ndarray:
+    """What each neuron is, by its weights and its matches.
+
+    Args:
+        neurons: with the changes of weights, and where a text was read, matches.
+        chance: see :func:`thresholds`. tolerance: relative change up to which weights are the same.
+    """
+    change = largest_change(neurons)
+    if "correlation" not in neurons:
+        return np.where(change <= tolerance, "same", "moved")
+    sizes = neurons["correlation"].abs().to_numpy()
+    null = neurons["layer"].map(thresholds(neurons, chance)).to_numpy()
+    reading = [neurons[name].to_numpy() for name in ("key_change", "gate_change") if name in neurons]
+    reads_same = np.nan_to_num(np.maximum.reduce(reading), nan=np.inf) <= tolerance
+    silent = np.isnan(sizes)
+    own = ((neurons["match_layer"] == neurons["layer"]) & (neurons["match_neuron"] == neurons["neuron"])).to_numpy()
+    own = own & np.isfinite(change)
+    return np.select(
+        [change <= tolerance, silent & reads_same, silent, ~(sizes > null), own],
+        ["same", "moved", "silent", "new", "moved"],
+        "permuted",
+    )
+
+
+def thresholds(neurons: pd.DataFrame, chance: float) -> dict[int, float]:
+    """By layer, the match that another neuron's best one among random neurons exceeds with a chance of at most this.
+
+    That is the ⌈(1 − chance)(n + 1)⌉-th smallest of those of the layer's n neurons, whatever their distribution; in a
+    layer of too few for that, the largest.
+    """
+    found = {}
+    for layer, part in neurons.groupby("layer")["baseline"]:
+        known = np.sort(part.dropna().to_numpy())
+        rank = min(math.ceil((1 - chance) * (len(known) + 1) - ROUNDED), len(known))
+        found[int(layer)] = float(known[rank - 1]) if len(known) else math.inf
+    return found
+
+
+def layer_rows(neurons: pd.DataFrame, chance: float) -> pd.DataFrame:
+    """The summary by layer."""
+    nulls = thresholds(neurons, chance) if "baseline" in neurons else {}
+    found = []
+    for layer, part in neurons.groupby("layer"):
+        row: dict[str, Any] = {"layer": layer, "neurons": len(part)}
+        row |= {verdict: int((part["verdict"] == verdict).sum()) for verdict in VERDICTS}
+        change = largest_change(part)
+        if np.isfinite(change).any():
+            row |= {"change_median": float(np.median(change)), "change_max": float(change.max())}
+        else:
+            row |= {"change_median": math.nan, "change_max": math.nan}
+        if nulls:
+            sizes = part["correlation"].abs()
+            row |= {"correlation": sizes.median(), "baseline": part["baseline"].median(), "null": nulls[int(layer)]}
+            row |= {"above_null": (sizes > nulls[int(layer)]).mean(), "universal": (part["excess"] > UNIVERSAL).mean()}
+            row |= {"assigned_agrees": agreement(part)}
+        found.append(row)
+    return pd.DataFrame(found)
+
+
+def agreement(part: pd.DataFrame) -> float:
+    """How many neurons of a layer have as their best match the one that they are assigned to one to one."""
+    return float((part["match_neuron"] == part["assigned"]).mean()) if "assigned" in part else math.nan

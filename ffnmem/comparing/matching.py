@@ -1,0 +1,314 @@
+"""Which neurons of two models fire alike: correlations of coefficients over a text, beside those of random neurons.
+
+The object is the covariance of the coefficients of a layer of each model, ``[d_mlp, d_mlp]`` for a pair of layers. Sums
+are float64, of coefficients less those of the first page on average, so that no digits are lost to large means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from ..corpus.excerpts import Page
+from ..corpus.passes import Held, HeldSums
+from ..models.answers import LOGITS
+from ..models.norms import at_least_float32
+from ..neurons.health import scored_places
+from .sides import Side
+
+BASELINES = ("keys", "coefficients")
+FOUND = (
+    "match_layer", "match_neuron", "correlation", "own_correlation", "baseline", "assigned", "assigned_correlation",
+)  # fmt: skip
+"""What is found of each neuron, in this order."""
+TIED = 1e-9
+"""Correlations nearer than that are equal: then the neuron's own place goes first, and its own layer."""
+CONSTANT = 1e-12
+"""Of its mean, the standard deviation below which a coefficient does not vary."""
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """A layer of the second model, and layers of the first in which its neurons are looked for, nearest first."""
+
+    layer: int
+    others: tuple[int, ...]
+
+
+def layer_pairs(first: int, second: int, reach: int | None) -> list[LayerPair]:
+    """For each layer of the second model the layers of the first at the same relative depth, up to ``reach`` away.
+
+    Args:
+        first, second: how many layers they have.
+        reach: None for all layers.
+    """
+    pairs = []
+    for layer in range(second):
+        at = layer if first == second else round(layer * (first - 1) / max(second - 1, 1))
+        near = sorted(range(first), key=lambda other: (abs(other - at), other))
+        pairs.append(LayerPair(layer, tuple(o for o in near if reach is None or abs(o - at) <= reach)))
+    return pairs
+
+
+def grouped(pairs: Sequence[LayerPair], size: Callable[[LayerPair], int], limit: int) -> list[list[LayerPair]]:
+    """Consecutive layers whose sums fit into so many bytes together, each group at least one layer."""
+    groups: list[list[LayerPair]] = []
+    held = 0
+    for pair in pairs:
+        if not groups or held + size(pair) > limit:
+            groups.append([])
+            held = 0
+        groups[-1].append(pair)
+        held += size(pair)
+    return groups
+
+
+def rotated(x: Float[Tensor, "n d"], signs: Float[Tensor, " d"]) -> Float[Tensor, "n d"]:
+    """x R for an orthogonal R that mixes all d evenly: random signs, then a Hartley transform, in O(n d log d)."""
+    found = torch.fft.fft(x * signs)
+    return (found.real - found.imag) / sqrt(x.shape[1])
+
+
+def random_signs(d: int, seed: Sequence[int]) -> Float[Tensor, " d"]:
+    drawn = np.random.default_rng(list(seed)).integers(0, 2, d)
+    return torch.from_numpy((2 * drawn - 1).astype(np.float32))
+
+
+class PairSums(HeldSums):
+    """Sums over the positions of a text of what two models' neurons do there, a group of layers at a time.
+
+    Args:
+        first, second: each neuron of the second is looked for in the first.
+        groups: of layers of the second model; each takes a pass of its own.
+        baseline: what is rotated for the baseline: "keys" or "coefficients".
+        assign: whether neurons are also matched one to one.
+        seed: of the rotations.
+
+    Attributes:
+        group: the one that is being read.
+        found: ``[n, 7]``, see FOUND: of all neurons of the second model, those of finished groups.
+    """
+
+    def __init__(
+        self, first: Side, second: Side, groups: Sequence[Sequence[LayerPair]], baseline: str, assign: bool, seed: int
+    ) -> None:
+        self.first, self.second, self.groups = first, second, groups
+        self.baseline, self.assign, self.seed = baseline, assign, seed
+        self.unsigned = first.model.gated and second.model.gated
+        widths = [ffn.d_mlp for ffn in second.model.ffn]
+        self.starts = np.cumsum([0, *widths])
+        self.found = np.full((int(self.starts[-1]), len(FOUND)), np.nan)
+        self.said, self.scored = np.zeros(3), np.zeros(2, np.int64)
+        self.begin(0)
+
+    def begin(self, group: int) -> None:
+        """Empty sums for a group of layers."""
+        self.group = group
+        self.pairs = {pair.layer: pair.others for pair in self.groups[group]}
+        self.wanted = sorted({other for others in self.pairs.values() for other in others})
+        sums: dict[str, np.ndarray] = {
+            "found": self.found,
+            "said": self.said,
+            "scored": self.scored,
+            "count": np.zeros(1, np.int64),
+        }
+        for layer in self.wanted:
+            d = self.first.model.ffn[layer].d_mlp
+            for name in ("a", "random"):
+                sums[f"{name}.{layer}"] = np.zeros((3, d))  # what is taken off, sum, sum of squares
+            sums[f"inner.{layer}"] = np.zeros((2, 2, d))  # of gates, of linear parts: mean and deviation
+        for layer, others in self.pairs.items():
+            d = self.second.model.ffn[layer].d_mlp
+            sums[f"b.{layer}"] = np.zeros((3, d))
+            for other in others:
+                for name in ("real", "null"):
+                    sums[f"{name}.{layer}.{other}"] = np.zeros((d, self.first.model.ffn[other].d_mlp))
+        self.sums = sums
+
+    # -- a page --------------------------------------------------------------------------------------------------
+
+    def take(self, page: Page) -> None:
+        """Run both models over a page. Raises InputError where numbers are not finite, or a token has no embedding."""
+        if not len(page.places):
+            return
+        if int(page.batch.tokens.max()) >= self.second.model.d_vocab:
+            raise InputError(f"{self.second.title} has no embedding of token {int(page.batch.tokens.max())}")
+        final: list[Tensor] = []
+        kept: dict[int, Tensor] = {}
+        self.new = not self.sums["count"][0]
+
+        def keep(layer: int, _pre: Tensor, coefficients: Tensor) -> None:
+            if layer in self.pairs:
+                kept[layer] = coefficients[places]  # in the model's own type: half of float64's room, or less
+                self.shifted(f"b.{layer}", kept[layer])
+
+        def multiply(layer: int, pre: Tensor, coefficients: Tensor) -> None:
+            part = linear.pop(layer, None)
+            if layer in self.wanted:
+                own = self.shifted(f"a.{layer}", coefficients[places])
+                null = self.random(layer, pre[places], own, None if part is None else part[places])
+                for one, others in self.pairs.items():
+                    if layer in others:
+                        rows = self.centred(f"b.{one}", kept[one]).to(own.device)
+                        add_product(self.sums[f"real.{one}.{layer}"], rows, own)
+                        add_product(self.sums[f"null.{one}.{layer}"], rows.to(null.dtype), null)
+
+        linear: dict[int, Tensor] = {}
+        says = final.append if self.group == 0 else None
+        for side, hand in ((self.second, keep), (self.first, multiply)):
+            places = torch.from_numpy(page.places).to(side.model.device)
+            tokens = torch.from_numpy(page.batch.tokens).to(side.model.device)
+            linear.clear()
+            assert side.body is not None
+            side.body.run(tokens, hand, on_linear=linear.__setitem__, on_final=says)
+        self.sums["count"] += len(page.places)
+        if final:
+            self.compare_answers(page, final[1], final[0])
+        for name, sums in self.sums.items():
+            if name.startswith(("a.", "b.", "random.")) and not np.isfinite(sums[2]).all():
+                side = self.second if name.startswith("b.") else self.first
+                raise InputError(f"coefficients of layer {name.split('.')[1]} of {side.title} are not finite")
+
+    def shifted(self, name: str, x: Float[Tensor, "n d"]) -> Float64[Tensor, "n d"]:
+        """Coefficients less what is taken off of them, in float64, counted."""
+        held = torch.from_numpy(self.sums[name])
+        if self.new:
+            held[0] = x.double().mean(0).cpu()
+        wide = self.centred(name, x)
+        held[1] += wide.sum(0).cpu()
+        held[2] += wide.square().sum(0).cpu()
+        return wide
+
+    def centred(self, name: str, x: Float[Tensor, "n d"]) -> Float64[Tensor, "n d"]:
+        return x.double() - torch.from_numpy(self.sums[name][0]).to(x.device)
+
+    def random(
+        self, layer: int, pre: Float[Tensor, "n d"], own: Float64[Tensor, "n d"], linear: Float[Tensor, "n d"] | None
+    ) -> Float[Tensor, "n d"]:
+        """What the random neurons of the baseline do, less its mean, in at least float32."""
+        if self.baseline == "coefficients":
+            found = rotated(own.float(), random_signs(own.shape[1], (self.seed, layer)).to(own.device))
+        else:
+            parts = [None if part is None else self.turned(layer, at, part) for at, part in enumerate((pre, linear))]
+            assert parts[0] is not None
+            found = self.first.fired(layer, parts[0], parts[1])
+        return self.shifted(f"random.{layer}", found).float()
+
+    def turned(self, layer: int, part: int, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Pre-activations, or linear parts, rotated among each other; each keeps its own mean and deviation."""
+        wide, held = at_least_float32(x), torch.from_numpy(self.sums[f"inner.{layer}"])
+        if self.new:
+            held[part, 0], held[part, 1] = wide.double().mean(0).cpu(), wide.double().std(0, correction=0).cpu()
+        centre, length = (one.to(wide) for one in held[part])
+        alike = (wide - centre) / torch.where(length > 0, length, 1.0)
+        return rotated(alike, random_signs(x.shape[1], (self.seed, layer, part)).to(wide)) * length + centre
+
+    def compare_answers(
+        self, page: Page, one: Float[Tensor, "rows pos d_model"], other: Float[Tensor, "rows pos d_model"]
+    ) -> None:
+        """Add what both predict of the page's next tokens, a few positions at once."""
+        first, second = self.first.model, self.second.model
+        content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape))
+        rows, at = scored_places(content).nonzero(as_tuple=True)
+        tokens, vocab = torch.from_numpy(page.batch.tokens), min(first.d_vocab, second.d_vocab)
+        at_once = max(1, LOGITS // vocab)
+        for start in range(0, len(rows), at_once):
+            some, places = rows[start : start + at_once], at[start : start + at_once]
+            with torch.inference_mode():
+                logs = [
+                    model.logits_of(final[some.to(final.device), places.to(final.device)])[:, :vocab]
+                    for model, final in ((first, one), (second, other))
+                ]
+                p, q = (at_least_float32(found).log_softmax(-1).to(logs[0].device) for found in logs)
+                due = tokens[some, places + 1].to(p.device)
+                self.said += [
+                    float(F.nll_loss(p, due, reduction="none").double().sum()),
+                    float(F.nll_loss(q, due, reduction="none").double().sum()),
+                    float((p.exp() * (p - q)).double().sum()),
+                ]
+                self.scored += [len(due), int((p.argmax(-1) == q.argmax(-1)).sum())]
+
+    # -- what goes on ----------------------------------------------------------------------------------------------
+
+    def state(self) -> Held | None:
+        return Held(self.sums, {"group": self.group}) if self.sums["count"][0] else None
+
+    def restore(self, state: Held, path: Path) -> None:
+        self.begin(int(state.header["group"]))
+        super().restore(state, path)
+
+    # -- what comes of it --------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Find the matches of the group's neurons, and forget its sums."""
+        for layer, others in self.pairs.items():
+            rows = slice(*self.starts[layer : layer + 2])
+            self.found[rows] = self.matches(layer, others)
+        self.sums = {name: sums for name, sums in self.sums.items() if name in ("found", "said", "scored", "count")}
+
+    def matches(self, layer: int, others: Sequence[int]) -> Float64[np.ndarray, "d found"]:
+        """The best match of each neuron of a layer, its own place's, that of the baseline, and one to one."""
+        d = self.second.model.ffn[layer].d_mlp
+        found = np.full((d, len(FOUND)), np.nan)
+        best, null = np.full(d, -np.inf), np.full(d, -np.inf)
+        each = np.arange(d)
+        for place, other in enumerate(others):
+            signed = self.correlations(layer, other, "real")
+            sizes = np.abs(signed) if self.unsigned else signed
+            filled = np.nan_to_num(sizes, nan=-np.inf)
+            at = filled.argmax(1)
+            if self.alike(layer, other):
+                found[:, 3] = np.diagonal(signed)
+                at = np.where(np.diagonal(filled) >= filled[each, at] - TIED, each, at)
+            better = filled[each, at] > best + TIED
+            found[better, 0], found[better, 1] = other, at[better]
+            found[better, 2] = signed[each, at][better]
+            best = np.where(better, filled[each, at], best)
+            if place == 0 and self.assign:
+                mine, theirs = linear_sum_assignment(np.nan_to_num(sizes), maximize=True)
+                found[mine, 5], found[mine, 6] = theirs, signed[mine, theirs]
+            random = self.correlations(layer, other, "null")
+            random = np.abs(random, out=random) if self.unsigned else random
+            null = np.maximum(null, np.nan_to_num(random, nan=-np.inf, copy=False).max(1))
+        found[:, 4] = np.where(np.isfinite(null) & np.isfinite(best), null, np.nan)
+        return found
+
+    def alike(self, layer: int, other: int) -> bool:
+        """Whether a neuron has a place of its own in the other layer."""
+        first, second = self.first.model, self.second.model
+        return (
+            layer == other and first.n_layers == second.n_layers and first.ffn[other].d_mlp == second.ffn[layer].d_mlp
+        )
+
+    def correlations(self, layer: int, other: int, kind: str) -> Float64[np.ndarray, "d_b d_a"]:
+        """Pearson's, made of the sums in their place; NaN where a coefficient does not vary."""
+        count = int(self.sums["count"][0])
+        found = self.sums[f"{kind}.{layer}.{other}"]
+        b, a = self.sums[f"b.{layer}"], self.sums[f"{'a' if kind == 'real' else 'random'}.{other}"]
+        found -= np.outer(b[1], a[1] / count)
+        for sums, shape in ((b, (-1, 1)), (a, (1, -1))):
+            variance = sums[2] - sums[1] ** 2 / count
+            varies = variance > count * (CONSTANT * sums[0]) ** 2
+            found /= np.sqrt(np.where(varies, variance, np.nan)).reshape(shape)
+        return np.clip(found, -1.0, 1.0, out=found)
+
+
+def add_product(
+    total: Float64[np.ndarray, "d_b d_a"], one: Float[Tensor, "n d_b"], other: Float[Tensor, "n d_a"]
+) -> None:
+    """Add oneᵀ·other in place."""
+    into = torch.from_numpy(total)
+    if one.dtype == into.dtype and one.device == into.device:
+        into.addmm_(one.T, other)
+    else:
+        into += (one.T @ other).to(into.device)

@@ -1,0 +1,290 @@
+"""``compare``: permuted copies, edits, seeds, and what both models say, against plain computations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.nn import functional as F
+
+import ffnmem as fm
+from ffnmem.comparing import Comparison
+from ffnmem.comparing.comparison import thresholds
+from ffnmem.core.errors import FileError, InputError
+
+from ..editing.edits import made as random_edit
+from ..helpers import ARCHITECTURES, allclose, build, build_gpt2, build_tokenizer, randomise, refuses
+from .made import TEXTS, permuted, same_facts
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt", "llama", "gemma2"])
+def test_permuted_copies_are_recovered_exactly(name: str, tokenizer: Any) -> None:
+    """Whatever a symmetry of the FFN allows: order everywhere, and signs and lengths where gates keep them apart."""
+    hf = ARCHITECTURES[name]()
+    first, second = (fm.load(hf, tokenizer=tokenizer, dtype="float64") for _ in range(2))
+    gated = first.gated
+    orders = [permuted(second, layer, layer, turns=gated, stretches=gated).numpy() for layer in range(2)]
+    found = fm.compare(first, second, TEXTS, reach=None)
+    for layer, order in enumerate(orders):
+        rows = found.neurons[(found.neurons["layer"] == layer) & (found.neurons["verdict"] != "silent")]
+        due = order[rows["neuron"]]
+        assert len(rows) > 0.8 * len(order)  # a ReLU may never fire on so little text
+        assert (rows["match_layer"] == layer).all()
+        assert (rows["match_neuron"] == due).all()
+        assert (rows["assigned"] == due).all()
+        assert allclose(rows["correlation"].abs(), np.ones(len(rows)), 1e-10)
+        assert (rows["correlation"] < 0).any() == gated
+        assert allclose(rows["value_cosine"], np.sign(rows["correlation"]), 1e-12)
+        assert allclose(rows["key_cosine"], np.sign(rows["correlation"]), 1e-12)
+        moved = due != rows["neuron"]
+        assert (rows.loc[moved, "verdict"] == "permuted").all()
+    assert found.others == ()
+    assert found.said is not None
+    assert found.said["kl"] < 1e-12
+    assert found.said["agreement"] == 1
+
+
+def test_stretched_relu_neurons_are_recovered(tokenizer: Any) -> None:
+    """ReLU keeps lengths apart, too."""
+    first, second = (fm.load(ARCHITECTURES["opt"](), tokenizer=tokenizer, dtype="float64") for _ in range(2))
+    order = permuted(second, 0, 3, stretches=True).numpy()
+    rows = fm.compare(first, second, TEXTS, reach=0).neurons.query("layer == 0 and verdict != 'silent'")
+    assert (rows["match_neuron"] == order[rows["neuron"]]).all()
+    assert rows["value_norm_ratio"].between(1 / 3 - 1e-9, 1).all()
+    assert allclose(rows["correlation"], np.ones(len(rows)), 1e-10)
+
+
+def test_an_edit_moves_its_layer_alone(make_tiny: Callable[..., fm.Model]) -> None:
+    """The values of one layer, by as much as ΔW says, whether one model is given or two, and nothing is left behind."""
+    model = make_tiny()
+    edit, before = random_edit(model, (1,)), model.fingerprint
+    found = fm.compare(model, corpus=TEXTS, edit=edit)
+    assert model.fingerprint == before
+    assert set(found.moved()["layer"]) == {1}
+    assert found.counts()["moved"] == model.d_mlp
+    assert found.counts()["same"] == model.d_mlp
+    change = (edit.changes[0].delta().norm(dim=1) / model.ffn[1].values.norm(dim=1)).detach()
+    rows = found.neurons[found.neurons["layer"] == 1]
+    assert allclose(rows["value_change"], change, 1e-5)
+    assert not rows["key_change"].any()
+    assert f"{model.d_mlp} of {2 * model.d_mlp} neurons changed their values only, all of them in layer 1." in (
+        found.conclusion()
+    )
+    edited = make_tiny()
+    random_edit(edited, (1,)).apply(edited)
+    both = fm.compare(model, edited, TEXTS)
+    pd.testing.assert_frame_equal(both.neurons, found.neurons, check_exact=True)
+    assert both.said == found.said
+    applied = make_tiny()
+    edit.apply(applied)
+    with edit.applied(model):
+        pd.testing.assert_frame_equal(fm.compare(model, corpus=TEXTS, edit=edit).neurons, found.neurons)
+
+
+def test_an_edited_atlas(atlas: fm.Model) -> None:
+    """The sentence that a reader wants: which layer, how far, which most."""
+    edit = random_edit(atlas, (2,))
+    found = fm.compare(atlas, edit=edit)
+    assert set(found.moved()["layer"]) == {2}
+    top = found.moved(1).iloc[0]
+    assert f"{top['layer']}.{top['neuron']}" in found.conclusion()[1]
+    assert not found.has_matches
+
+
+def test_the_same_model_is_the_same(tiny: fm.Model) -> None:
+    found = fm.compare(tiny, tiny, TEXTS)
+    assert found.counts()["same"] == len(found.neurons)
+    assert found.said is not None
+    assert found.said["kl"] == 0
+    assert found.conclusion()[:2] == ["All 128 neurons have the same weights.", "No other weight differs."]
+
+
+def test_weights_beside_the_neurons_are_named(make_tiny: Callable[..., fm.Model]) -> None:
+    """Neurons may be the same in a model that is not."""
+    first, second = make_tiny(), make_tiny()
+    with torch.no_grad():
+        dict(second.hf_model.named_parameters())["transformer.h.0.attn.c_proj.weight"][0, 0] += 1
+    found = fm.compare(first, second)
+    assert found.counts()["same"] == len(found.neurons)
+    assert found.others == ("transformer.h.0.attn.c_proj.weight",)
+
+
+def test_planted_facts_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models of the same facts and other seeds: a planted neuron's match is the neuron of the same fact.
+
+    Late facts: early ones of a subject fire alike, whatever the relation. Random keys match no more than by chance.
+    """
+    sizes = {"site": "late", "n_subjects": 20, "n_relations": 2, "n_objects": 4, "n_none": 40}
+    one, two = same_facts(monkeypatch, 1, 2, **sizes)
+    rows = fm.compare(one.model, two.model, one.texts, reach=0, tokens=3000).neurons
+    names = ["layer", "role", "subject", "relation"]
+    first, second = (
+        model.truth[names].astype(str).agg("/".join, axis=1).to_numpy().reshape(model.model.n_layers, -1)
+        for model in (one, two)
+    )
+    planted = (two.truth["role"] != "none").to_numpy()
+    matched = rows["verdict"].isin(("permuted", "moved")).to_numpy()
+    right = first[rows["match_layer"], rows["match_neuron"]] == second.reshape(-1)
+    assert (matched & right)[planted].mean() >= 0.95
+    assert right[planted & matched].mean() >= 0.95
+    assert (first[rows["layer"], rows["assigned"]] == second.reshape(-1))[planted].mean() >= 0.95
+    assert matched[~planted].mean() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_random_models_match_by_chance_alone(kind: str, tokenizer: Any) -> None:
+    """Of neurons whose keys are random draws, as many are above the null as it says, and no more."""
+    above: dict[float, list[float]] = {0.01: [], 0.1: []}
+    for seed in range(2):
+        models = [
+            build_gpt2(n_embd=32, n_inner=256)
+            if kind == "gpt2"
+            else build("Llama", hidden_size=32, intermediate_size=256)
+            for _ in range(2)
+        ]
+        first, second = (fm.load(randomise(hf, 10 * seed + i), tokenizer=tokenizer) for i, hf in enumerate(models))
+        found = fm.compare(first, second, TEXTS, reach=0, assign=False).neurons
+        for chance, shares in above.items():
+            null = found["layer"].map(thresholds(found, chance))
+            shares.append(float((found["correlation"].abs() > null).mean()))
+    assert np.mean(above[0.01]) < 0.03
+    assert 0.03 < np.mean(above[0.1]) < 0.17
+
+
+SHORT = [text[:30] for text in TEXTS[:40]]
+
+
+def coefficients(model: fm.Model, texts: list[str]) -> list[np.ndarray]:
+    """By layer, of all content, by plain captures of one text after another."""
+    found: list[list[np.ndarray]] = [[] for _ in model.ffn]
+    for text in texts:
+        capture = fm.capture(model, text, prepend_bos=True)
+        for layer, parts in enumerate(found):
+            parts.append(capture.coefficients[layer][0, 1:].numpy())
+    return [np.concatenate(parts) for parts in found]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
+    """Many small pages give the correlations of all coefficients at once, and the best of them."""
+    first, second = (
+        fm.load(randomise(ARCHITECTURES[kind](), seed), tokenizer=tokenizer, dtype="float64") for seed in (1, 2)
+    )
+    found = fm.compare(first, second, SHORT, reach=None, batch_tokens=64, prepend_bos=True)
+    a, b = coefficients(first, SHORT), coefficients(second, SHORT)
+    for layer, mine in enumerate(b):
+        both = np.concatenate([np.corrcoef(mine.T, theirs.T)[: mine.shape[1], mine.shape[1] :] for theirs in a], axis=1)
+        rows = found.neurons[found.neurons["layer"] == layer]
+        sizes = np.abs(both) if kind == "llama" else both
+        assert allclose(rows["correlation"].abs() if kind == "llama" else rows["correlation"], sizes.max(1), 1e-12)
+        assert (rows["match_layer"] * 64 + rows["match_neuron"] == sizes.argmax(1)).all()
+        own = np.diagonal(both[:, layer * 64 : (layer + 1) * 64])
+        assert allclose(rows["own_correlation"], own, 1e-12)
+
+
+def test_what_both_say(tokenizer: Any) -> None:
+    """Losses, KL and agreement are those of plain passes."""
+    pairs = [randomise(build_gpt2(), seed).double() for seed in (1, 2)]
+    models = [fm.load(hf, tokenizer=tokenizer, dtype="float64") for hf in pairs]
+    found = fm.compare(*models, TEXTS[:10], prepend_bos=True).said
+    assert found is not None
+    sums, count = torch.zeros(4, dtype=torch.float64), 0
+    for text in TEXTS[:10]:
+        ids = torch.tensor([models[0].tokenize(text, prepend_bos=True)])
+        with torch.no_grad():
+            p, q = (hf(input_ids=ids).logits[0, :-1].log_softmax(-1) for hf in pairs)
+        losses = [F.nll_loss(one, ids[0, 1:], reduction="sum") for one in (p, q)]
+        sums += torch.stack([*losses, (p.exp() * (p - q)).sum(), (p.argmax(-1) == q.argmax(-1)).sum()])
+        count += len(p)
+    assert found["scored"] == count
+    assert allclose([found[name] for name in ("loss_first", "loss_second", "kl", "agreement")], sums / count, 1e-10)
+
+
+def test_a_killed_comparison_goes_on_to_the_same_bytes(tiny: fm.Model, tokenizer: Any, tmp_path: Path) -> None:
+    """In the middle of the second group of layers; and a finished one is not made again."""
+    other = fm.load(randomise(build_gpt2(), 5), tokenizer=tokenizer)
+    wanted: dict[str, Any] = {"batch_tokens": 128, "memory": 1e-6, "checkpoint_seconds": 0}
+    whole = fm.compare(tiny, other, TEXTS[:30], out=tmp_path / "whole.safetensors", **wanted)
+    calls = 0
+
+    def kill(_phase: str, _done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls in (3, 12):
+            raise KeyboardInterrupt
+
+    target = tmp_path / "killed.safetensors"
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fm.compare(tiny, other, TEXTS[:30], out=target, progress=kill, **wanted)
+    fm.compare(tiny, other, TEXTS[:30], out=target, progress=kill, **wanted)
+    assert target.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.safetensors", "whole.safetensors"]
+    seen = calls
+    again = fm.compare(tiny, other, TEXTS[:30], out=target, progress=kill, **wanted)
+    assert calls == seen
+    pd.testing.assert_frame_equal(again.neurons, whole.neurons, check_exact=True)
+    with refuses(FileError, OSError, "killed.safetensors", "another comparison", "seed"):
+        fm.compare(tiny, other, TEXTS[:30], out=target, seed=1, **wanted)
+    together = fm.compare(tiny, other, TEXTS[:30], batch_tokens=128)
+    pd.testing.assert_frame_equal(together.neurons, whole.neurons, check_exact=True)
+
+
+def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: Any) -> None:
+    """Without places of their own, neurons are permuted or new, and weights do not compare."""
+    other = fm.load(build_gpt2(n_inner=48, n_layer=3), tokenizer=tokenizer)
+    found = fm.compare(tiny, other, TEXTS)
+    assert not found.alike
+    assert set(found.neurons["verdict"]) <= {"permuted", "new", "silent"}
+    assert found.neurons["value_change"].isna().all()
+    assert found.others is None
+    assert len(found.neurons) == 3 * 48
+    with refuses(InputError, ValueError, "2 layers of 64", "3 layers of 48", "text"):
+        fm.compare(tiny, other)
+
+
+def test_sensitivity_counts_what_verdicts_would_be(tiny: fm.Model, tokenizer: Any) -> None:
+    """Fewer are matched the stricter the null, and at the settings' own values it says what the verdicts are."""
+    found = fm.compare(tiny, fm.load(randomise(build_gpt2(), 5), tokenizer=tokenizer), TEXTS)
+    table = found.sensitivity()
+    by_chance = table[table["setting"] == "chance"]
+    assert by_chance["new"].is_monotonic_increasing
+    own = by_chance[by_chance["value"] == found.chance].iloc[0]
+    assert {name: own[name] for name in found.counts()} == found.counts()
+
+
+def test_mistakes(tiny: fm.Model, make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
+    with refuses(InputError, ValueError, "a second one, or an edit"):
+        fm.compare(tiny)
+    with refuses(InputError, ValueError, "itself"):
+        fm.compare(tiny, make_tiny(), edit=random_edit(tiny))
+    with refuses(InputError, ValueError, "chance", "between 0 and 1"):
+        fm.compare(tiny, tiny, TEXTS, chance=1.0)
+    with refuses(InputError, ValueError, "baseline", "keys"):
+        fm.compare(tiny, tiny, TEXTS, baseline="key")
+    with refuses(InputError, ValueError, "memory"):
+        fm.compare(tiny, tiny, TEXTS, memory=0)
+    with refuses(InputError, ValueError, "tolerance"):
+        fm.compare(tiny, tiny, tolerance=1.0)
+    other = build_tokenizer()
+    other.add_tokens([" Colosseum"])
+    strange = fm.load(build_gpt2(vocab_size=len(other)), tokenizer=other)
+    with refuses(InputError, ValueError, "other tokenizers", "without"):
+        fm.compare(tiny, strange, TEXTS)
+    with refuses(InputError, ValueError, "no text"):
+        fm.compare(tiny, tiny, [""])
+
+
+def test_the_sheet_of_every_kind(tiny: fm.Model, tokenizer: Any) -> None:
+    """Whatever there is to show, it begins with the conclusion."""
+    other = fm.load(randomise(build_gpt2(), 5), tokenizer=tokenizer)
+    for found in (fm.compare(tiny, tiny), fm.compare(tiny, other), fm.compare(tiny, other, TEXTS)):
+        words = found.to_markdown()
+        assert all(sentence.split(" (")[0][:20] in words for sentence in found.conclusion())
+        assert isinstance(found, Comparison)
+    assert "best matches elsewhere" in words
