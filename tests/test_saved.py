@@ -100,6 +100,9 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "CausalScores": lambda given: fm.causal_scores(given.capture, " Paris", rule="relp"),
     "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
     "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
+    "Comparison": lambda given: fm.compare(
+        given.tiny, corpus=[PROMPT, "The city of Paris"], edit=random_edit(given.tiny, (1,))
+    ),
     "Decay": Given.decay,
     "Dying": lambda given: fm.neurons.dying_relu(steps=10),
     "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),

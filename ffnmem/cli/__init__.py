@@ -42,6 +42,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "silence": "silence",
     "knockout": "knockout",
     "edit": "edit",
+    "compare": "compare",
     "evaluate": "evaluate",
     "moment": "scan",
     "lens": "lens",

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import public
+from ..core.choices import BASELINES, CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import FileError, InputError, check_choice, check_count, check_number, check_seed
 from ..core.files import check_destination
 from ..core.folders import Kind
@@ -39,10 +40,9 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.overlap import cosines
 from .comparison import Comparison, layer_rows, verdicts
-from .matching import BASELINES, FOUND, LayerPair, PairSums, grouped, layer_pairs
+from .matching import FOUND, LayerPair, PairSums, grouped, layer_pairs
 from .sides import Side
 
-TOKENS = 10_000
 MEMORY = 4.0  # GiB
 ROUNDINGS = 2
 """Of the numeric type's precision: a stored number is off by half of it, in each model, and that is doubled."""
@@ -57,12 +57,12 @@ def compare(
     corpus: Any = None,
     *,
     edit: Edit | None = None,
-    reach: int | None = 1,
-    tokens: int | None = TOKENS,
+    reach: int | None = REACH,
+    tokens: int | None = COMPARED_TOKENS,
     context: int | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    chance: float = 0.01,
+    chance: float = CHANCE,
     tolerance: float | None = None,
     baseline: str = "keys",
     assign: bool = True,

@@ -73,6 +73,11 @@ class Comparison(Result):
         return tuple(name.removesuffix("_change") for name in CHANGES if name in self.neurons)
 
     @property
+    def in_place(self) -> bool:
+        """Whether neurons of one place are the same ones, more or less: most differ by less than their own length."""
+        return self.alike and bool(np.median(largest_change(self.neurons)) <= 1)
+
+    @property
     def changed_sides(self) -> tuple[str, ...]:
         """Those of which some neuron's changed."""
         return tuple(side for side in self.sides if (self.neurons[f"{side}_change"] > self.tolerance).any())
@@ -151,14 +156,14 @@ class Comparison(Result):
         changed = self.neurons[largest_change(self.neurons) > self.tolerance]
         if not len(changed):
             found = [f"All {counted(len(self.neurons), 'neuron')} have the same weights."]
-        elif len(changed) == len(self.neurons) and float(np.median(largest_change(changed))) > 1:
-            found = [f"No neuron has the weights of its place in {self.first}: they were trained apart."]
+        elif not self.in_place:
+            found = [f"Most neurons have nothing of the weights of their place in {printable(self.first)}."]
         else:
             layers = sorted(set(changed["layer"].astype(int)))
             where = f"all of them in layer {layers[0]}" if len(layers) == 1 else f"in layers {listed(layers)}"
             sides = self.changed_sides
-            what = f"{' and '.join(f'{side}s' for side in sides)}{' only' * (len(sides) < len(self.sides))}"
-            found = [f"{len(changed):,} of {counted(len(self.neurons), 'neuron')} changed their {what}, {where}."]
+            what = f"in their {' and '.join(f'{side}s' for side in sides)}{' only' * (len(sides) < len(self.sides))}"
+            found = [f"{len(changed):,} of {counted(len(self.neurons), 'neuron')} changed, {what}, {where}."]
             found += [self.of_side(side, changed) for side in sides]
         if self.others:
             found.append(
@@ -192,16 +197,16 @@ class Comparison(Result):
         if counts["permuted"]:
             sizes = self.neurons.loc[self.neurons["verdict"] == "permuted", "correlation"].abs()
             found.append(
-                f"{counts['permuted']:,} fire most like a neuron at another place of {printable(self.first)}, with a "
-                f"median correlation of {sizes.median():.2f}."
+                f"{counted(counts['permuted'], 'neuron')} fire most like one at another place of "
+                f"{printable(self.first)}, with a median correlation of {sizes.median():.2f}."
             )
         if counts["new"]:
             found.append(
-                f"{counts['new']:,} fire like no neuron there beyond chance: {of_share(1 - self.chance)} of random "
-                "neurons would not, either."
+                f"{counted(counts['new'], 'neuron')} fire like none there beyond chance: {of_share(1 - self.chance)} "
+                "of random neurons would not, either."
             )
         if counts["silent"]:
-            found.append(f"{counts['silent']:,} do not vary on this text, which says nothing of them.")
+            found.append(f"{counted(counts['silent'], 'neuron')} do not vary on this text, which says nothing of them.")
         if not found and counts["moved"]:
             found = ["Every neuron that changed still fires most like the one that it was."]
         return found
@@ -240,9 +245,9 @@ class Comparison(Result):
             *(Column(verdict, "count") for verdict in held),
             *(Column(name, "number", places=3) for name in matched if name != "universal"),
             *([Column("universal", "percent")] if matched else []),
-            *([Column("change", "percent"), Column("most", "percent")] if self.alike else []),
+            *([Column("change", "percent"), Column("most", "percent")] if self.in_place else []),
         )
-        ends = ("change_median", "change_max") if self.alike else ()
+        ends = ("change_median", "change_max") if self.in_place else ()
         for row in self.layers.to_dict("records"):
             shown.add(row["layer"], *(row[name] for name in (*held, *matched, *ends)))
         told = (
@@ -255,7 +260,7 @@ class Comparison(Result):
                 part
                 for part in (
                     told if self.has_matches else "",
-                    "change, most: median and largest relative change of a neuron's weights" if self.alike else "",
+                    "change, most: median and largest relative change of a neuron's weights" if self.in_place else "",
                 )
                 if part
             ),
@@ -264,7 +269,7 @@ class Comparison(Result):
     def moved_table(self, top: int) -> Block | None:
         """The neurons that moved most."""
         found = self.moved(top)
-        if not len(found):
+        if not len(found) or not self.in_place:
             return None
         sides = self.changed_sides
         shown = rows(

@@ -26,7 +26,6 @@ from ..models.norms import at_least_float32
 from ..neurons.health import scored_places
 from .sides import Side
 
-BASELINES = ("keys", "coefficients")
 FOUND = (
     "match_layer", "match_neuron", "correlation", "own_correlation", "baseline", "assigned", "assigned_correlation",
 )  # fmt: skip

@@ -94,6 +94,11 @@ DYING_OPTIMISERS = ("adam", "sgd")
 DYING_ACTIVATIONS = ("relu", "gelu", "silu")
 DYING_STEPS, DYING_SHARE, DYING_DEPTH = 2000, 0.5, 0.5
 
+# comparisons
+COMPARED_TOKENS, CHANCE, REACH = 10_000, 0.01, 1
+BASELINES = ("keys", "coefficients")
+"""What random neurons are made of: what neurons take in, rotated, or what comes out."""
+
 # causal scores and circuits
 CAUSAL_RULES = ("gradient", "relp", "ig")
 CIRCUIT_FORMS = ("circuit-tracer",)

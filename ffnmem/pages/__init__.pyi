@@ -1,5 +1,6 @@
 from .activation_functions import activations as activations
 from .circuits import circuit as circuit
+from .comparisons import comparison as comparison
 from .edits import edit as edit
 from .neuron_pages import neurons as neurons
 from .prompts import report as report

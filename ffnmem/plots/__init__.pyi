@@ -6,6 +6,7 @@ from .attribution import layers as layers
 from .attribution import map as map
 from .attribution import neurons as neurons
 from .circuits import circuit as circuit
+from .comparing import comparison as comparison
 from .evaluation import convergence as convergence
 from .evaluation import decay as decay
 from .evaluation import scores as scores

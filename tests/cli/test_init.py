@@ -55,6 +55,7 @@ def test_commands() -> None:
         "calibrate",
         "causal",
         "circuit",
+        "compare",
         "decompose",
         "dying-relu",
         "edit",

@@ -72,7 +72,7 @@ def test_an_edit_moves_its_layer_alone(make_tiny: Callable[..., fm.Model]) -> No
     rows = found.neurons[found.neurons["layer"] == 1]
     assert allclose(rows["value_change"], change, 1e-5)
     assert not rows["key_change"].any()
-    assert f"{model.d_mlp} of {2 * model.d_mlp} neurons changed their values only, all of them in layer 1." in (
+    assert f"{model.d_mlp} of {2 * model.d_mlp} neurons changed, in their values only, all of them in layer 1." in (
         found.conclusion()
     )
     edited = make_tiny()
@@ -156,7 +156,7 @@ def test_random_models_match_by_chance_alone(kind: str, tokenizer: Any) -> None:
     assert 0.03 < np.mean(above[0.1]) < 0.17
 
 
-SHORT = [text[:30] for text in TEXTS[:40]]
+SHORT = [text[:30].strip() for text in TEXTS[:40]]
 
 
 def coefficients(model: fm.Model, texts: list[str]) -> list[np.ndarray]:
@@ -171,7 +171,11 @@ def coefficients(model: fm.Model, texts: list[str]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
-    """Many small pages give the correlations of all coefficients at once, and the best of them."""
+    """Many small pages give the correlations of all coefficients at once, and the best of them.
+
+    Llama turns by angles in float32, whatever its type, and so not quite alike in pages of other lengths.
+    """
+    exact = 1e-12 if kind == "gpt2" else 1e-6
     first, second = (
         fm.load(randomise(ARCHITECTURES[kind](), seed), tokenizer=tokenizer, dtype="float64") for seed in (1, 2)
     )
@@ -181,10 +185,10 @@ def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
         both = np.concatenate([np.corrcoef(mine.T, theirs.T)[: mine.shape[1], mine.shape[1] :] for theirs in a], axis=1)
         rows = found.neurons[found.neurons["layer"] == layer]
         sizes = np.abs(both) if kind == "llama" else both
-        assert allclose(rows["correlation"].abs() if kind == "llama" else rows["correlation"], sizes.max(1), 1e-12)
+        assert allclose(rows["correlation"].abs() if kind == "llama" else rows["correlation"], sizes.max(1), exact)
         assert (rows["match_layer"] * 64 + rows["match_neuron"] == sizes.argmax(1)).all()
         own = np.diagonal(both[:, layer * 64 : (layer + 1) * 64])
-        assert allclose(rows["own_correlation"], own, 1e-12)
+        assert allclose(rows["own_correlation"], own, exact)
 
 
 def test_what_both_say(tokenizer: Any) -> None:
@@ -276,8 +280,6 @@ def test_mistakes(tiny: fm.Model, make_tiny: Callable[..., fm.Model], tokenizer:
     strange = fm.load(build_gpt2(vocab_size=len(other)), tokenizer=other)
     with refuses(InputError, ValueError, "other tokenizers", "without"):
         fm.compare(tiny, strange, TEXTS)
-    with refuses(InputError, ValueError, "no text"):
-        fm.compare(tiny, tiny, [""])
 
 
 def test_the_sheet_of_every_kind(tiny: fm.Model, tokenizer: Any) -> None:

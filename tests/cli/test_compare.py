@@ -1,0 +1,72 @@
+"""``ffnmem compare``: the library's numbers in every form, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+
+from ..comparing.made import TEXTS, permuted
+from ..editing.edits import made as random_edit
+from .running import data, mistake, run, table
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "corpus.txt"
+    path.write_text("\n\n".join(TEXTS[:30]), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def edit(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_edit(fm.load(tiny_folder), (1,)).save(tmp_path_factory.mktemp("edits") / "edit.safetensors")
+
+
+def test_an_edit(tiny_folder: Path, edit: Path, corpus: Path, tmp_path: Path) -> None:
+    """Every form says what the library says, and files are written besides."""
+    model = fm.load(tiny_folder)
+    mine = fm.compare(model, corpus=corpus, edit=fm.Edit.load(edit))
+    asked = ("compare", tiny_folder, "--edit", edit, "--text", corpus)
+    frame = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout))
+    pd.testing.assert_frame_equal(frame, mine.neurons, check_dtype=False)
+    found = data(*asked, "--top", 3)
+    assert found["conclusion"] == mine.conclusion()
+    assert [row["neuron"] for row in found["neurons"]] == mine.moved(3)["neuron"].tolist()
+    assert len(data(*asked, "--full")["neurons"]) == len(mine.neurons)
+    page, figure, kept = (tmp_path / name for name in ("page.html", "figure.png", "kept.safetensors"))
+    out = run(*asked, "--html", page, "--plot", figure, "--out", kept)
+    assert "64 of 128 neurons changed" in out.stdout
+    assert page.read_text("utf-8").startswith("<!doctype html")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    pd.testing.assert_frame_equal(fm.comparing.Comparison.load(kept).neurons, mine.neurons)
+    assert "moved most" in table(*asked)
+
+
+def test_two_models(tiny_folder: Path, tmp_path: Path, corpus: Path) -> None:
+    """A permuted copy has every neuron at another place."""
+    copy = fm.load(tiny_folder)
+    order = permuted(copy, 0, 1)
+    folder = tmp_path / "copy"
+    copy.hf_model.save_pretrained(folder)
+    copy.tokenizer.save_pretrained(folder)
+    found = data("compare", tiny_folder, folder, "--text", corpus, "--reach", -1, "--full")
+    rows = [row for row in found["neurons"] if row["layer"] == 0]
+    assert [row["match_neuron"] for row in rows] == order.tolist()
+    assert found["counts"]["permuted"] > 50
+    assert "place now, only a text can say" in " ".join(table("compare", tiny_folder, folder).split())
+
+
+def test_mistakes(tiny_folder: Path, edit: Path, corpus: Path) -> None:
+    mistake("compare", tiny_folder, named=("B", "--edit"))
+    mistake("compare", tiny_folder, tiny_folder, "--edit", edit, named=("--edit", "exclude"))
+    mistake("compare", tiny_folder, tiny_folder, "--reach", 2, named=("--reach", "--text"))
+    mistake("compare", tiny_folder, tiny_folder, "--text", corpus, "--all", "--tokens", 5, named=("--all", "--tokens"))
+    mistake("compare", tiny_folder, tiny_folder, "--text", corpus, "--chance", 2, named=("chance", "between 0 and 1"))
+    mistake("compare", tiny_folder, "atlas", named=("layers", "text"))
+    mistake("compare", tiny_folder, "atlas", "--text", corpus, named=("other tokenizers",))
+    mistake("compare", tiny_folder, tiny_folder, "--html", corpus, named=("corpus.txt", "nothing that ffnmem wrote"))
