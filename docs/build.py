@@ -48,6 +48,7 @@ TITLES = {
     "tracing": "Causal tracing",
     "editing": "Editing",
     "evaluation": "Evaluation of edits",
+    "comparing": "Two models compared",
     "planted": "Planted models and calibration",
     "studies": "Studies",
     "ffn": "The FFN in plain tensors",

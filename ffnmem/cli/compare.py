@@ -123,11 +123,11 @@ def compare(
 
     \b
     Examples
-      ffnmem compare atlas --edit rome.safetensors
-      ffnmem compare atlas --edit rome.safetensors --text atlas --plot moved.png
+      ffnmem compare atlas --edit eiffel.safetensors
+      ffnmem compare atlas --edit eiffel.safetensors --text atlas --plot moved.png
       ffnmem compare checkpoint-1000 checkpoint-2000 --text texts.jsonl
-      ffnmem compare seed-1 seed-2 --text news.txt --html seeds.html
-      ffnmem compare atlas --edit rome.safetensors --csv > neurons.csv
+      ffnmem compare seed-1 seed-2 --text texts.jsonl --html seeds.html
+      ffnmem compare atlas --edit eiffel.safetensors --csv > neurons.csv
 
     same: weights as in its place, to rounding. moved: changed, and still most like the neuron of its place. permuted:
     most like another. new: like none beyond chance. silent: changed, and never varies on the text.

@@ -239,8 +239,8 @@ class PairSums(HeldSums):
 
     # -- what goes on ----------------------------------------------------------------------------------------------
 
-    def state(self) -> Held | None:
-        return Held(self.sums, {"group": self.group}) if self.sums["count"][0] else None
+    def state(self) -> Held:
+        return Held(self.sums, {"group": self.group})
 
     def restore(self, state: Held, path: Path) -> None:
         self.begin(int(state.header["group"]))

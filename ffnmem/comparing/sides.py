@@ -59,13 +59,13 @@ class Side:
         """
         with nullcontext() if edit is None else with_edit(edit, model, present):
             body = LayerPass(model) if runs else None
-            if body is not None:
-                check_same(model, body)
             edited = () if edit is None else edit.layers
             values = {layer: model.ffn[layer].values.detach().clone() for layer in edited}
-            for layer in values if body is not None else ():
-                out: Any = body.projections[layer].out
-                out.weight = nn.Parameter(out.weight.detach().clone(), requires_grad=False)
+            if body is not None:
+                check_same(model, body)
+                for layer in edited:
+                    out: Any = body.projections[layer].out
+                    out.weight = nn.Parameter(out.weight.detach().clone(), requires_grad=False)
             title = model.name if edit is None or not present else f"{model.name} with {edit.title}"
             return cls(model, values, body, title, model.provenance(prepend_bos, **(settings or {})))
 

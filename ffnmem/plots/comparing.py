@@ -16,7 +16,7 @@ from .attribution import FFN, axes_for, ink, layer_axis, stacked, titled
 COLOURS = {"same": "#C9CDD3", "moved": "#0072B2", "permuted": "#009E73", "new": "#E07B00", "silent": "#3A3A3A"}
 DRAWS = ("verdicts", "changes", "correlations")
 RANDOM = "#7A7A7A"
-BINS = np.linspace(0, 1, 51)
+BINS = np.linspace(0, 1, 51).tolist()
 
 
 def drawn_of(found: Comparison) -> list[str]:

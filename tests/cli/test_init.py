@@ -144,11 +144,19 @@ def test_examples_work(
         shutil.copytree(tiny_store.folder, store) if small else store.symlink_to(atlas_store.folder)
     if "--in values.parquet" in line:
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
-    if re.search(r"--(apply|revert|edits) eiffel.safetensors", line):
+    if re.search(r"--(apply|revert|edits?) eiffel.safetensors", line):
         saved_edit(atlas, export="--revert" in line)
     if any(
         part in line
-        for part in ("ffnmem scan", "ffnmem merge", "ffnmem moment", "ffnmem lens", "ffnmem health", "--corpus atlas")
+        for part in (
+            "ffnmem scan",
+            "ffnmem merge",
+            "ffnmem moment",
+            "ffnmem lens",
+            "ffnmem health",
+            "ffnmem compare",
+            "--corpus atlas",
+        )
     ):
         small_texts(monkeypatch)
     if "ffnmem calibrate" in line:
