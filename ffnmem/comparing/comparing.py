@@ -22,7 +22,6 @@ from ..core.progress import Progress
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import (
-    CHECKPOINT_SECONDS,
     CORPUS,
     MANIFEST,
     STATE,
@@ -44,6 +43,7 @@ from .matching import FOUND, LayerPair, PairSums, grouped, layer_pairs
 from .sides import Side
 
 MEMORY = 4.0  # GiB
+CHECKPOINT_SECONDS = 600.0  # one writes all sums, up to that memory: ten times as rarely as other passes
 ROUNDINGS = 2
 """Of the numeric type's precision: a stored number is off by half of it, in each model, and that is doubled."""
 PARTIAL = Kind(MANIFEST, "ffnmem comparison under way", 1, "the comparison", rooms=(CORPUS,))
