@@ -218,7 +218,7 @@ class Comparison(Result):
         said = self.said
         return [
             f"On {said['scored']:,.0f} next tokens the first's loss is {said['loss_first']:.4f} nats, the second's "
-            f"{said['loss_second']:.4f} ({said['loss_second'] - said['loss_first']:+.4f}). Their predictions are "
+            f"{said['loss_second']:.4f} ({said['loss_second'] - said['loss_first']:+z.4f}). Their predictions are "
             f"{said['kl']:.2g} nats apart (KL), with the same top token at {of_share(said['agreement'])}."
         ]
 
