@@ -36,6 +36,7 @@ FROM = {
     "Knockout": "fm.knockout",
     "Knockouts": "fm.tracing.knockout_facts",
     "VirtualWeights": "fm.virtual_weights",
+    "Comparison": "fm.compare",
     "Silencing": "fm.tracing.silence_fact",
     "Silencings": "fm.tracing.silence_facts",
 }
