@@ -34,6 +34,12 @@ JUDGES = ("state", "around", "token", "trigger")
 MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
 
+# descriptions
+RULES = "rules"
+"""The explainer, and the judge, that asks nobody."""
+DESCRIPTION_SCORES = ("detection", "fuzzing", "intruder")
+CONTEXTS_SHOWN = CONTEXTS_TESTED = 20
+
 # facts and traces
 FACT_FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "knowedit", "mquake", "pararel")
 FACT_FORMATS_WRITTEN = ("ffnmem", "counterfact", "knowedit", "mquake")
