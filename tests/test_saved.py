@@ -101,6 +101,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
     "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
     "Decay": Given.decay,
+    "Descriptions": lambda given: fm.describe(given.store, ["1.5", "0.3"], str, scores="detection", model=given.tiny),
     "Dying": lambda given: fm.neurons.dying_relu(steps=10),
     "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),
     "EditEffects": Given.effects,

@@ -20,6 +20,8 @@ CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
 EXAMPLES_SHOWN, CASE_SHOWN = 10, 5
 """Of a kind, and of a sign case; of a band all that were read."""
 SEARCHED = ("values", "examples")
+STORE_FORMS = ("neuronpedia", "delphi")
+"""Other programs' forms of a store."""
 
 # polysemanticity
 COEFFICIENT_SIGNS = ("positive", "negative")

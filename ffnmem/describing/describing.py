@@ -12,7 +12,7 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, CONTEXTS_SHOWN, CONTEXTS_TESTED, DESCRIPTION_SCORES, RULES
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
-from ..core.neuron_names import NeuronName, is_pair, place_of
+from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
@@ -176,7 +176,7 @@ def describe(
     Source: Bills et al. 2023, "Language models can explain neurons in language models"; Paulo et al. 2024 (delphi) for
         detection and fuzzing.
     """
-    places = places_in(store, neurons)
+    places = store.places(neurons)
     wanted = several("score", scores, DESCRIPTION_SCORES) if scores else []
     by, judged_by = asker_of("explainer", explainer), asker_of("judge", explainer if judge is None else judge)
     if judged_by is None and by is not None and wanted:
@@ -256,14 +256,6 @@ def describe(
         pd.DataFrame(answers.rows, columns=list(ANSWERS)),
         provenance,
     )
-
-
-def places_in(store: Store, neurons: Any) -> list[Place]:
-    """The neurons named, each once; raises InputError and OutOfRangeError."""
-    names = [neurons] if isinstance(neurons, str) or is_pair(neurons) else list(neurons)
-    if not names:
-        raise InputError("name a neuron at least, such as '3.17'")
-    return list(dict.fromkeys(store.index(name) for name in names))
 
 
 def asker_of(what: str, given: str | Callable[..., str]) -> Asker | None:

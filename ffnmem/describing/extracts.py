@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from ..core.errors import ModelError
 from ..core.progress import Progress
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Passage, Window
-from ..scanning.shading import TOLERANCE, read_passages
+from ..scanning.shading import check_coefficient, read_passages
 from ..scanning.store import Store
 from ..scanning.tables import spread
 
@@ -204,13 +203,8 @@ def with_strengths(
     """The same with strengths at all tokens, and with quiet contexts."""
     factor = KEYS[asked.sign][2]
     for one in (*drawn.shown, *drawn.tested):
-        passage = passages[one.sequence]
-        found = float(passage.coefficients[one.position - passage.first])
-        if not abs(found - one.coefficient) <= TOLERANCE * max(drawn.largest, 1.0):
-            raise ModelError(
-                f"{drawn.name} has the coefficient {one.coefficient:.6g} at sequence {one.sequence}, position "
-                f"{one.position} in the store {store.folder}, and {found:.6g} in the model at hand: load it anew"
-            )
+        place = one.sequence, one.position
+        check_coefficient(store, drawn.name, drawn.largest, *place, one.coefficient, passages[one.sequence])
 
     def strong(one: Extract) -> Extract:
         passage = passages[one.sequence]
