@@ -78,8 +78,9 @@ def describe(context: click.Context, /, neurons: tuple[str, ...], store: str, fo
     Examples
       ffnmem describe --store runs/atlas 3.17 5.97
       ffnmem describe --store runs/atlas 3.17 --score --json
-      ffnmem describe --store runs/atlas 3.17 --endpoint http://127.0.0.1:8080/v1 \\
-          --explainer-model qwen2.5 --score --out answers.jsonl
+
+    A model that llama.cpp serves on this machine is --endpoint http://127.0.0.1:8080/v1 --explainer-model NAME, one of
+    Ollama --endpoint http://127.0.0.1:11434/v1.
 
     --csv has one row a neuron: layer, neuron, description, why, each score with its _low and _high, n, shown,
     unanswered. --json has besides every question and answer.

@@ -92,13 +92,15 @@ class Answers:
         """Each as it comes."""
         if not isinstance(asker, Endpoint):  # which may be good for one thread only
             for key, question in missing.items():
-                yield self.answer(asker, key, question)
+                self.answer(asker, key, question)
+                yield
             return
         with ThreadPoolExecutor(asker.together) as pool:
             waiting = [pool.submit(self.answer, asker, key, question) for key, question in missing.items()]
             try:
                 for one in as_completed(waiting):
-                    yield one.result()
+                    one.result()
+                    yield
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)  # those under way end by themselves
                 raise

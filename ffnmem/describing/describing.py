@@ -22,6 +22,7 @@ from ..scanning.store import Store
 from ..show.result import Result
 from . import prompts
 from .answers import Answers, Asker, Question, name_of
+from .endpoint import Endpoint
 from .extracts import BANDS, FIRES, MARKED, QUIET, Asked, Drawn, Extract, Place, draw
 from .rules import Rule, Vocabulary, rule_of
 from .scoring import TOGETHER, Sitting, judge_by_asking, judge_by_rule, score_of, sittings_of
@@ -66,7 +67,7 @@ class Descriptions(Result):
 
     def of(self, layer: int | NeuronName, neuron: int | None = None) -> str:
         """The description of a neuron; empty where there is none. Raises InputError: it was not asked for."""
-        place = tuple(int(one) for one in place_of(layer, neuron))  # type: ignore[arg-type]
+        place = tuple(int(one) for one in place_of(layer, neuron))
         found = self.table[(self.table["layer"] == place[0]) & (self.table["neuron"] == place[1])]
         if found.empty:
             raise InputError(f"{place[0]}.{place[1]} was not described here")
@@ -197,6 +198,9 @@ def describe(
         store.check_model(model)
     elif wanted or by is not None:
         model = store.model_for("coefficients at every token of a context")
+    for one in (by, judged_by):
+        if isinstance(one, Endpoint) and not answers.known:
+            one.key()  # one that is missing is told before any work is done for nothing
     drawn = draw(store, places, model, asked, progress)
     rules: dict[Place, Rule] = {}
     if by is None:

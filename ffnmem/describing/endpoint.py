@@ -17,7 +17,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage
+from email.message import Message
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -227,7 +228,7 @@ def answer_in(data: bytes) -> str:
     return content.encode("utf-8", "replace").decode("utf-8")
 
 
-def asked_pause(headers: HTTPMessage, usual: float) -> float:
+def asked_pause(headers: Message[str, str], usual: float) -> float:
     """The seconds that the server asks to wait (a number, or a date), or the usual ones."""
     said = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,9}(\.\d+)?", said):

@@ -193,9 +193,9 @@ class Firings(Observer):
         if layer not in self.thresholds:
             return
         threshold = self.thresholds[layer].to(coefficients)
-        cells, neurons = torch.nonzero(coefficients > threshold, as_tuple=True)
-        values = coefficients[cells, neurons].float().cpu().numpy()
-        cells, neurons = cells.cpu().numpy(), neurons.cpu().numpy()
+        where = torch.nonzero(coefficients > threshold, as_tuple=True)
+        values = coefficients[where].float().cpu().numpy()
+        cells, neurons = (part.cpu().numpy() for part in where)
         content = page.mask[cells]
         cells, neurons, values = cells[content], neurons[content], values[content]
         width = page.batch.tokens.shape[1]

@@ -56,6 +56,7 @@ def test_commands() -> None:
         "causal",
         "circuit",
         "decompose",
+        "describe",
         "dying-relu",
         "edit",
         "evaluate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,20 @@ def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]
     assert (
         found.table["description"].tolist() == fm.describe(store, single[:3], scores=ALL).table["description"].tolist()
     )
+
+
+def test_rules_ask_nobody(store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives no address must be sure that no text of theirs goes anywhere."""
+
+    def connected(*_of: Any) -> None:
+        raise AssertionError("something was sent")
+
+    monkeypatch.setattr(socket.socket, "connect", connected)
+    assert fm.describe(store, single[:2], scores=ALL).answers.empty
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    asked = Endpoint("http://127.0.0.1:9/v1", "m", key_variable="NO_SUCH_KEY")
+    with refuses(InputError, ValueError, "NO_SUCH_KEY"):
+        fm.describe(store, single[:2], asked)
 
 
 @pytest.mark.parametrize(
