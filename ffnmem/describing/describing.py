@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
 from ..models.model import Model
 from ..neurons.intrusion import several
+from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from ..show.result import Result
 from . import prompts
@@ -72,6 +73,10 @@ class Descriptions(Result):
         if found.empty:
             raise InputError(f"{place[0]}.{place[1]} was not described here")
         return str(found["description"].iloc[0])
+
+    def on(self, neuron: Neuron) -> Neuron:
+        """A neuron of :meth:`Store.neuron` with its description on its card. Raises InputError: not asked for."""
+        return replace(neuron, description=self.of(neuron.layer, neuron.neuron))
 
     @property
     def scores(self) -> list[str]:

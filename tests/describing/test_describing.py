@@ -267,6 +267,15 @@ def test_dead_neurons_and_the_other_sign(store: Store, meanings: Planted) -> Non
     assert (negative.extracts["coefficient"] < 0).all()
 
 
+@pytest.mark.parametrize("sign", ["positive", "negative"])
+def test_gated_neurons(gated: fm.Model, gated_store: Store, sign: str) -> None:
+    """Both signs mean something there: contexts of each are of coefficients of that sign."""
+    found = fm.describe(gated_store, ["0.1", "1.2"], model=gated, sign=sign, scores=ALL, shown=4, tested=4)
+    firing = found.extracts[found.extracts["part"] != "quiet"]
+    assert (np.sign(firing["coefficient"]) == (1 if sign == "positive" else -1)).all()
+    assert set(firing["part"]) == {"shown", "tested"}
+
+
 def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]], store: Store) -> None:
     """The store alone knows where a neuron fires most, and the same contexts are shown either way."""
     alone = open_store(meanings_store.folder)
@@ -275,6 +284,14 @@ def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]
     assert (
         found.table["description"].tolist() == fm.describe(store, single[:3], scores=ALL).table["description"].tolist()
     )
+
+
+def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> None:
+    found = fm.describe(store, single[0])
+    one = found.on(store.neuron(single[0]))
+    assert found.of(*single[0]) in one._repr_html_().replace("&#34;", '"')
+    assert one.to_dict()["description"] == found.of(*single[0])
+    assert "described as" not in store.neuron(single[0]).heading()
 
 
 def test_rules_ask_nobody(store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
