@@ -6,12 +6,12 @@ which it fires; its quiet ones are windows of random sequences. No document and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Float64, Int64
 
 from ..core.progress import Progress
 from ..models.model import Model
@@ -219,8 +219,8 @@ def with_strengths(
     )
 
 
-def strengths_of(values: Iterable[float]) -> tuple[float, ...]:
-    return tuple(round(max(float(value), 0.0), 4) for value in values)
+def strengths_of(values: Float[np.ndarray, " window"]) -> tuple[float, ...]:
+    return tuple(round(max(value, 0.0), 4) for value in values.tolist())
 
 
 def quiet_ones(

@@ -35,9 +35,9 @@ DATA = (
 EXPLAIN = (
     f"{ABOUT} Below each context is how strongly, from 1 to 10. "
     "Say in one short sentence what the neuron fires at: which words, which meaning, or what comes before. "
-    "Be as specific as the contexts allow, and do not list guesses. "
-    f"Answer with one line that begins with {SAYS}"
+    "Be as specific as the contexts allow, and do not list guesses."
 )
+LINE = f"Answer with one line that begins with {SAYS}"
 DETECT = (
     "A neuron of a language model is described by one sentence. Some contexts follow. "
     "For each, is there a token in it to which the description applies?"
@@ -47,10 +47,8 @@ FUZZ = (
     f"and {CLOSE} are said to be those at which it fires. For each, does the description apply to the marked tokens?"
 )
 LIST = "Answer with a list of {n} numbers in order, 1 for yes and 0 for no, such as {such}, and nothing else."
-INTRUDE = (
-    f"{ABOUT} All of the contexts below are of one neuron but one, which does not belong. Which one is it? "
-    "Answer with its number alone, from 1 to {n}."
-)
+INTRUDE = f"{ABOUT} All of the contexts below are of one neuron but one, which does not belong. Which one is it?"
+NUMBER = "Answer with its number alone, from 1 to {n}."
 
 
 def quoted(tag: str, texts: Iterable[str]) -> str:
@@ -87,21 +85,21 @@ def explain(extracts: Sequence[Extract]) -> Messages:
     """The question for a description."""
     texts = [f"{told(one, one.marked)}\n   strengths: {levels_told(one)}" for one in extracts]
     tag = tag_of(*texts)
-    return messages(f"{EXPLAIN} {DATA.format(tag=tag)}", quoted(tag, texts))
+    return messages(f"{EXPLAIN} {DATA.format(tag=tag)}\n{LINE}", quoted(tag, texts))
 
 
 def judge(question: str, description: str, texts: Sequence[str]) -> Messages:
     """The question whether a description fits each of some contexts."""
     tag = tag_of(description, *texts)
     such = "[" + ", ".join("10"[i % 2] for i in range(len(texts))) + "]"
-    system = f"{question} {LIST.format(n=len(texts), such=such)} {DATA.format(tag=tag)}"
+    system = f"{question} {DATA.format(tag=tag)}\n{LIST.format(n=len(texts), such=such)}"
     return messages(system, f"Description: <{tag}>{description}</{tag}>\n\n{quoted(tag, texts)}")
 
 
 def intrude(texts: Sequence[str]) -> Messages:
     """The question for the one that does not belong."""
     tag = tag_of(*texts)
-    return messages(f"{INTRUDE.format(n=len(texts))} {DATA.format(tag=tag)}", quoted(tag, texts))
+    return messages(f"{INTRUDE} {DATA.format(tag=tag)}\n{NUMBER.format(n=len(texts))}", quoted(tag, texts))
 
 
 def description_in(answer: str) -> str:

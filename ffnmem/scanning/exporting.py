@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +40,7 @@ from ..vocabulary.vectors import side_tokens, side_vectors
 from .contexts import clipped, merged
 from .projected import BASIS
 from .shading import check_coefficient, read_passages
-
-if TYPE_CHECKING:
-    from .store import Store
+from .store import Store
 
 Place = tuple[int, int]
 BATCH = 64  # neurons of a file, and of one reading
@@ -70,7 +68,7 @@ def by_layer(places: Sequence[Place]) -> dict[int, list[int]]:
 # Neuronpedia.
 
 
-def write_neuronpedia(
+def neuronpedia(
     store: Store, places: Sequence[Place], folder: str | Path, k: int | None, context: int, progress: Progress | None
 ) -> Path:
     """Batches of dashboard records; the folder appears whole or not at all."""
@@ -212,7 +210,7 @@ class Firings(Observer):
         return tuple(part[order] for part in parts)
 
 
-def write_delphi(
+def delphi(
     store: Store,
     places: Sequence[Place],
     folder: str | Path,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
@@ -51,7 +52,6 @@ from ..vocabulary.lenses import Lens
 from ..vocabulary.projections import COLUMNS as PROJECTED
 from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window
-from .exporting import write_delphi, write_neuronpedia
 from .manifest import check_agreement, check_file, read_manifest
 from .neuron import Neuron, Scanned
 from .projected import Source, check_scanned, is_table_of, lacking, write_values
@@ -685,9 +685,10 @@ class Store(Scanned, Result):
             places = [(layer, neuron) for layer in range(self.n_layers) for neuron in range(self.d_mlp(layer))]
         else:
             places = self.places(neurons)
+        write = import_module("ffnmem.scanning.exporting")  # which asks stores: looked up when it is asked for
         if form == "neuronpedia":
-            return write_neuronpedia(self, places, folder, k, context, progress)
-        return write_delphi(self, places, folder, least, sequences, splits, seed, progress)
+            return write.neuronpedia(self, places, folder, k, context, progress)
+        return write.delphi(self, places, folder, least, sequences, splits, seed, progress)
 
     def places(self, neurons: NeuronName | Iterable[NeuronName]) -> list[tuple[int, int]]:
         """Neurons as indices, each once: one name, or several. Raises InputError, OutOfRangeError."""
