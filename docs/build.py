@@ -44,6 +44,7 @@ TITLES = {
     "corpus": "Corpora",
     "scanning": "Scans and stores",
     "neurons": "Neurons",
+    "describing": "Descriptions",
     "facts": "Facts",
     "tracing": "Causal tracing",
     "editing": "Editing",

@@ -5,6 +5,9 @@ from . import (
     corpus as corpus,
 )
 from . import (
+    describing as describing,
+)
+from . import (
     editing as editing,
 )
 from . import (
@@ -53,6 +56,7 @@ from ._version import __version__ as __version__
 from .comparing.comparing import compare as compare
 from .core.errors import FfnmemError as FfnmemError
 from .core.errors import FfnmemWarning as FfnmemWarning
+from .describing.describing import describe as describe
 from .editing.closed_forms import rome as rome
 from .editing.edit import Edit as Edit
 from .evaluation.evaluating import evaluate as evaluate

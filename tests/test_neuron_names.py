@@ -72,6 +72,7 @@ def asking(tiny: fm.Model, store: fm.scanning.Store, out: Path) -> dict[str, Ask
         "Store.values": store.values,
         "Store.neuron": lambda *place: repr(store.neuron(*place, k=2).to_dict()),
         "meanings": lambda at, n=None: fm.meanings(store, at, n, tiny, draws=20).examples,
+        "describe": lambda *place: fm.describe(store, place if len(place) == 2 else place[0]).table,
         "ablate": lambda *place: fm.ablate(found, neurons=[place if len(place) == 2 else place[0]]).neurons,
         "intervene": lambda *place: changed(tiny, place if len(place) == 2 else place[0]),
         "neuron_report": lambda *place: reported(store, place if len(place) == 2 else place[0], out / "cards.html"),
@@ -89,8 +90,8 @@ def reported(store: fm.scanning.Store, name: Any, out: Path) -> str:
 
 ASKING = (
     "Model.neuron", "project", "projection_null", "read_projection", "Store.index", "Store.stats", "Store.examples",
-    "Store.histogram", "Store.by_token", "Store.by_position", "Store.values", "Store.neuron", "meanings", "ablate",
-    "intervene", "neuron_report",
+    "Store.histogram", "Store.by_token", "Store.by_position", "Store.values", "Store.neuron", "meanings", "describe",
+    "ablate", "intervene", "neuron_report",
 )  # fmt: skip
 
 

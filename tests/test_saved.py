@@ -104,6 +104,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
         given.tiny, corpus=[PROMPT, "The city of Paris"], edit=random_edit(given.tiny, (1,))
     ),
     "Decay": Given.decay,
+    "Descriptions": lambda given: fm.describe(given.store, ["1.5", "0.3"], str, scores="detection", model=given.tiny),
     "Dying": lambda given: fm.neurons.dying_relu(steps=10),
     "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),
     "EditEffects": Given.effects,

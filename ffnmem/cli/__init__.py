@@ -25,6 +25,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "intervene": "intervene",
     "project": "project",
     "polysemanticity": "polysemanticity",
+    "describe": "describe",
     "roles": "roles",
     "weights": "weights",
     "geometry": "geometry",

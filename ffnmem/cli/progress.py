@@ -34,6 +34,8 @@ PHASES = {  # what is said of each, and what it counts
     "positions": ("reading positions", "positions"),
     "inputs": ("reading inputs again", "tokens"),
     "meanings": ("comparing examples", "neurons"),
+    "explain": ("asking for descriptions", "questions"),
+    "judge": ("asking for judgements", "questions"),
     "directions": ("reading text along directions", "tokens"),
     "geometry": ("comparing keys and values", "layers"),
     "duplicates": ("seeking near-duplicates", "pairs of layers"),

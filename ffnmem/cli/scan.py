@@ -13,14 +13,14 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..core.choices import DIVISIONS, ENGINES, SCAN_DTYPES
-from ..core.errors import counted
+from ..core.choices import DIVISIONS, ENGINES, SCAN_DTYPES, STORE_FORMS
+from ..core.errors import InputError, counted
 from ..show.records import emit
 from ..show.terminal import user_text
 from . import options
 from .figures import save_axes
 from .guard import Command, note
-from .options import COUNT, OWN, ModelChoice, argument, file_to_write, option
+from .options import COUNT, OWN, ModelChoice, argument, file_to_write, option, refuse
 from .progress import Progress
 
 # `ffnmem pack`: a corpus tokenised once, for every scan.
@@ -171,8 +171,28 @@ def merge(stores: tuple[str, ...], out: str, form: str) -> None:
 @argument("folder", metavar="STORE")
 @option("--check", is_flag=True, help="Read every file whole and check it first; what is damaged is named.")
 @options.plot("the firing rates and the dead neurons by layer")
+@option(
+    "--export",
+    "export",
+    type=click.Choice(STORE_FORMS),
+    help="Also write what other programs read into the folder -o: neuronpedia for dashboard records as SAEDashboard "
+    "writes them, delphi for its latent cache; the model reads text again for both.",
+)
+@option("-o", "--out", metavar="DIR", help="The new folder of --export.")
+@option("--neurons", multiple=True, metavar="NEURONS", help="With --export: only these, such as 3.17,5.97.")
 @options.output
-def store(folder: str, check: bool, plot: Path | None, form: str) -> None:
+@click.pass_context
+def store(
+    context: click.Context,
+    /,
+    folder: str,
+    check: bool,
+    plot: Path | None,
+    export: str | None,
+    out: str | None,
+    neurons: tuple[str, ...],
+    form: str,
+) -> None:
     """Describe STORE, the folder of a scan: what was scanned, how, and how often the neurons of each layer fire.
 
     A neuron fires at a token where its pre-activation is above 0; dead is one that never did. Firing rates are given as
@@ -185,13 +205,23 @@ def store(folder: str, check: bool, plot: Path | None, form: str) -> None:
       ffnmem store runs/atlas
       ffnmem store runs/atlas --check --plot layers.png
       ffnmem store runs/atlas --csv
+      ffnmem store runs/atlas --export neuronpedia -o out --neurons 3.17,5.97
 
     --csv has one row a layer: layer, neurons, dead, firing_rate_5, firing_rate_25, firing_rate_50, firing_rate_75,
     firing_rate_95. --json has these and all else.
     """
+    if export is None:
+        refuse(context, ("out", "neurons"), "no --export")
+    elif out is None:
+        raise InputError(f"--export {export} needs -o DIR: the new folder to write")
     found = fm.open_store(folder)
     if check:
         found.verify()
+    if export is not None and out is not None:
+        with Progress() as progress:
+            asked = options.read_neurons(neurons) if neurons else None
+            written = found.export(export, out, neurons=asked, progress=progress.report)
+        note(f"wrote {written}")
     emit(found, form, sheet=lambda: found.sheet(checked=check), data=lambda: found.to_dict(checked=check))
     if plot is not None:
         save_axes([partial(fm.plots.firing_rates, found), partial(fm.plots.dead, found)], plot)

@@ -20,6 +20,8 @@ CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
 EXAMPLES_SHOWN, CASE_SHOWN = 10, 5
 """Of a kind, and of a sign case; of a band all that were read."""
 SEARCHED = ("values", "examples")
+STORE_FORMS = ("neuronpedia", "delphi")
+"""Other programs' forms of a store."""
 
 # polysemanticity
 COEFFICIENT_SIGNS = ("positive", "negative")
@@ -33,6 +35,12 @@ JUDGES = ("state", "around", "token", "trigger")
 """Where an intruder among examples is from, and by what it is looked for."""
 MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
+
+# descriptions
+RULES = "rules"
+"""The explainer, and the judge, that asks nobody."""
+DESCRIPTION_SCORES = ("detection", "fuzzing", "intruder")
+CONTEXTS_SHOWN = CONTEXTS_TESTED = 20
 
 # facts and traces
 FACT_FORMATS = ("ffnmem", "counterfact", "known_1000", "zsre", "knowedit", "mquake", "pararel")

@@ -11,6 +11,7 @@ FfnmemError
 ├── BusyError            (RuntimeError)  a model that another thread or context changes, or reads, at this moment
 ├── FileError            (OSError)       a file that is missing, broken or of another kind
 ├── WorkerError          (RuntimeError)  a process of a scan that died time and again
+├── EndpointError        (ConnectionError)  a language model behind an address that does not answer, or refuses to
 └── MissingExtraError    (ImportError)   an optional dependency that is not installed
 
 Beside it stands FfnmemWarning (UserWarning): nothing failed, but the question is likely not what was meant.
@@ -89,6 +90,10 @@ class FileError(FfnmemError, OSError):
 
 class WorkerError(FfnmemError, RuntimeError):
     """A process of a scan that died time and again."""
+
+
+class EndpointError(FfnmemError, ConnectionError):
+    """A language model behind an address does not answer, or refuses the request."""
 
 
 class MissingExtraError(FfnmemError, ImportError):

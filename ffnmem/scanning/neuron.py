@@ -167,6 +167,7 @@ class Neuron(Result):
         lack: why ``values`` has no rows, where it has none; else empty.
         passages: by sequence, its coefficients at every token of the examples that are shaded: of
             ``Store.neuron(…, shade=True)`` or :meth:`Store.shaded`, else none.
+        description: in words, where :meth:`ffnmem.describing.Descriptions.on` has put them there; else empty.
     """
 
     store: Scanned
@@ -182,6 +183,7 @@ class Neuron(Result):
     context: int = 12
     lack: str = ""
     passages: dict[int, Passage] = field(default_factory=dict)
+    description: str = ""
 
     @property
     def name(self) -> str:
@@ -290,6 +292,7 @@ class Neuron(Result):
         return {
             "layer": self.layer,
             "neuron": self.neuron,
+            **({"description": self.description} if self.description else {}),
             "stats": self.stats,
             **{sign: None if self.lack else self.tokens(sign) for sign in SIGNS},
             "lens": self.lens,
@@ -352,6 +355,7 @@ class Neuron(Result):
         stats = self.stats
         places = decimals([stats["max"], stats["min"], stats["mean"]])
         found: dict[str, Content] = {
+            **({"described as": printable(self.description)} if self.description else {}),
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {of_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
             "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",

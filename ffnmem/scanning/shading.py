@@ -19,7 +19,7 @@ from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
 from .contexts import Contexts, Example, Passage
-from .neuron import MEANINGS, Neuron
+from .neuron import MEANINGS, Neuron, Scanned
 from .projected import AT_ONCE
 
 TOLERANCE = 1e-4
@@ -86,17 +86,23 @@ def is_quick(neuron: Neuron, model: Model, contexts: Contexts) -> bool:
 
 def check_agreement(neuron: Neuron, passages: Mapping[int, Passage], examples: Iterable[Example]) -> None:
     """Raise ModelError unless the passages have the coefficients at the examples that the store has."""
-    allowed = TOLERANCE * max(neuron.largest, 1.0)
     for example in examples:
+        place = example.sequence, example.position
         passage = passages[example.sequence]
-        found = float(passage.coefficients[example.position - passage.first])
-        if not abs(found - example.coefficient) <= allowed:
-            raise ModelError(
-                f"{neuron.name} has the coefficient {example.coefficient:.6g} at sequence {example.sequence}, position "
-                f"{example.position} in the store {neuron.store.folder}, and {found:.6g} in the model at hand, which "
-                f"is not {neuron.store.model} as it was scanned (at most {allowed:.1g} apart is rounding): load it "
-                "anew, or leave tokens unshaded"
-            )
+        check_coefficient(neuron.store, neuron.name, neuron.largest, *place, example.coefficient, passage)
+
+
+def check_coefficient(
+    store: Scanned, name: str, largest: float, sequence: int, position: int, kept: float, passage: Passage
+) -> None:
+    """Raise ModelError unless a passage has the coefficient at a place that the store has, of the neuron of a name."""
+    found, allowed = float(passage.coefficients[position - passage.first]), TOLERANCE * max(largest, 1.0)
+    if not abs(found - kept) <= allowed:
+        raise ModelError(
+            f"{name} has the coefficient {kept:.6g} at sequence {sequence}, position {position} in the store "
+            f"{store.folder}, and {found:.6g} in the model at hand, which is not {store.model} as it was scanned (at "
+            f"most {allowed:.1g} apart is rounding): load it anew, or leave tokens unshaded"
+        )
 
 
 def read_passages(

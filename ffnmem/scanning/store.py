@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
@@ -14,7 +15,7 @@ import pandas as pd
 
 from ..core.arguments import public
 from ..core.checked_files import digest_of
-from ..core.choices import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED
+from ..core.choices import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, SEQUENCES_READ, STORE_FORMS
 from ..core.errors import (
     BusyError,
     FfnmemError,
@@ -28,7 +29,7 @@ from ..core.errors import (
     quoted,
 )
 from ..core.files import clear, user_folder
-from ..core.neuron_names import LayerName, NeuronName, is_place, layer_of, place_of
+from ..core.neuron_names import LayerName, NeuronName, is_pair, is_place, layer_of, place_of
 from ..core.progress import Progress
 from ..core.sheets import (
     Column,
@@ -643,6 +644,59 @@ class Store(Scanned, Result):
         if where == "values":
             return self.search_values(text, most, progress)
         return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(most)
+
+    def export(
+        self,
+        form: str,
+        folder: str | Path,
+        *,
+        neurons: NeuronName | Iterable[NeuronName] | None = None,
+        k: int | None = None,
+        context: int = 32,
+        least: float = 0.1,
+        sequences: int | None = SEQUENCES_READ,
+        splits: int = 5,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write what other programs read, into a new folder. The model computes what the store does not keep.
+
+        Args:
+            form: "neuronpedia": dashboard records in batches, as SAEDashboard's NeuronpediaRunner writes them for
+                Neuronpedia's import: tokens promoted and suppressed, histograms, and examples with the coefficient at
+                every token. "delphi": a latent cache for EleutherAI's delphi: every coefficient above ``least`` in
+                some of the store's text, and that text.
+            folder: new or empty. neurons: which; default all, which takes long of a large model.
+            k: of "neuronpedia": examples of the largest coefficients, and of each band; default as :meth:`examples`.
+            context: of it: tokens on each side of an example.
+            least: of "delphi": the share of a neuron's largest coefficient above which one is an entry. To delphi a
+                context without entries is one in which a latent is silent, and the neurons of an FFN are hardly ever 0.
+            sequences: of it: how many of the store's, at random; None for all. Each is a row, a shorter one padded with
+                a special token, at which there are no entries. seed: of which.
+            splits: of it: files a layer.
+            progress: called as (phase, done, total) in tokens, with "shade" or "text".
+
+        Returns: The folder.
+
+        Raises: InputError, OutOfRangeError, FileError; ModelError: the model cannot be loaded by its name.
+        """
+        check_choice("form", form, STORE_FORMS)
+        if neurons is None:
+            places = [(layer, neuron) for layer in range(self.n_layers) for neuron in range(self.d_mlp(layer))]
+        else:
+            places = self.places(neurons)
+        write = import_module("ffnmem.scanning.exporting")  # which asks stores: looked up when it is asked for
+        if form == "neuronpedia":
+            return write.neuronpedia(self, places, folder, k, context, progress)
+        return write.delphi(self, places, folder, least, sequences, splits, seed, progress)
+
+    def places(self, neurons: NeuronName | Iterable[NeuronName]) -> list[tuple[int, int]]:
+        """Neurons as indices, each once: one name, or several. Raises InputError, OutOfRangeError."""
+        names: Any = [neurons] if isinstance(neurons, str) or is_pair(neurons) else neurons
+        found = list(dict.fromkeys(self.index(name) for name in names))
+        if not found:
+            raise InputError("name a neuron at least, such as '3.17'")
+        return found
 
     def verify(self) -> None:
         """Read every file whole and check it; raises FileError naming what is damaged."""

@@ -57,6 +57,7 @@ def test_commands() -> None:
         "circuit",
         "compare",
         "decompose",
+        "describe",
         "dying-relu",
         "edit",
         "evaluate",

@@ -27,6 +27,7 @@ TREE = {
     errors.BusyError: RuntimeError,
     errors.FileError: OSError,
     errors.WorkerError: RuntimeError,
+    errors.EndpointError: ConnectionError,
     errors.MissingExtraError: ImportError,
 }
 

@@ -1,0 +1,319 @@
+"""``describe``: words for neurons, and how well they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..core.arguments import public
+from ..core.choices import COEFFICIENT_SIGNS, CONTEXTS_SHOWN, CONTEXTS_TESTED, DESCRIPTION_SCORES, RULES
+from ..core.errors import InputError, check_choice, check_count, check_seed, counted
+from ..core.neuron_names import NeuronName, place_of
+from ..core.progress import Progress
+from ..core.sheets import Column, Origin, Sheet, Table, rows
+from ..core.token_text import printable
+from ..models.model import Model
+from ..neurons.intrusion import several
+from ..scanning.neuron import Neuron
+from ..scanning.store import Store
+from ..show.result import Result
+from . import prompts
+from .answers import Answers, Asker, Question, name_of
+from .endpoint import Endpoint
+from .extracts import BANDS, FIRES, MARKED, QUIET, Asked, Drawn, Extract, Place, draw
+from .rules import Rule, Vocabulary, rule_of
+from .scoring import TOGETHER, Sitting, judge_by_asking, judge_by_rule, score_of, sittings_of
+
+CONTEXT = 16
+DEAD, FEW, SILENT = "never fires", "fires in too few contexts", "no usable answer"
+TABLE = (
+    "layer", "neuron", "description", "why",
+    *(f"{score}{end}" for score in DESCRIPTION_SCORES for end in ("", "_low", "_high")), "n", "shown", "unanswered",
+)  # fmt: skip
+EXTRACTS = ("layer", "neuron", "part", "band", "coefficient", "sequence", "position", "document", "token", "context")
+TRIALS = ("layer", "neuron", "score", "trial", "sequence", "position", "band", "truth", "right")
+ANSWERS = ("asked", "layer", "neuron", "asker", "messages", "answer")
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class Descriptions(Result):
+    """Words for neurons. Made by :func:`ffnmem.describe`.
+
+    Attributes:
+        model: the name of the one described.
+        table: one row a neuron: layer, neuron, description (empty where there is none), why (there is none), and for
+            each score its value with ``_low`` and ``_high`` (95%; NaN where it was not asked for or nothing could be
+            judged), n (contexts held back, firing and quiet), shown (contexts that the description is made of),
+            unanswered (trials without a usable answer, which no score counts).
+        extracts: one row a context: layer, neuron, part ("shown", "tested", "quiet"), band (by strength, 0 the
+            strongest; −1 quiet), coefficient, sequence, position, document, token, context.
+        trials: one row for each thing judged: layer, neuron, score, trial, sequence, position, band, truth (1 or 0; of
+            an intruder its place), right (1, 0, a share, or NaN without a usable answer).
+        answers: one row a question: asked ("description" or a score), layer, neuron, asker, messages (JSON), answer;
+            none where nobody was asked.
+        provenance: plain values; ``describe`` has who explained and who judged.
+    """
+
+    model: str
+    table: pd.DataFrame
+    extracts: pd.DataFrame
+    trials: pd.DataFrame
+    answers: pd.DataFrame
+    provenance: dict[str, Any]
+
+    def of(self, layer: int | NeuronName, neuron: int | None = None) -> str:
+        """The description of a neuron; empty where there is none. Raises InputError: it was not asked for."""
+        place = tuple(int(one) for one in place_of(layer, neuron))
+        found = self.table[(self.table["layer"] == place[0]) & (self.table["neuron"] == place[1])]
+        if found.empty:
+            raise InputError(f"{place[0]}.{place[1]} was not described here")
+        return str(found["description"].iloc[0])
+
+    def on(self, neuron: Neuron) -> Neuron:
+        """A neuron of :meth:`Store.neuron` with its description on its card. Raises InputError: not asked for."""
+        return replace(neuron, description=self.of(neuron.layer, neuron.neuron))
+
+    @property
+    def scores(self) -> list[str]:
+        """Those that were asked for."""
+        return list(self.provenance["describe"]["scores"])
+
+    def to_frame(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON: the neurons, the questions and answers, and the provenance."""
+        return {
+            "neurons": self.table.to_dict("records"),
+            "answers": self.answers.to_dict("records"),
+            "provenance": self.provenance,
+        }
+
+    def summary(self) -> str:
+        said = [f"{row.layer}.{row.neuron} {row.description or row.why}" for row in self.table.head(3).itertuples()]
+        return printable(f"{counted(len(self.table), 'neuron')} of {self.model}: {'; '.join(said)}")
+
+    def sheet(self) -> Sheet:
+        """The descriptions with their scores, and who made them."""
+        own = self.provenance["describe"]
+        rest = {name: value for name, value in self.provenance.items() if name not in ("describe", "seed", "ffnmem")}
+        told = {"explained by": own["explainer"], **({"judged by": own["judge"]} if self.scores else {})}
+        origin = {**rest, **told, "seed": own["seed"], "ffnmem": self.provenance["ffnmem"]}
+        return Sheet.of(self.listing(), Origin(origin), title=f"Descriptions of neurons of {self.model}")
+
+    def listing(self) -> Table:
+        """A row a neuron."""
+        shown = rows(
+            Column("neuron", "neuron"), Column("description", wraps=True),
+            *(Column(score, left=False) for score in self.scores), Column("contexts", "count"),
+        )  # fmt: skip
+        for row in self.table.to_dict("records"):
+            ends = [within(*(row[f"{score}{end}"] for end in ("", "_low", "_high"))) for score in self.scores]
+            shown.add(
+                (row["layer"], row["neuron"]), printable(row["description"]) or f"– ({row['why']})", *ends, row["n"]
+            )
+        chance = {"detection": "50%", "fuzzing": "50%", "intruder": "20%"}
+        told = ", ".join(f"{score} {chance[score]}" for score in self.scores)
+        caption = f"of contexts that were not shown; 95% intervals; by chance {told}" if told else ""
+        return shown.table(caption=caption)
+
+
+def within(share: float, low: float, high: float) -> str:
+    """A score with its interval, short."""
+    return f"{share:.0%} [{low:.0%}, {high:.0%}]" if share == share else "–"
+
+
+@public
+def describe(
+    store: Store,
+    neurons: NeuronName | Iterable[NeuronName],
+    explainer: str | Callable[..., str] = RULES,
+    *,
+    judge: str | Callable[..., str] | None = None,
+    scores: str | Iterable[str] = (),
+    model: Model | None = None,
+    sign: str = "positive",
+    shown: int = CONTEXTS_SHOWN,
+    tested: int = CONTEXTS_TESTED,
+    context: int = CONTEXT,
+    out: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Descriptions:
+    """Say in words what neurons fire at, and how well that fits contexts that were not shown.
+
+    Contexts are drawn from every band of strength; some are shown to the explainer, others, of other documents and
+    texts, are held back for the scores. Nothing is sent anywhere unless an :class:`ffnmem.describing.Endpoint` is
+    given.
+
+    Args:
+        store: from :func:`ffnmem.scan`.
+        neurons: one or several, such as ``"3.17"`` or ``[(3, 17), (5, 97)]``.
+        explainer: "rules" (what the tokens have in common that it fires at; asks nobody), an
+            :class:`ffnmem.describing.Endpoint`, or a function: given the messages of a chat, a list of
+            ``{"role": …, "content": …}``, it returns the answer as a text, empty to refuse.
+        judge: who is asked for the scores, likewise; default: the explainer. "rules" judges by the trigger tokens that
+            the explainer "rules" found, and no other descriptions.
+        scores: any of "detection", "fuzzing" and "intruder"; default none.
+        model: the one scanned; needed for scores and for all explainers but "rules". Default: loaded by its name.
+        sign: of its "positive" or "negative" coefficients.
+        shown, tested: contexts that are shown, and held back, of each neuron, at most; of quiet ones as many are held
+            back.
+        context: tokens on each side of the one that fires most.
+        out: a file of JSON lines that keeps questions and answers as they come. What it has is not asked again, so the
+            same call goes on where one was stopped; a function is known by its name.
+        seed: of what is drawn.
+        progress: called as (phase, done, total) with the phases "shade" (tokens of text), "explain" and "judge"
+            (questions).
+
+    Returns: :class:`Descriptions`.
+
+    Raises:
+        OutOfRangeError: no such neuron. InputError: an unknown explainer, judge or score, numbers out of range, a file
+        that holds no answers. ModelError: the model is needed and cannot be loaded by its name. EndpointError: an
+        endpoint that does not answer; what was answered is in ``out``.
+
+    Source: Bills et al. 2023, "Language models can explain neurons in language models"; Paulo et al. 2024 (delphi) for
+        detection and fuzzing.
+    """
+    places = store.places(neurons)
+    wanted = several("score", scores, DESCRIPTION_SCORES) if scores else []
+    by, judged_by = asker_of("explainer", explainer), asker_of("judge", explainer if judge is None else judge)
+    if judged_by is None and by is not None and wanted:
+        raise InputError(
+            "the judge 'rules' knows what the explainer 'rules' found and no other description: "
+            "give an endpoint or a function as judge"
+        )
+    check_choice("sign", sign, COEFFICIENT_SIGNS)
+    asked = Asked(
+        sign,
+        check_count("shown", shown, least=BANDS),
+        check_count("tested", tested, least=BANDS),
+        check_count("context", context, least=0),
+        check_seed(seed),
+    )
+    answers = Answers(out)
+    if model is not None:
+        store.check_model(model)
+    elif wanted or by is not None:
+        model = store.model_for("coefficients at every token of a context")
+    for one in (by, judged_by):
+        if isinstance(one, Endpoint) and not answers.known:
+            one.key()  # one that is missing is told before any work is done for nothing
+    drawn = draw(store, places, model, asked, progress)
+    rules: dict[Place, Rule] = {}
+    if by is None:
+        vocabulary = Vocabulary.of(store)
+        rules = {(one.layer, one.neuron): rule_of(one, vocabulary) for one in drawn}
+        described = [rules[one.layer, one.neuron].words if one.shown else "" for one in drawn]
+    else:
+        described = explained(drawn, by, answers, progress)
+    sittings = {
+        (one.layer, one.neuron): [sitting for score in wanted for sitting in sittings_of(one, score, asked.seed)]
+        if text
+        else []
+        for one, text in zip(drawn, described, strict=True)
+    }
+    if judged_by is None:
+        for place, some in sittings.items():
+            if some:
+                judge_by_rule(some, rules[place])
+    else:
+        pairs = [
+            (sitting, text)
+            for one, text in zip(drawn, described, strict=True)
+            for sitting in sittings[one.layer, one.neuron]
+        ]
+        judge_by_asking(pairs, judged_by, answers, progress)
+    provenance = {
+        **store.provenance,
+        "describe": {
+            "explainer": RULES if by is None else name_of(by),
+            "judge": (RULES if judged_by is None else name_of(judged_by)) if wanted else None,
+            "scores": wanted,
+            "sign": sign,
+            "shown": asked.shown,
+            "tested": asked.tested,
+            "context": asked.half,
+            "seed": asked.seed,
+            "fires": FIRES,
+            "quiet": QUIET,
+            "marked": MARKED,
+            "together": TOGETHER,
+        },
+    }
+    return Descriptions(
+        store.model,
+        pd.DataFrame(
+            [
+                row_of(one, text, sittings[one.layer, one.neuron], wanted)
+                for one, text in zip(drawn, described, strict=True)
+            ],
+            columns=list(TABLE),
+        ),
+        pd.DataFrame([row for one in drawn for row in extract_rows(one)], columns=list(EXTRACTS)),
+        pd.DataFrame(
+            [trial.row() for some in sittings.values() for sitting in some for trial in sitting.trials],
+            columns=list(TRIALS),
+        ),
+        pd.DataFrame(answers.rows, columns=list(ANSWERS)),
+        provenance,
+    )
+
+
+def asker_of(what: str, given: str | Callable[..., str]) -> Asker | None:
+    """Who is asked; None for the rules. Raises InputError."""
+    if isinstance(given, str):
+        if given != RULES:
+            raise InputError(
+                f"{what} {given!r} is unknown: give 'rules', fm.describing.Endpoint(url, model), or a function"
+            )
+        return None
+    return given
+
+
+def explained(drawn: Sequence[Drawn], by: Asker, answers: Answers, progress: Progress | None) -> list[str]:
+    """The descriptions that somebody gives; empty where a neuron never fires, or the answer has none."""
+    there = [one for one in drawn if one.shown]
+    questions = [Question("description", one.layer, one.neuron, prompts.explain(one.shown)) for one in there]
+    found = answers.ask(by, questions, progress, "explain")
+    said = {(one.layer, one.neuron): prompts.description_in(text) for one, text in zip(there, found, strict=True)}
+    return [said.get((one.layer, one.neuron), "") for one in drawn]
+
+
+def row_of(drawn: Drawn, description: str, sittings: Sequence[Sitting], wanted: Sequence[str]) -> dict[str, Any]:
+    """A row of the table."""
+    trials = [trial for sitting in sittings for trial in sitting.trials]
+    why = "" if description else DEAD if drawn.largest <= 0 else SILENT if drawn.shown else FEW
+    row: dict[str, Any] = {"layer": drawn.layer, "neuron": drawn.neuron, "description": description, "why": why}
+    for score in DESCRIPTION_SCORES:
+        found = score_of(trials, score) if score in wanted else (float("nan"),) * 3
+        row |= dict(zip((score, f"{score}_low", f"{score}_high"), found, strict=True))
+    unanswered = sum(trial.right != trial.right for trial in trials)
+    return row | {"n": len(drawn.tested) + len(drawn.quiet), "shown": len(drawn.shown), "unanswered": unanswered}
+
+
+def extract_rows(drawn: Drawn) -> list[dict[str, Any]]:
+    """Rows of the contexts."""
+
+    def row(part: str, one: Extract) -> dict[str, Any]:
+        return {
+            "layer": drawn.layer,
+            "neuron": drawn.neuron,
+            "part": part,
+            "band": one.band,
+            "coefficient": one.coefficient,
+            "sequence": one.sequence,
+            "position": one.position,
+            "document": one.document,
+            "token": one.tokens[one.at],
+            "context": "".join(one.tokens),
+        }
+
+    return [row(part, one) for part in ("shown", "tested", "quiet") for one in getattr(drawn, part)]

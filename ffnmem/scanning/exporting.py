@@ -1,0 +1,290 @@
+"""A store in the forms of other programs: Neuronpedia's dashboard records, and delphi's latent cache.
+
+**neuronpedia**: a folder a layer, and in it ``batch-0.json``, ``batch-1.json``, …, as SAEDashboard's
+``NeuronpediaRunner`` writes them and its ``export_neuronpedia_dashboards`` turns them into what Neuronpedia imports
+(``neuronpedia_dashboard.py`` of jbloomAus/SAEDashboard at commit 234ea32, and ``neuronpedia_export.py`` at 3ea1249). A
+neuron is a feature there; what only sparse autoencoders have is an empty list. Its activations are the store's examples
+of the largest coefficients (``bin_min`` and ``bin_contains`` −1, as theirs) and of each quantile band of the random
+sequences by their largest coefficient, with its ends in coefficients and its share of sequences, where theirs is one
+of firings.
+
+**delphi**: a folder a layer (``blocks.3.mlp.hook_post``) with ``START_END.safetensors`` for each part of its neurons
+and ``config.json`` (``delphi/latents/cache.py`` of EleutherAI/delphi at commit cd43058, ``config.py`` at 7bfbf46;
+eai-delphi 0.1). A store keeps a neuron's strongest sequences and no others, from which no cache can be made; so the
+text is read again, and every coefficient above a share of the neuron's largest is in it. The neurons of an FFN are
+hardly ever exactly 0, and to delphi a context without an entry is one in which a latent is silent: the share says what
+counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64, Int64
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from .._version import __version__
+from ..core.errors import InputError, check_count, check_number
+from ..core.files import appearing, check_new_folder, write_whole
+from ..core.progress import Progress
+from ..corpus.excerpts import Page, Selection, draw_sequences
+from ..corpus.passes import Forward, Observer, read
+from ..models.model import Model
+from ..vocabulary.vectors import side_tokens, side_vectors
+from .contexts import clipped, merged
+from .projected import BASIS
+from .shading import check_coefficient, read_passages
+from .store import Store
+
+Place = tuple[int, int]
+BATCH = 64  # neurons of a file, and of one reading
+HISTOGRAM = 50  # bars
+DIGITS = 4
+SAE_ONLY = (
+    "neuron_alignment_indices", "neuron_alignment_values", "neuron_alignment_l1", "correlated_neurons_indices",
+    "correlated_neurons_l1", "correlated_neurons_pearson", "correlated_features_indices", "correlated_features_l1",
+    "correlated_features_pearson", "decoder_weights_dist",
+)  # fmt: skip
+
+
+def layer_name(layer: int) -> str:
+    """The place of a layer's coefficients, as TransformerLens names it."""
+    return f"blocks.{layer}.mlp.hook_post"
+
+
+def by_layer(places: Sequence[Place]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for layer, neuron in sorted(places):
+        found.setdefault(layer, []).append(neuron)
+    return found
+
+
+# Neuronpedia.
+
+
+def neuronpedia(
+    store: Store, places: Sequence[Place], folder: str | Path, k: int | None, context: int, progress: Progress | None
+) -> Path:
+    """Batches of dashboard records; the folder appears whole or not at all."""
+    path, most = check_new_folder(folder), None if k is None else check_count("k", k)
+    width, model = (
+        check_count("context", context, least=0),
+        store.model_for("coefficients at every token of an example"),
+    )
+    with appearing(path) as room:
+        for layer, neurons in by_layer(places).items():
+            (room / layer_name(layer)).mkdir()
+            for number, start in enumerate(range(0, len(neurons), BATCH)):
+                some = neurons[start : start + BATCH]
+                batch = {
+                    "model_id": store.model,
+                    "layer": layer,
+                    "sae_set": "mlp",
+                    "sae_id_suffix": None,
+                    "features": list(records(store, model, layer, some, most, width, progress)),
+                }
+                text = json.dumps(batch, ensure_ascii=False, allow_nan=False)
+                write_whole(room / layer_name(layer) / f"batch-{number}.json", text + "\n")
+    return path
+
+
+def records(
+    store: Store, model: Model, layer: int, neurons: Sequence[int], k: int | None, width: int, progress: Progress | None
+) -> Iterator[dict[str, Any]]:
+    """The record of each of some neurons of a layer, whose texts are read once for all of them."""
+    tables = {}
+    for neuron in neurons:
+        rows = store.example_rows(layer, neuron, kind=("top", "quantile"), k=k)
+        tables[neuron] = rows[rows["extreme"] != "min"].reset_index(drop=True)
+    wanted = {(layer, neuron): rows["sequence"].tolist() for neuron, rows in tables.items()}
+    passages = read_passages(model, store.contexts, store.settings.text, wanted, progress)
+    stats = store.stats(layer)
+    for neuron, rows in tables.items():
+        own = stats.iloc[neuron]
+        largest = max(abs(float(own["max"])), abs(float(own["min"])))
+        activations = []
+        sample = store.view(layer).sample["max"][0][:, neuron].astype(np.float64)
+        random = np.sort(sample[~np.isnan(sample)])
+        for row, window in zip(rows.itertuples(), store.windows(rows, width), strict=True):
+            passage = passages[layer, neuron][row.sequence]
+            check_coefficient(store, f"{layer}.{neuron}", largest, row.sequence, row.position, row.coefficient, passage)
+            activations.append(
+                {
+                    **bin_of(row, float(own["max"]), random),
+                    "tokens": list(window.tokens),
+                    "values": rounded(passage.within(row.position, window)),
+                    "qualifying_token_index": window.at,
+                }
+            )
+        values = store.values(layer, neuron)
+        values = values[values["side"] == "value"].sort_values("rank")
+        ends = {name: values[values["sign"] == sign] for name, sign in (("neg", "suppressed"), ("pos", "promoted"))}
+        bars = [
+            b for b in merged(clipped(store.histogram(layer, neuron), own["min"], own["max"]), HISTOGRAM) if b.low >= 0
+        ]
+        heights, edges = np.histogram(scores_of(model, layer, neuron), HISTOGRAM)
+        yield {
+            "feature_index": neuron,
+            **{name: [] for name in SAE_ONLY},
+            **{f"{name}_str": end["token"].astype(str).tolist() for name, end in ends.items()},
+            **{f"{name}_values": rounded(end["score"]) for name, end in ends.items()},
+            "frac_nonzero": float(own["firing_rate"]),
+            "freq_hist_data_bar_values": rounded((b.low + b.high) / 2 for b in bars),
+            "freq_hist_data_bar_heights": [b.count for b in bars],
+            "logits_hist_data_bar_heights": heights.tolist(),
+            "logits_hist_data_bar_values": rounded((edges[:-1] + edges[1:]) / 2),
+            "n_prompts_total": int(store.manifest["sequences"]),
+            "n_tokens_in_prompt": store.settings.context,
+            "dataset": str(store.manifest["corpus"]["source"]),
+            "activations": activations,
+        }
+
+
+def bin_of(row: Any, largest: float, random: Float64[np.ndarray, " sample"]) -> dict[str, float]:
+    """Which group of activations an example is of: the largest, or a band of the random sequences, whose largest
+    coefficients are given in order."""
+    if row.kind == "top":
+        return {"bin_min": -1, "bin_max": round(largest, DIGITS), "bin_contains": -1}
+    first, last = (int(np.ceil(end * len(random))) for end in (row.band_low, row.band_high))
+    low, high = rounded(random[[first, last - 1]])
+    return {"bin_min": low, "bin_max": high, "bin_contains": round(row.band_high - row.band_low, DIGITS)}
+
+
+def scores_of(model: Model, layer: int, neuron: int) -> Float32[np.ndarray, " vocab"]:
+    """What the value adds to every logit, as :meth:`Store.values` has its ends."""
+    vector = side_vectors(model, layer, [neuron], "value", BASIS)
+    return (vector @ side_tokens(model, "value").to(vector.dtype).T)[0].float().cpu().numpy()
+
+
+def rounded(values: Any) -> list[float]:
+    return [round(float(value), DIGITS) for value in values]
+
+
+# delphi.
+
+
+class Firings(Observer):
+    """Every coefficient of some neurons above a threshold of each. ``numbers``: of the sequences read, ascending.
+
+    Attributes:
+        found: by layer, arrays of rows among the numbers, positions, neurons and coefficients.
+    """
+
+    def __init__(self, thresholds: Mapping[int, Float[Tensor, " d_mlp"]], numbers: Int64[np.ndarray, " n"]) -> None:
+        self.thresholds, self.numbers = thresholds, numbers
+        self.found: dict[int, list[tuple[np.ndarray, ...]]] = {layer: [] for layer in thresholds}
+
+    def add(
+        self,
+        page: Page,
+        layer: int,
+        pre: Float[Tensor, "cells d_mlp"],
+        coefficients: Float[Tensor, "cells d_mlp"],
+        linear: Float[Tensor, "cells d_mlp"] | None,
+    ) -> None:
+        if layer not in self.thresholds:
+            return
+        threshold = self.thresholds[layer].to(coefficients)
+        where = torch.nonzero(coefficients > threshold, as_tuple=True)
+        values = coefficients[where].float().cpu().numpy()
+        cells, neurons = (part.cpu().numpy() for part in where)
+        content = page.mask[cells]
+        cells, neurons, values = cells[content], neurons[content], values[content]
+        width = page.batch.tokens.shape[1]
+        rows = np.searchsorted(self.numbers, page.batch.sequences[cells // width])
+        self.found[layer].append(
+            (rows.astype(np.int32), (cells % width).astype(np.int32), neurons.astype(np.int32), values)
+        )
+
+    def of(self, layer: int) -> tuple[np.ndarray, ...]:
+        """Rows, positions, neurons and coefficients of a layer, in the order of the text."""
+        some = self.found[layer]
+        parts = [np.concatenate([part[i] for part in some]) for i in range(4)] if some else [np.empty(0, np.int32)] * 4
+        order = np.lexsort((parts[2], parts[1], parts[0]))
+        return tuple(part[order] for part in parts)
+
+
+def delphi(
+    store: Store,
+    places: Sequence[Place],
+    folder: str | Path,
+    least: float,
+    sequences: int | None,
+    splits: int,
+    seed: int,
+    progress: Progress | None,
+) -> Path:
+    """A latent cache; the folder appears whole or not at all. Raises InputError where nothing is above ``least``."""
+    path, parts = check_new_folder(folder), check_count("splits", splits)
+    if not 0 <= check_number("least", least) < 1:
+        raise InputError(f"least must be a share of the largest coefficient, at least 0 and below 1, not {least}")
+    count = None if sequences is None else check_count("sequences", sequences)
+    numbers = draw_sequences(store.sequences, count, seed)
+    model = store.model_for("coefficients at every token of the text")
+    thresholds = {}
+    for layer, neurons in by_layer(places).items():
+        threshold = torch.full((store.d_mlp(layer),), float("inf"))
+        largest = torch.tensor(store.stats(layer)["max"].to_numpy()[neurons]).clamp(min=0)
+        threshold[neurons] = torch.where(largest > 0, (least * largest).clamp(min=1e-5), torch.inf).float()
+        thresholds[layer] = threshold
+    firings = Firings(thresholds, numbers)
+    with model.turns.reading("export"):
+        forward = Forward(model, [firings], torch.float32, max(thresholds))
+        read(Selection(store.sequences, store.settings.text, numbers), forward, "text", progress)
+    pad = store.settings.special[0] if store.settings.special else 0
+    tokens = np.full((len(numbers), store.settings.context), pad, np.int64)
+    for row, number in enumerate(numbers.tolist()):
+        some = store.sequences.sequence_tokens(number)
+        tokens[row, : len(some)] = some
+    config = {
+        "dataset_repo": str(store.manifest["corpus"]["source"]),
+        "dataset_split": "",
+        "dataset_name": "",
+        "dataset_column": "text",
+        "batch_size": 1,
+        "cache_ctx_len": store.settings.context,
+        "ctx_len": store.settings.context,  # its name before
+        "n_tokens": int(tokens.size),
+        "n_splits": parts,
+        "model_name": store.model,
+        "ffnmem": {
+            "version": __version__,
+            "fingerprint": store.fingerprint,
+            "least": least,
+            "pad_token_id": int(pad),
+            "sequences": "all" if len(numbers) == len(store.sequences) else numbers.tolist(),
+        },
+    }
+    with appearing(path) as room:
+        for layer in thresholds:
+            place = room / layer_name(layer)
+            place.mkdir()
+            write_splits(place, firings.of(layer), tokens, store.d_mlp(layer), parts)
+            write_whole(place / "config.json", json.dumps(config, indent=4) + "\n")
+    return path
+
+
+def write_splits(
+    folder: Path, firings: tuple[np.ndarray, ...], tokens: Int64[np.ndarray, "rows pos"], width: int, parts: int
+) -> None:
+    """A layer's neurons in parts of like many: entries as delphi has them, neurons counted from the part's first."""
+    rows, positions, neurons, values = firings
+    bounds = np.linspace(0, width, min(parts, width) + 1).astype(np.int64)
+    for start, end in zip(bounds[:-1].tolist(), (bounds[1:] - 1).tolist(), strict=True):
+        inside = (neurons >= start) & (neurons <= end)
+        locations = np.stack([rows[inside], positions[inside], neurons[inside] - start], axis=1)
+        small = locations.size == 0 or int(locations.max()) < 2**16
+        save_file(
+            {
+                "locations": locations.astype(np.uint16 if small else np.uint32),
+                "activations": values[inside].astype(np.float16),
+                "tokens": tokens,
+            },
+            folder / f"{start}_{end}.safetensors",
+        )

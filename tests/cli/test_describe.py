@@ -1,0 +1,77 @@
+"""``ffnmem describe`` and ``ffnmem store --export``: what the library says."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.scanning import Store
+
+from ..describing.endpoints import said, serving
+from .running import data, mistake, run, table
+
+
+@pytest.fixture
+def store(atlas_store: Store) -> Store:
+    return atlas_store
+
+
+def test_rules(store: Store) -> None:
+    found = data("describe", "--store", store.folder, "3.17", "5.97")
+    expected = fm.describe(store, ["3.17", "5.97"])
+    assert [one["description"] for one in found["neurons"]] == expected.table["description"].tolist()
+    assert found["answers"] == []
+    out = table("describe", "--store", store.folder, "3.17")
+    assert "explained by rules" in out
+    assert "3.17" in out
+
+
+def test_scores(store: Store) -> None:
+    result = run("describe", "--store", store.folder, "3.17", "--score", "--csv")
+    frame = pd.read_csv(io.StringIO(result.stdout))
+    assert frame["fuzzing"].notna().all()
+    assert frame["intruder"].isna().all()
+    assert "by chance detection 50%" in table("describe", "--store", store.folder, "3.17", "--score", "--intruder")
+
+
+def test_an_endpoint(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    with serving(lambda number, body: said("DESCRIPTION: museums")) as server:
+        asked = ["describe", "--store", store.folder, "3.17", "--endpoint", server.url, "--explainer-model", "m"]
+        found = data(*asked, "--out", file)
+        assert found["neurons"][0]["description"] == "museums"
+        assert found["provenance"]["describe"]["explainer"] == f"m at {server.url}"
+        data(*asked, "--out", file)
+        assert len(server.requests) == 1
+        told = table(*asked, "--rules", "--score")
+    assert "judged by m" in " ".join(told.split())
+    assert len(file.read_text("utf-8").splitlines()) == 2
+
+
+def test_an_endpoint_that_is_not_there(store: Store) -> None:
+    asked = ["describe", "--store", store.folder, "3.17", "--endpoint"]
+    mistake(*asked, "nowhere", "--explainer-model", "m", named=("nowhere", "no address"))
+    mistake(*asked, "http://127.0.0.1:9/v1", named=("--explainer-model",))
+    with serving(lambda number, body: (401, {}, b'{"error": {"message": "no"}}')) as server:
+        mistake(*asked, server.url, "--explainer-model", "m", named=("401", "no key was sent"))
+
+
+def test_mistakes(store: Store) -> None:
+    mistake("describe", "--store", store.folder, "9.17", named=("layer", "9"))
+    mistake("describe", "--store", store.folder, "3.17", "--explainer-model", "m", named=("--explainer-model",))
+    mistake("describe", "3.17", named=("--store",))
+
+
+def test_export(store: Store, tmp_path: Path) -> None:
+    result = run("store", store.folder, "--export", "neuronpedia", "-o", tmp_path / "np", "--neurons", "3.17,5.97")
+    assert f"wrote {tmp_path / 'np'}" in result.stderr
+    batch = json.loads((tmp_path / "np" / "blocks.5.mlp.hook_post" / "batch-0.json").read_text("utf-8"))
+    assert [one["feature_index"] for one in batch["features"]] == [97]
+    mistake("store", store.folder, "--export", "delphi", named=("-o DIR",))
+    mistake("store", store.folder, "--neurons", "3.17", named=("--neurons", "--export"))
+    mistake("store", store.folder, "--export", "sae", "-o", tmp_path / "x", named=("sae", "delphi"))
