@@ -19,6 +19,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "attribute": "attribute",
     "paths": "attribute",
     "circuit": "circuit",
+    "explore": "explore",
     "decompose": "attribute",
     "causal": "causal",
     "ablate": "ablate",

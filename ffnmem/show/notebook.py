@@ -68,17 +68,19 @@ MISSING = "–"
 HERE = "ffnmem.show"
 
 
-def render(template: str, *, room: str = HERE, **values: Any) -> str:
-    """A template of ``templates/`` of a room, or of this one, filled in; every value is escaped unless a filter made
-    it."""
-    return environment(room).get_template(template).render(**values)
+def render(template: str, *, room: str | tuple[str, ...] = HERE, **values: Any) -> str:
+    """A template of ``templates/`` of a room, of several, or of this one, filled in; every value is escaped unless a
+    filter made it."""
+    rooms = (room,) if isinstance(room, str) else room
+    return environment(*rooms).get_template(template).render(**values)
 
 
 @cache
-def environment(room: str) -> Environment:
-    """The templates of a room, each compiled when first used: that takes longer than to fill it in."""
+def environment(*rooms: str) -> Environment:
+    """The templates of rooms, the first that has one, each compiled when first used: that takes longer than to fill it
+    in."""
     found = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((room, HERE))]),
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((*rooms, HERE))]),
         autoescape=True,
         finalize=finished,
         undefined=StrictUndefined,

@@ -1,0 +1,69 @@
+"""``ffnmem explore``: a local web page on which memories are explored."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import click
+
+import ffnmem as fm
+
+from ..core.errors import MissingExtraError
+from . import options
+from .guard import Command, note
+from .options import ModelChoice, option, scanned_model
+
+
+@click.command(cls=Command, short_help="A local web page: prompts, memories, circuits, facts.")
+@option("--store", metavar="DIR", help="A store of a scan: adds examples, histograms and meanings of every memory.")
+@option("--facts", "source", metavar="SOURCE", help="Facts to choose from: atlas, or a file of them.")
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    metavar="N",
+    help="Where the page is found on this machine; 0 takes a free port.",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open the page in the browser.")
+@options.bos
+@options.model
+@click.pass_context
+def explore(
+    context: click.Context, /, store: str | None, source: str | None, port: int, no_browser: bool, choice: ModelChoice
+) -> None:
+    """Open the explorer: a local web page on which a model's memories are looked at.
+
+    Type a prompt and see which memories wrote its answer, switch some off, look at any memory, find those that
+    promote a word, trace a fact and rewrite it. Every view has an address that can be kept and shared, and downloads.
+    The page is on this machine alone (127.0.0.1); nothing is loaded from elsewhere, and the model on disk is never
+    changed. Ctrl-C ends it.
+
+    \b
+    Examples
+      ffnmem explore
+      ffnmem explore --store runs/atlas
+      ffnmem explore --model gpt2 --facts known_1000.json --port 9000
+
+    Needs the extra: pip install "ffnmem[explorer]".
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'") from None
+    from ..explorer.server import serve
+    from ..explorer.views import Explorer
+
+    opened = None if store is None else fm.open_store(store)
+    if opened is not None and "name" not in options.given(context):
+        choice = scanned_model(opened, None, choice.device)
+    source = source or ("atlas" if choice.name == "atlas" else None)
+    facts = () if source is None else fm.load_facts(source)
+    explorer = Explorer(choice.load(), opened, facts, source or "")
+
+    def ready(address: str) -> None:
+        note(f"the explorer is at {address} (Ctrl-C ends it)")
+        if not no_browser:
+            webbrowser.open(address)
+
+    serve(explorer, port=port, ready=ready)

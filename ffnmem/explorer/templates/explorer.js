@@ -1,0 +1,87 @@
+"use strict";
+// What a page waits for, whether the server is there, tables that sort, and keys. Without it everything still works.
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const busy = byId("busy"), lost = byId("lost");
+
+  // A click on a link of this site, or a form that is sent: say that work goes on.
+  const working = (on) => { busy.hidden = !on; };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href]");
+    const plain = !event.defaultPrevented && event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey);
+    if (link && plain && link.origin === location.origin && !link.hasAttribute("download") && link.getAttribute("href")[0] !== "#") working(true);
+  });
+  document.addEventListener("submit", () => working(true));
+  window.addEventListener("pageshow", () => working(false));
+
+  // Whether the server is there.
+  const ask = async (path) => {
+    try {
+      const answer = await fetch(path, { cache: "no-store" });
+      lost.hidden = true;
+      return answer;
+    } catch {
+      lost.hidden = false;
+      working(false);
+      return null;
+    }
+  };
+  const look = () => { if (!document.hidden) ask("/alive"); };
+  setInterval(look, 5000);
+  document.addEventListener("visibilitychange", look);
+
+  // A page that waits.
+  const id = document.body.dataset.waiting;
+  const wait = async () => {
+    const answer = await ask("/waiting/" + encodeURIComponent(id));
+    if (answer && answer.ok) {
+      const found = await answer.json();
+      if (found.done) { location.reload(); return; }
+      const bar = byId("bar");
+      if (found.total) { bar.max = found.total; bar.value = found.part; }
+      byId("how-far").textContent = found.before
+        ? `${found.before} other page${found.before > 1 ? "s" : ""} first`
+        : found.total ? `${found.phase}: ${found.part.toLocaleString("en")} of ${found.total.toLocaleString("en")}` : "begun";
+    } else if (answer && answer.status === 404) { location.reload(); return; }
+    setTimeout(wait, 500);
+  };
+  if (id) setTimeout(wait, 300);
+
+  // Tables of class "sorts": a click on a column's head sorts by it, another one turns it round.
+  const valueOf = (cell) => {
+    const data = cell && cell.querySelector("data");
+    const text = data ? data.value : cell ? cell.textContent.trim() : "";
+    const number = Number(text.replace("−", "-").replace(/[,%]/g, ""));
+    return text !== "" && !Number.isNaN(number) ? number : text;
+  };
+  const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b
+    : typeof a === "number" ? -1 : typeof b === "number" ? 1 : a.localeCompare(b, "en", { numeric: true });
+  for (const table of document.querySelectorAll("table.sorts")) {
+    const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
+    heads.forEach((head, at) => {
+      if (head.tagName !== "TH" || !head.textContent.trim()) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") !== "descending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const body = table.tBodies[0];
+        const rows = [...body.rows].map((row) => [valueOf(row.cells[at]), row]);
+        rows.sort((a, b) => down ? compare(b[0], a[0]) : compare(a[0], b[0]));
+        body.append(...rows.map(([, row]) => row));
+      });
+    });
+  }
+
+  // Keys: "/" goes to the first field, "[" and "]" to the previous and the next of what is shown.
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+    const field = event.key === "/" ? document.querySelector("main input:not([type=hidden]), main textarea") : null;
+    const link = { "[": document.querySelector("a[rel=prev]"), "]": document.querySelector("a[rel=next]") }[event.key];
+    if (field) { event.preventDefault(); field.focus(); field.select(); }
+    if (link) link.click();
+  });
+})();
