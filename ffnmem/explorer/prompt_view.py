@@ -1,19 +1,289 @@
-"""The view of a prompt."""
+"""The prompt view: what a model makes of a text, which memories wrote its answer, and what it says without some."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
 from markupsafe import Markup
 
+from ..core.errors import InputError, OutOfRangeError, check_index
+from ..core.pictures import picture
 from ..core.progress import Progress
-from .queries import Query
+from ..interventions.changes import Scale
+from ..interventions.intervening import intervene
+from ..models.answers import generate
+from ..pages.prompts import answer, carried, prompt_chips, report_html, with_bars, with_tokens
+from ..prompts.attribution import Attribution, attribute
+from ..prompts.captures import Capture, capture
+from ..prompts.causal import CausalScores, causal_scores
+from ..prompts.paths import PathAttribution, attribute_paths
+from .queries import Query, Variant, address, told, variant_of
+from .rendering import csv_of, fragment, html_of, json_of, png_of
 from .views import Explorer, View
+
+PATH = "/prompt"
+SCORES = {
+    "paths": "along all paths",
+    "direct": "direct",
+    "causal": "causal",
+}
+"""How memories are scored, by the name in the address."""
+TOKENS = 160  # of a prompt: a map of more is not looked at
+LISTED, MOST = 20, 200  # memories
+BESIDE = 3  # predictions below each token
+NEXT = 8  # rows of the comparison of variants
+GOES_ON = 12  # tokens
+STRENGTH = {"off": 0.0, "half": 0.5, "double": 2.0, "reversed": -1.0}
 
 
 def prompt_form(explorer: Explorer, query: Query) -> Markup:
-    """What stands above it."""
-    return Markup("")
+    """The text, the answer that is asked about, and how memories are scored."""
+    return fragment("prompt_form.html", query=query, scores=SCORES, example="" if query else example(explorer))
+
+
+def example(explorer: Explorer) -> str:
+    """A text to begin with."""
+    fact = explorer.facts[0] if explorer.facts else None
+    return "The Eiffel Tower is located in the city of" if fact is None else fact.prompt.format(fact.subject)
+
+
+def moved(query: Query) -> str | None:
+    """Where ticked memories become a variant: the address that has it."""
+    ticked = query.all("off")
+    if not ticked:
+        return None
+    factor = STRENGTH[query.choice("strength", list(STRENGTH), "off")]
+    typed = ",".join(f"{name.strip()}:{factor:g}" for name in dict.fromkeys(ticked))
+    return query.address(PATH, ("v", told(variant_of(typed))), off=None, strength=None) + "#changed"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the address asks of a prompt."""
+
+    text: str
+    captured: Capture
+    position: int
+    target: str | int | None
+    foil: str | int | None
+    by: str
+    cell: tuple[int, int] | None
+    top: int
+
+    @classmethod
+    def of(cls, explorer: Explorer, query: Query) -> Asked:
+        text = query.needed("text")
+        captured = explorer.capture(text)
+        length = captured.length()
+        if length > TOKENS:
+            raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it")
+        position = length - 1
+        if "at" in query:
+            position = check_index("position", query.whole("at", 0, least=-TOKENS, most=TOKENS), length, "this prompt")
+        cell = None
+        if "cell" in query:
+            cell = query.neuron("cell")
+            assert cell is not None
+            if cell[0] >= explorer.model.n_layers or cell[1] > position:
+                raise OutOfRangeError(
+                    f"cell {cell[0]}.{cell[1]} is no layer and position of this map: it has layers 0 to "
+                    f"{explorer.model.n_layers - 1} and positions 0 to {position}"
+                )
+        return cls(
+            text=text,
+            captured=captured,
+            position=position,
+            target=query.token("target"),
+            foil=query.token("foil"),
+            by=query.choice("by", list(SCORES), "paths"),
+            cell=cell,
+            top=query.whole("top", LISTED, least=1, most=MOST),
+        )
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """All that determines its scores."""
+        return self.text, self.position, self.target, self.foil
 
 
 def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
-    """Not there yet."""
-    return View("Prompt", Markup("<p>Not there yet.</p>"))
+    """Tokens with what the model expects after each; of a chosen one who wrote the answer, and what it is without."""
+    if "text" not in query:
+        text = example(explorer)
+        return View("Prompt", fragment("prompt_start.html", text=text, here=address(PATH, text=text)))
+    asked = Asked.of(explorer, query)
+    captured = asked.captured
+    direct = explorer.cached(
+        ("direct", *asked.key), lambda: attribute(captured, asked.target, asked.foil, asked.position)
+    )
+    ids = direct.target_ids[0], direct.foil_id
+    paths = scored(explorer, asked, direct, "paths", progress)
+    scores = paths if asked.by == "paths" else scored(explorer, asked, direct, asked.by, progress)
+    assert isinstance(paths, PathAttribution)
+    mapped = paths if isinstance(scores, Attribution) else scores
+    roles = {ids[0]: "target"} if ids[1] is None else {ids[1]: "foil", ids[0]: "target"}
+    probabilities = captured.logits_at(0, asked.position).detach().double().softmax(-1)
+    chips = prompt_chips(captured)
+    variants = [(told(one), one) for one in query.variants()]
+    asked_about = answer(
+        direct, asked.top, float(probabilities[ids[0]]), None if ids[1] is None else float(probabilities[ids[1]])
+    )
+    body = fragment(
+        "prompt.html",
+        query=query,
+        here=partial(query.address, PATH),
+        asked=asked,
+        scores=SCORES,
+        columns=[
+            {
+                "chip": chip,
+                "position": at,
+                "address": query.address(PATH, at=at, cell=None, target=None, foil=None),
+                "predictions": captured.predictions(at, BESIDE).to_dict("records"),
+            }
+            for at, chip in enumerate(chips)
+        ],
+        chips=chips,
+        predictions=[
+            (row, named(explorer, row.token_id, row.token))
+            for row in captured.predictions(asked.position, 8).itertuples()
+        ],
+        roles=roles,
+        map=map_rows(mapped),
+        limit=float(mapped.map.abs().max()) or 1.0,
+        carried=carried(paths),
+        answer=asked_about,
+        memories=listed(explorer, asked, scores, roles),
+        firings=not isinstance(scores, Attribution),
+        strengths=STRENGTH,
+        compared=compared(explorer, asked, direct, variants, progress) if variants else None,
+    )
+    name = "prompt"
+    return View(
+        title="The memories behind an answer",
+        body=body,
+        conclusion=fragment("prompt_sentence.html", answer=asked_about),
+        downloads={
+            "csv": csv_of(lambda: scores.top(MOST), name),
+            "png": png_of(lambda: figure_of(scores, asked.top), name),
+            "html": html_of(lambda: report_html(captured, direct, paths, top=asked.top, tokens=8), name),
+            "json": json_of(lambda: scores.to_dict(asked.top), name),
+        },
+    )
+
+
+Scores = Attribution | PathAttribution | CausalScores
+
+
+def scored(explorer: Explorer, asked: Asked, direct: Attribution, by: str, progress: Progress) -> Scores:
+    """What every memory has to do with the answer."""
+    target, foil = direct.target_ids[0], direct.foil_id
+    if by == "paths":
+        return explorer.cached(
+            ("paths", *asked.key), lambda: attribute_paths(asked.captured, target, foil, asked.position)
+        )
+    if by == "causal":
+        return explorer.cached(
+            ("causal", *asked.key),
+            lambda: causal_scores(asked.captured, target, foil, "relp", position=asked.position, progress=progress),
+        )
+    return direct
+
+
+def column_of(scores: Scores) -> str:
+    """The column of its tables that has the number."""
+    return "logit" if isinstance(scores, Attribution) else scores.column
+
+
+def listed(explorer: Explorer, asked: Asked, scores: Scores, roles: Mapping[int, str]) -> list[Any]:
+    """The memories that count most, of one cell of the map or of all, with the tokens that each promotes."""
+    if isinstance(scores, Attribution):
+        found = scores.top(asked.top).assign(position=asked.position)
+    elif asked.cell is None:
+        found = scores.top(asked.top)
+    else:
+        layer, position = asked.cell
+        numbers = scores.of_firings[layer, position].double()
+        order = numbers.abs().argsort(descending=True, stable=True)[: asked.top]
+        found = pd.DataFrame(
+            {
+                "layer": layer,
+                "neuron": order.tolist(),
+                "position": position,
+                "coefficient": scores.coefficients[layer, position, order].tolist(),
+                scores.column: numbers[order].tolist(),
+                "share": (numbers[order] / (scores.logit or float("nan"))).tolist(),
+            }
+        )
+    column = column_of(scores)
+    return with_bars(with_tokens(explorer.model, found.rename(columns={column: "score"}), 5, roles), "score")
+
+
+def map_rows(scores: PathAttribution | CausalScores) -> list[tuple[int, list[float]]]:
+    """What each layer did at each position, the last layer first."""
+    return list(enumerate(scores.map.tolist()))[::-1]
+
+
+def figure_of(scores: Scores, top: int) -> Any:
+    """The map of layers and positions; of what is written directly, the memories."""
+    return picture("neurons")(scores, top=top) if isinstance(scores, Attribution) else picture("map")(scores)
+
+
+# What the model says without some memories, or with more of them: variants beside the model as it is.
+
+
+def compared(
+    explorer: Explorer, asked: Asked, direct: Attribution, variants: list[tuple[str, Variant]], progress: Progress
+) -> dict[str, Any]:
+    """The next token and how the text goes on, as it is and in each variant."""
+    model, position = explorer.model, asked.position
+    tokens = asked.captured.tokens[0, : position + 1].tolist()
+    new = min(GOES_ON, model.n_ctx - len(tokens))
+
+    def goes_on() -> list[int]:
+        return generate(model, tokens, new) if new else []
+
+    texts = [explorer.cached(("goes on", *asked.key[:2]), goes_on)]
+    logits = [asked.captured.logits_at(0, position)]
+    for done, (_, variant) in enumerate(variants):
+        progress("variants", done, len(variants))
+        with intervene(model, {at: Scale(factor) for at, factor in variant.items()}):
+            logits.append(capture(model, tokens).logits_at(0, position))
+            texts.append(goes_on())
+    found = torch.stack(logits).detach().double().softmax(-1)
+    answers = [i for i in (direct.target_ids[0], direct.foil_id) if i is not None]
+    best = found.max(0).values.topk(min(NEXT, model.d_vocab)).indices.tolist()
+    shown = [*best, *(i for i in answers if i not in best)]
+    roles = dict(zip(answers, ("target", "foil"), strict=False))
+    return {
+        "variants": [
+            {
+                "text": text,
+                "neurons": [(f"{layer}.{neuron}", factor) for (layer, neuron), factor in variant.items()],
+                "others": [("v", other) for i, (other, _) in enumerate(variants) if i != place],
+            }
+            for place, (text, variant) in enumerate(variants)
+        ],
+        "rows": [
+            {"token": token, "role": roles.get(i, ""), "probabilities": found[:, i].tolist()}
+            for i, token in zip(shown, model.token_strings(shown), strict=True)
+        ],
+        "texts": [
+            [
+                (token, place >= len(texts[0]) or texts[0][place] != one[place])
+                for place, token in enumerate(model.token_strings(one))
+            ]
+            for one in texts
+        ],
+    }
+
+
+def named(explorer: Explorer, token_id: int, token: str) -> str:
+    """A token as an address has it: its text, where that means it and nothing else."""
+    plain = token.startswith(" ") and explorer.model.ids_of(token) == [token_id]
+    return token if plain else f"id:{token_id}"

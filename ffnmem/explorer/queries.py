@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -57,9 +58,15 @@ class Query:
         """A parameter as typed, to fill in a form again; the last where there are several."""
         return next(iter(self.all(name)[::-1]), default)
 
-    def address(self, path: str, **changes: Any) -> str:
-        """This query's address with some parameters replaced, or left out (None)."""
-        return address(path, *((n, v) for n, v in self.pairs if n not in changes), **changes)
+    def address(self, path: str, *more: tuple[str, Any], **changes: Any) -> str:
+        """This query's address with some parameters replaced, or left out (None), and ``more`` after them."""
+        return address(path, *((n, v) for n, v in self.pairs if n not in changes), *more, **changes)
+
+    def token(self, name: str) -> str | int | None:
+        """A token as text, or by its number: ``id:417``; None where none is given."""
+        typed = self.text(name, most=200)
+        number = re.fullmatch(r"id:(\d{1,18})", typed.strip(), re.ASCII)
+        return int(number[1]) if number else typed or None
 
     def text(self, name: str, default: str = "", *, most: int = LONGEST, what: str = "") -> str:
         """A text of at most ``most`` characters, its spaces as typed."""

@@ -101,7 +101,7 @@ class Guard:
                 return problem(
                     "A page of another site led here. Nothing has been computed yet.",
                     403,
-                    again=quote(path) + (f"?{query}" if query else ""),
+                    again=here(request),
                 )
             return problem("Another site's page asked for this, and gets no answer.", 403)
         return None
@@ -193,8 +193,9 @@ class Site:
         query = Query([])
         try:
             query, form, path = read(request)
-            if page_.path == "/memory" and "neuron" not in request.path_params and (at := query.neuron()):
-                return RedirectResponse(query.address(f"/memory/{at[0]}.{at[1]}", neuron=None), 303, HEADERS)
+            better = page_.moved(query)
+            if better is not None and better.partition("#")[0] != here(request):
+                return RedirectResponse(better, 303, HEADERS)
             return await self.found(page_, query, form, path)
         except FfnmemError as error:
             status = 422 if isinstance(error, InputError | OutOfRangeError) else 503 if busy(error) else 500
@@ -286,6 +287,12 @@ def read(request: Request) -> tuple[Query, str, str]:
     form = [value for name, value in pairs if name == "format" and value]
     query = Query([*named, *((name, value) for name, value in pairs if name != "format" and name not in dict(named))])
     return query, check_choice("format", form[-1], FORMATS) if form else "", quote(request.scope["path"])
+
+
+def here(request: Request) -> str:
+    """The address as it was asked for."""
+    typed = request.scope["query_string"].decode("latin-1")
+    return quote(request.scope["path"]) + (f"?{typed}" if typed else "")
 
 
 def busy(error: FfnmemError) -> bool:

@@ -70,6 +70,7 @@ class Page:
         view: its function, run on the worker.
         form: what stands above it, filled in from the query; never fails, whatever the query holds.
         waits: what it may wait for, in words: "the causal trace".
+        moved: another address that says the same better, to which a query is sent on; None where it is good as it is.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Page:
     view: ViewFunction
     form: Callable[[Explorer, Query], Markup]
     waits: str = "the model"
+    moved: Callable[[Query], str | None] = lambda _query: None
 
 
 class Cache:

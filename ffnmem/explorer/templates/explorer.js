@@ -76,6 +76,18 @@
     });
   }
 
+  // The map: arrow keys go from cell to cell.
+  for (const table of document.querySelectorAll(".map-table")) {
+    table.addEventListener("keydown", (event) => {
+      const cell = event.target.closest("td"), [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [];
+      if (!cell || down === undefined) return;
+      const row = table.tBodies[0].rows[cell.parentNode.sectionRowIndex + down];
+      const next = row && row.cells[cell.cellIndex + right];
+      const link = next && next.querySelector("a");
+      if (link) { event.preventDefault(); link.focus(); }
+    });
+  }
+
   // Keys: "/" goes to the first field, "[" and "]" to the previous and the next of what is shown.
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
