@@ -59,7 +59,8 @@ def explore(
         choice = scanned_model(opened, None, choice.device)
     source = source or ("atlas" if choice.name == "atlas" else None)
     facts = () if source is None else fm.load_facts(source)
-    explorer = Explorer(choice.load(), opened, facts, source or "")
+    model = choice.load()
+    explorer = Explorer(model, None if store is None else fm.open_store(store, model=model), facts, source or "")
 
     def ready(address: str) -> None:
         note(f"the explorer is at {address} (Ctrl-C ends it)")

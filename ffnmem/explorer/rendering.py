@@ -69,9 +69,15 @@ def png_of(draw: Callable[[], Any], name: str) -> Callable[[], Download]:
     """A figure of matplotlib, or axes of one."""
 
     def made() -> Download:
+        import matplotlib
+
+        matplotlib.use("agg")  # a window could not be drawn from the worker's thread
+        import matplotlib.pyplot as plt
+
         drawn = draw()
         figure, buffer = getattr(drawn, "figure", drawn), io.BytesIO()
         figure.savefig(buffer, format="png", dpi=150, bbox_inches="tight")
+        plt.close(figure)
         return Download(f"{name}.png", "image/png", buffer.getvalue())
 
     return made

@@ -193,7 +193,7 @@ class Site:
         query = Query([])
         try:
             query, form, path = read(request)
-            better = page_.moved(query)
+            better = None if form else page_.moved(query)
             if better is not None and better.partition("#")[0] != here(request):
                 return RedirectResponse(better, 303, HEADERS)
             return await self.found(page_, query, form, path)
