@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from markupsafe import Markup
 
-from ..core.errors import InputError, OutOfRangeError, check_index
+from ..core.errors import InputError, OutOfRangeError, check_index, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.changes import Scale
@@ -119,8 +119,11 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     asked = Asked.of(explorer, query)
     captured = asked.captured
     direct = explorer.cached(
-        ("direct", *asked.key), lambda: attribute(captured, asked.target, asked.foil, asked.position)
+        ("direct", *asked.key), lambda: attribute(captured, asked.target, asked.foil, asked.position, first_token=True)
     )
+    notes = []
+    if isinstance(asked.target, str) and direct.target.strip() != asked.target.strip():
+        notes.append(f"the target {quoted(asked.target)} is several tokens: its first one is explained")
     ids = direct.target_ids[0], direct.foil_id
     paths = scored(explorer, asked, direct, "paths", progress)
     scores = paths if asked.by == "paths" else scored(explorer, asked, direct, asked.by, progress)
@@ -167,6 +170,7 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     return View(
         title="The memories behind an answer",
         body=body,
+        notes=tuple(notes),
         conclusion=fragment("prompt_sentence.html", answer=asked_about),
         downloads={
             "csv": csv_of(lambda: scores.top(MOST), name),

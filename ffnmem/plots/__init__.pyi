@@ -21,6 +21,7 @@ from .neuron_kinds import percentiles as percentiles
 from .neuron_kinds import roles as roles
 from .neuron_kinds import verdicts as verdicts
 from .planted import calibration as calibration
+from .projections import memories as memories
 from .projections import tokens as tokens
 from .tracing import knockout as knockout
 from .tracing import knockouts as knockouts

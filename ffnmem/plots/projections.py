@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -25,11 +26,30 @@ def tokens(projection: pd.DataFrame, ax: Axes | None = None, *, top: int = 8, ti
     """
     found = projection[(projection["side"] == "value") & (projection["rank"] <= top)]
     found = found[found["lens"] == found["lens"].iloc[0]].sort_values("score", ascending=False)
-    ax = axes_for(ax, (6, 0.8 + 0.26 * len(found)))
-    places = range(len(found))
-    ax.barh(places, found["score"], color=sign_colours(found["score"]))
-    ax.set_yticks(places, [visible(text, 24) for text in found["token"]], parse_math=False)
+    title = title or "What its value promotes and suppresses"
+    return bars([visible(text, 24) for text in found["token"]], found["score"], "score", title, ax)
+
+
+@public
+def memories(found: pd.DataFrame, column: str, ax: Axes | None = None, *, label: str = "", title: str = "") -> Axes:
+    """Some memories, each with a bar of one of its numbers.
+
+    Args:
+        found: with the columns layer and neuron, such as :func:`ffnmem.vocabulary.promoters` gives.
+        column: the number. label: of its axis; default the column's name. title: above it.
+        ax: where to draw; default a new figure.
+    """
+    names = [f"{layer}.{neuron}" for layer, neuron in zip(found["layer"], found["neuron"], strict=True)]
+    return bars(names, found[column], label or column, title or f"{len(found):,} memories by {label or column}", ax)
+
+
+def bars(names: Sequence[str], values: pd.Series, label: str, title: str, ax: Axes | None) -> Axes:
+    """A bar a name, the first one above."""
+    ax = axes_for(ax, (6, 0.8 + 0.26 * len(names)))
+    places = range(len(names))
+    ax.barh(places, values, color=sign_colours(values))
+    ax.set_yticks(places, names, parse_math=False)
     ax.invert_yaxis()
     ax.axvline(0, color=ink(), linewidth=0.8)
-    ax.set_xlabel("score")
-    return titled(ax, title or "What its value promotes and suppresses")
+    ax.set_xlabel(label)
+    return titled(ax, title)
