@@ -92,7 +92,7 @@ def find_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     return View(
         title="Find memories",
         body=body,
-        conclusion=fragment("find_sentence.html", query=query, total=len(frame), first=shown.to_dict("records")[:3]),
+        conclusion=fragment("find_sentence.html", by=HEADS[sort], total=len(frame), first=shown.to_dict("records")[:3]),
         downloads={
             "csv": csv_of(lambda: frame, "memories"),
             **(

@@ -78,10 +78,10 @@ class Asked:
     @classmethod
     def of(cls, explorer: Explorer, query: Query) -> Asked:
         text = query.needed("text")
-        captured = explorer.capture(text)
-        length = captured.length()
+        length = len(explorer.model.tokenize(text))
         if length > TOKENS:
             raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it")
+        captured = explorer.capture(text)
         position = length - 1
         if "at" in query:
             position = check_index("position", query.whole("at", 0, least=-TOKENS, most=TOKENS), length, "this prompt")

@@ -23,7 +23,8 @@ Variant = dict[tuple[int, int], float]
 def address(path: str, *pairs: tuple[str, Any], **named: Any) -> str:
     """A path with parameters, in this order; what is None, False or empty is left out, True is 1."""
     given = [(name, 1 if value is True else value) for name, value in (*pairs, *named.items())]
-    shown = urlencode([(name, value) for name, value in given if value not in (None, False, "")], quote_via=quote)
+    kept = [(name, value) for name, value in given if not (value is None or value is False or value == "")]
+    shown = urlencode(kept, quote_via=quote)
     return f"{path}?{shown}" if shown else path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -53,9 +54,13 @@ def styles() -> str:
 
 def csv_of(frame: Callable[[], pd.DataFrame], name: str) -> Callable[[], Download]:
     """A table. Cells are as they are: import them as text where one may begin with "="."""
-    return lambda: Download(
-        f"{name}.csv", "text/csv; charset=utf-8", frame().to_csv(index=False, lineterminator="\n").encode()
-    )
+
+    def made() -> Download:
+        # Every text in quotes: a token may be a carriage return, which some readers take for the end of a line.
+        text = frame().to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        return Download(f"{name}.csv", "text/csv; charset=utf-8", text.encode())
+
+    return made
 
 
 def json_of(values: Callable[[], Mapping[str, Any]], name: str) -> Callable[[], Download]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import socket
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
+import uvicorn
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -40,7 +42,7 @@ from ..core.errors import (
 from ..core.progress import Progress
 from ..pages.rendering import content_hash
 from .jobs import Abandoned, Job, Jobs
-from .queries import Query, address
+from .queries import Query
 from .rendering import asset, render, styles
 from .site import HOME, PAGES
 from .views import Explorer, Page, View
@@ -345,6 +347,46 @@ def check_loopback(host: str) -> str:
     return host
 
 
+def listening_at(host: str, port: int) -> socket.socket:
+    """A socket on this machine; raises InputError: another host, or a port that is taken."""
+    family = socket.AF_INET6 if ":" in check_loopback(host) else socket.AF_INET
+    found = socket.socket(family)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise InputError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
+    return found
+
+
+class Listening(uvicorn.Server):
+    """uvicorn, which says when it answers."""
+
+    def __init__(self, explorer: Explorer, port: int, jobs: Jobs, ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app(explorer, port, jobs),
+                log_level="warning",
+                access_log=False,
+                limit_concurrency=64,
+                h11_max_incomplete_event_size=16384,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                timeout_keep_alive=5,
+                timeout_graceful_shutdown=2,
+                server_header=False,
+            )
+        )
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
+
+
 def serve(explorer: Explorer, *, host: str = "127.0.0.1", port: int = 8765, ready: Callable[[str], None]) -> None:
     """Listen until interrupted.
 
@@ -354,38 +396,11 @@ def serve(explorer: Explorer, *, host: str = "127.0.0.1", port: int = 8765, read
 
     Raises: InputError: another host, or a port that is taken.
     """
-    import socket
-
-    import uvicorn
-
-    with socket.socket(socket.AF_INET6 if ":" in check_loopback(host) else socket.AF_INET) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-        except OSError as error:
-            raise InputError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
+    with listening_at(host, port) as listening:
         taken = listening.getsockname()[1]
+        name = f"[{host}]" if ":" in host else host
         jobs = Jobs()
-        config = uvicorn.Config(
-            app(explorer, taken, jobs),
-            log_level="warning",
-            access_log=False,
-            limit_concurrency=64,
-            h11_max_incomplete_event_size=16384,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=2,
-            server_header=False,
-            ws="none",
-            lifespan="off",
-        )
-
-        class Server(uvicorn.Server):
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets)
-                if self.started:
-                    ready(address(f"http://{f'[{host}]' if ':' in host else host}:{taken}/"))
-
         try:
-            Server(config).run(sockets=[listening])
+            Listening(explorer, taken, jobs, lambda: ready(f"http://{name}:{taken}/")).run(sockets=[listening])
         finally:
             jobs.close()

@@ -113,7 +113,7 @@ class Explorer:
         facts: to choose from.
         source: where the facts are from.
 
-    Raises: ModelError: a store of another model.
+    Raises: InputError: a store of another model.
     """
 
     def __init__(self, model: Model, store: Store | None = None, facts: Sequence[Fact] = (), source: str = "") -> None:

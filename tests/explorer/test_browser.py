@@ -1,0 +1,139 @@
+"""Journeys in a real browser: from the first click to the result, two tabs, a reload, keys, a server that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.explorer.views import Explorer
+
+from .conftest import served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SIZES = ((1280, "light"), (390, "dark"))
+
+
+@pytest.fixture(scope="module")
+def site(tiny: fm.Model) -> Iterator[str]:
+    with served(Explorer(tiny)) as (address, _):
+        yield address
+
+
+def opened(browser: Browser, where: str, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Page:
+    """A page in a context of its own; whatever it complains of ends the test."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+    )
+    context.set_default_timeout(20_000)
+    page = context.new_page()
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+    page.goto(where)
+    return page
+
+
+def test_from_a_text_to_what_is_said_without_some_memories(browser: Browser, site: str) -> None:
+    page = opened(browser, site)
+    page.get_by_label("Which memories wrote an answer?").fill('The <b>"x"</b>')
+    page.keyboard.press("Enter")
+    page.locator(".tokens a").nth(2).click()
+    assert "at=2" in page.url
+    page.locator(".map-table td a").first.click()
+    assert "cell=" in page.url
+    names = page.locator("input[name=off]")
+    names.nth(0).check()
+    names.nth(1).check()
+    page.get_by_role("button", name="See what changes").click()
+    page.wait_for_selector("#changed")
+    assert "v=" in page.url
+    assert page.locator("#changed th.variant").count() == 1
+    shared = page.locator("main").inner_text()
+    page.reload()
+    assert page.locator("main").inner_text() == shared
+    page.locator("#changed").get_by_role("link", name="remove").click()
+    page.wait_for_url(lambda url: "v=" not in url)
+    page.locator(".firings th a").first.click()
+    page.wait_for_selector("h1:has-text('Memory')")
+    assert page.complaints == []
+    page.context.close()
+
+
+def test_two_tabs_keep_their_own_interventions(browser: Browser, site: str) -> None:
+    one = opened(browser, f"{site}/prompt?text=The&v=0.1:0,0.2:0,0.3:0")
+    other = one.context.new_page()
+    other.goto(f"{site}/prompt?text=The&v=1.5:9")
+    other.wait_for_selector("#changed")
+    before = one.locator("#changed").inner_text()
+    assert "0.1" in before
+    assert "1.5" in other.locator("#changed").inner_text()
+    one.reload()
+    assert one.locator("#changed").inner_text() == before
+    unchanged = [page.locator("#changed tbody tr td:nth-child(2)").all_inner_texts()[:3] for page in (one, other)]
+    assert unchanged[0] == unchanged[1]
+    one.context.close()
+
+
+def test_everything_is_reached_by_keys(browser: Browser, site: str) -> None:
+    page = opened(browser, f"{site}/memory/1.3")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    page.keyboard.press("]")
+    page.wait_for_url("**/memory/1.4")
+    page.keyboard.press("[")
+    page.wait_for_url("**/memory/1.3")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "neuron"
+    page.goto(f"{site}/prompt?text=The")
+    page.locator(".map-table a[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**cell=0.*")
+    page.get_by_role("button", name="coefficient").click()
+    cells = page.locator(".firings tbody td.coefficient data")
+    shown = [float(one) for one in cells.evaluate_all("cells => cells.map(cell => cell.value)")]
+    assert shown == sorted(shown, reverse=True)
+    assert page.complaints == []
+    page.context.close()
+
+
+def test_without_scripts_views_are_the_same(browser: Browser, site: str) -> None:
+    page = opened(browser, f"{site}/find?words=the", scripts=False)
+    page.get_by_role("link", name="score").click()
+    assert "order=up" in page.url
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("score")
+    page.locator("tbody th a").first.click()
+    assert page.locator("h1").inner_text().startswith("Memory")
+    page.context.close()
+
+
+def test_a_server_that_is_gone_is_told_of(browser: Browser, tiny: fm.Model) -> None:
+    with served(Explorer(tiny)) as (address, _):
+        page = opened(browser, f"{address}/memory/0.0")
+        assert page.locator("#lost").is_hidden()
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_selector("#lost:not([hidden])")
+    assert "does not answer" in page.locator("#lost").inner_text()
+    page.context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_nothing_is_wider_than_the_screen(browser: Browser, site: str, width: int, scheme: str) -> None:
+    page = opened(browser, site, width, scheme)
+    for where in (
+        "/",
+        "/prompt?text=The%20Eiffel&v=0.1:0",
+        "/memory/1.3?part=wires",
+        "/find?words=the&text=is&role=any",
+    ):
+        page.goto(site + where)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), where
+    assert page.complaints == []
+    page.context.close()

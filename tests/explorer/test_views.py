@@ -1,0 +1,228 @@
+"""Each view from its address: what it shows is what the library says, every link leads somewhere, files are whole."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from itertools import pairwise
+from urllib.parse import quote
+
+import pandas as pd
+import pytest
+from starlette.testclient import TestClient
+
+import ffnmem as fm
+from ffnmem.explorer.queries import address
+from ffnmem.explorer.views import Explorer
+
+from .conftest import asking
+
+TEXT = "The Eiffel Tower is in"
+
+
+def links(page: str) -> list[str]:
+    """The addresses that a page links to."""
+    return [html.unescape(one) for one in re.findall(r'href="(/[^"#]*)', page)]
+
+
+def csv(client: TestClient, where: str) -> pd.DataFrame:
+    found = client.get(where)
+    assert found.status_code == 200
+    assert "attachment" in found.headers["content-disposition"]
+    return pd.read_csv(io.BytesIO(found.content), keep_default_na=False)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        address("/prompt", text=TEXT),
+        address("/prompt", text=TEXT, by="causal", cell="1.2", at=3),
+        address("/prompt", ("v", "0.1:0"), ("v", "1.2:-1"), text=TEXT, by="direct"),
+        "/memory/1.3",
+        "/memory/0.0?part=wires",
+        address("/find", words="the", text=TEXT, role="any", sort="memory"),
+    ],
+)
+def test_every_view_has_headings_in_order_files_and_links_that_lead_somewhere(client: TestClient, where: str) -> None:
+    found = client.get(where)
+    assert found.status_code == 200, found.text[-500:]
+    levels = [int(level) for level in re.findall(r"<h([1-6])[ >]", found.text)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for name in ("csv", "png", "html", "json"):
+        file = client.get(f"{where}{'&' if '?' in where else '?'}format={name}")
+        assert file.status_code == 200, (name, file.text[-300:])
+        assert file.headers["content-security-policy"].startswith("sandbox")
+        if name == "png":
+            assert file.content.startswith(b"\x89PNG")
+        if name == "json":
+            assert file.json()["provenance"]["fingerprint"]
+        if name == "html":
+            assert "<script" not in file.text
+            assert "<form" not in file.text
+    for link in dict.fromkeys(links(found.text)[:4] + links(found.text)[-4:]):
+        assert client.get(link).status_code == 200, link
+
+
+def test_the_prompt_shows_what_the_library_says(client: TestClient, tiny: fm.Model) -> None:
+    capture = fm.capture(tiny, TEXT)
+    paths = fm.attribute_paths(capture)
+    frame = csv(client, address("/prompt", text=TEXT, format="csv"))
+    assert frame["logit"].tolist() == pytest.approx(paths.top(200)["logit"].tolist())
+    direct = csv(client, address("/prompt", text=TEXT, by="direct", format="csv"))
+    assert direct["neuron"].tolist() == fm.attribute(capture).top(200)["neuron"].tolist()
+    causal = csv(client, address("/prompt", text=TEXT, by="causal", format="csv"))
+    assert causal["score"].tolist() == pytest.approx(fm.causal_scores(capture, rule="relp").top(200)["score"].tolist())
+    page = client.get(address("/prompt", text=TEXT)).text
+    top = paths.top(1).iloc[0]
+    assert f'<a href="/memory/{top.layer}.{top.neuron}">' in page
+    assert page.count('aria-current="true"') == 1
+
+
+def test_a_cell_of_the_map_lists_its_own_memories(client: TestClient, tiny: fm.Model) -> None:
+    paths = fm.attribute_paths(fm.capture(tiny, TEXT))
+    page = client.get(address("/prompt", text=TEXT, cell="0.2")).text
+    listed = re.findall(r'name="off" value="([0-9.]+)"', page)
+    order = paths.neuron_logits[0, 2].abs().argsort(descending=True)[: len(listed)].tolist()
+    assert listed == [f"0.{neuron}" for neuron in order]
+
+
+def test_ticked_memories_become_a_variant_in_the_address(client: TestClient) -> None:
+    ticked = address("/prompt", ("off", "0.1"), ("off", "1.2"), text=TEXT, v="0.3:2", strength="half")
+    found = client.get(ticked, follow_redirects=False)
+    assert found.status_code == 303
+    assert found.headers["location"] == f"/prompt?text={quote(TEXT)}&v=0.3%3A2&v=0.1%3A0.5%2C1.2%3A0.5#changed"
+
+
+def test_variants_are_what_interventions_give_and_leave_the_model_as_it_is(client: TestClient, tiny: fm.Model) -> None:
+    before = client.get(address("/prompt", text=TEXT)).text
+    change = {(0, n): fm.interventions.Scale(0.0) for n in range(40)}
+    off = ",".join(f"0.{n}:0" for n in range(40))
+    page = client.get(address("/prompt", ("v", off), ("v", "1.0:3"), text=TEXT)).text
+    with fm.intervene(tiny, change):
+        expected = fm.capture(tiny, TEXT).predictions(-1, 1).iloc[0]
+    values = [float(value) for value in re.findall(r'style="--p:[^>]*><data value="([^"]+)"', page)]
+    assert any(value == pytest.approx(expected["probability"], rel=1e-6) for value in values[1::3])
+    assert tiny.interventions == ()
+    with asking(Explorer(tiny)) as fresh:
+        assert fresh.get(address("/prompt", text=TEXT)).text == before
+
+
+def test_a_memory_shows_its_tokens_neighbours_and_store(
+    client: TestClient, store_client: TestClient, tiny: fm.Model
+) -> None:
+    frame = csv(client, "/memory/1.3?format=csv")
+    expected = fm.project(tiny, 1, 3, k=12)
+    assert frame["token_id"].tolist() == expected["token_id"].tolist()
+    assert "ffnmem scan CORPUS" in client.get("/memory/1.3").text
+    page = store_client.get("/memory/1.3").text
+    assert "ffnmem scan CORPUS" not in page
+    assert "Largest coefficients" in page
+    assert 'class="fm-histogram"' in page
+    assert re.search(r'<i style="--a:', page), "no token is shaded"
+    record = store_client.get("/memory/1.3?format=json").json()
+    assert record["store"]["neuron"] == 3
+    assert "Its meanings" in store_client.get("/memory/1.3?part=meanings").text
+
+
+def test_neighbours_are_the_nearest_by_cosine(tiny: fm.Model) -> None:
+    import torch
+
+    from ffnmem.explorer.memory_view import neighbours
+
+    found = dict(neighbours(Explorer(tiny), 0, 5))["value"]
+    values = [torch.nn.functional.normalize(ffn.values.detach().double(), dim=-1) for ffn in tiny.ffn]
+    one = values[0][5]
+    every = [(abs(float(row @ one)), layer, n) for layer, rows in enumerate(values) for n, row in enumerate(rows)]
+    best = sorted(every, reverse=True)[1 : len(found) + 1]
+    assert [(near.layer, near.neuron) for near in found] == [(layer, n) for _, layer, n in best]
+    assert [abs(near.cosine) for near in found] == pytest.approx([cosine for cosine, *_ in best], rel=1e-4)
+
+
+def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Model) -> None:
+    frame = csv(client, address("/find", words="the, is", format="csv"))
+    expected = fm.vocabulary.promoters(tiny, [" the", " is"], k=20)
+    expected = expected[expected["sign"] == "promoted"]
+    assert frame["score"].tolist()[:20] == pytest.approx(expected["score"].tolist())
+    one = csv(client, address("/find", words="the", layer=1, sort="memory", format="csv"))
+    assert one["neuron"].tolist() == list(range(tiny.ffn[1].d_mlp))
+    fired = csv(client, address("/find", text=TEXT, sort="coefficient", format="csv")).iloc[0]
+    capture = fm.capture(tiny, TEXT)
+    m = capture.coefficients[int(fired["layer"])][0, :, int(fired["neuron"])]
+    assert float(m[int(fired["position"])]) == pytest.approx(fired["coefficient"])
+    assert capture.token_strings()[int(fired["position"])] == fired["token"]
+    up = csv(client, address("/find", words="the", sort="score", order="up", format="csv"))
+    assert up["score"].is_monotonic_increasing
+
+
+def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:
+    table = fm.roles(tiny)
+    for role in ("prediction", "partition"):
+        page = client.get(address("/find", role=role, format="csv"))
+        expected = int(table[f"is_{role}"].sum())
+        assert len(page.text.splitlines()) - 1 == expected
+    found = client.get(address("/find", verdict="dead"))
+    assert found.status_code == 422
+    assert "there are no verdicts" in found.text
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (address("/prompt", text="x" * 4001), "at most 4,000"),
+        (address("/prompt", text="a b " * 200), "the prompt has 801 tokens"),
+        (address("/prompt", text=TEXT, at=99), "position 99 is out of range"),
+        (address("/prompt", text=TEXT, cell="9.1"), "cell 9.1 is no layer and position"),
+        (address("/prompt", text=TEXT, by="magic"), "by 'magic' is unknown"),
+        (address("/prompt", text=TEXT, v="99.0:0"), "layer 99"),
+        (address("/prompt", text=TEXT, target="id:99999999"), "99999999"),
+        ("/memory/99.1", "layer 99 is out of range"),
+        ("/memory/nonsense", "names no neuron"),
+        (address("/memory/0.1", part="x"), "part 'x' is unknown"),
+        (address("/find", words=","), "type 1 to 16 words"),
+        (address("/find", words="the", sort="nonsense"), "sort 'nonsense' is unknown"),
+        (address("/find", words="zqxjkvwpzq"), "a memory promotes single tokens"),
+    ],
+)
+def test_a_mistake_is_said_on_the_page_and_the_form_keeps_what_was_typed(
+    client: TestClient, where: str, said: str
+) -> None:
+    found = client.get(where)
+    assert found.status_code == 422
+    error = re.search(r'class="error" role="alert"><b>(.*?)</b>', found.text)
+    assert error
+    assert said in html.unescape(error[1])
+    assert "<form" in found.text
+    if "Eiffel" in where:
+        assert f">{TEXT}</textarea>" in found.text
+
+
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\x1b[31m{{7*7}}"
+
+
+@pytest.mark.parametrize("where", ["/prompt", "/find", "/memory"])
+def test_what_a_user_types_is_never_markup(client: TestClient, where: str) -> None:
+    names = ("text", "target", "foil", "words", "neuron", "by", "v", "at", "layer", "role", "sort", "part", "side")
+    for name in names:
+        pairs = [("text", HOSTILE if name == "text" else TEXT), *([(name, HOSTILE)] if name != "text" else [])]
+        page = client.get(address(where, *pairs)).text
+        assert "<script>alert" not in page
+        assert "<img" not in page
+        assert "\u202e" not in page
+        assert "\x1b" not in page
+    assert "49" not in re.findall(
+        r"<textarea[^>]*>(.*?)</textarea>", client.get(address("/prompt", text="{{7*7}}")).text
+    )
+
+
+def test_a_target_of_several_tokens_says_which_one_is_explained(client: TestClient) -> None:
+    page = client.get(address("/prompt", text=TEXT, target=" unbelievably strange")).text
+    assert "several tokens: its first one is explained" in html.unescape(page)
+
+
+def test_the_start_leads_to_every_view(client: TestClient) -> None:
+    page = client.get("/").text
+    assert {"/prompt", "/memory", "/find", "/circuit", "/fact"} <= set(links(page))
+    assert json.loads(client.get("/memory/0.0?format=json").text)["neuron"] == 0
