@@ -35,14 +35,14 @@ def explore(
 
     Type a prompt and see which memories wrote its answer, switch some off, look at any memory, find those that
     promote a word, trace a fact and rewrite it. Every view has an address that can be kept and shared, and downloads.
-    The page is on this machine alone (127.0.0.1); nothing is loaded from elsewhere, and the model on disk is never
-    changed. Ctrl-C ends it.
+    The page's address is printed; it is on this machine alone (127.0.0.1). Nothing is loaded from elsewhere, and the
+    model on disk is never changed. Ctrl-C ends it.
 
     \b
     Examples
       ffnmem explore
       ffnmem explore --store runs/atlas
-      ffnmem explore --model gpt2 --facts known_1000.json --port 9000
+      ffnmem explore --facts atlas --port 0 --no-browser
 
     Needs the extra: pip install "ffnmem[explorer]".
     """
@@ -63,7 +63,8 @@ def explore(
     explorer = Explorer(model, None if store is None else fm.open_store(store, model=model), facts, source or "")
 
     def ready(address: str) -> None:
-        note(f"the explorer is at {address} (Ctrl-C ends it)")
+        click.echo(address)
+        note("the explorer answers at this address on this machine alone; Ctrl-C ends it")
         if not no_browser:
             webbrowser.open(address)
 

@@ -35,8 +35,10 @@ TOKENS = 12
 NEIGHBOURS = 6
 EXAMPLES = 6  # of each kind: those whose tokens are shaded take the model a while
 WIRES = 12
-PARTS = ("", "wires", "meanings")
+PARTS = ("", "wires", "meanings", "role")
 """What is computed only where it is asked for."""
+ROLES_AT_ONCE = 10**10
+"""Multiplications (memories of a layer × tokens × width) up to which roles need not be asked for."""
 
 SAID = {
     ("value", "promoted", LOGIT): "its value promotes",
@@ -97,7 +99,9 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     of_store, lack = None, ""
     if explorer.store is not None:
         of_store, lack = explorer.cached(("card", layer, neuron), lambda: store_card(explorer, layer, neuron, progress))
-    played = explorer.cached(("roles", layer), lambda: roles(model, layer=layer)).iloc[neuron]
+    work = model.d_mlp * model.d_vocab * model.d_model
+    asked = part == "role" or work <= ROLES_AT_ONCE or explorer.made.get(("roles", layer)) is not None
+    role = role_of(explorer, layer, neuron, progress) if asked else None
     wires = None
     if part == "wires":
         wires = explorer.cached(
@@ -117,7 +121,7 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         "lack": lack,
         "store": explorer.store,
         "model": model,
-        "role": role_of(explorer, layer, played),
+        "role": role,
         "neighbours": explorer.cached(("neighbours", layer, neuron), lambda: neighbours(explorer, layer, neuron)),
         "wires": None if wires is None else [edges_of(wires, side) for side in ("incoming", "outgoing")],
         "compared": None if wires is None else wires.compared,
@@ -130,7 +134,7 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         title=f"Memory {name}",
         body=body,
         conclusion=fragment(
-            "memory_sentence.html", promoted=promoted[:4], suppressed=suppressed[:3], card=of_store, role=values["role"]
+            "memory_sentence.html", promoted=promoted[:4], suppressed=suppressed[:3], card=of_store, role=role
         ),
         downloads={
             "csv": csv_of(lambda: projected, f"memory-{name}"),
@@ -141,7 +145,7 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
                     "layer": layer,
                     "neuron": neuron,
                     "tokens": projected.to_dict("records"),
-                    "role": str(played["role"]),
+                    "role": role,
                     **({} if wires is None else {"wires": wires.to_dict()}),
                     **({} if of_store is None else {"store": of_store.neuron.to_dict()}),
                     "provenance": model.provenance().to_dict(),
@@ -182,20 +186,17 @@ def store_card(explorer: Explorer, layer: int, neuron: int, progress: Progress) 
         return card(one, EXAMPLES), f"Tokens are not shaded: {error}."
 
 
-def role_of(explorer: Explorer, layer: int, played: pd.Series) -> dict[str, Any]:
+def role_of(explorer: Explorer, layer: int, neuron: int, progress: Progress) -> dict[str, Any]:
     """The roles that its weights give it, the first one first."""
-    frame = explorer.cached(("roles", layer), lambda: roles(explorer.model, layer=layer))
+    frame = explorer.cached(("roles", layer), lambda: roles(explorer.model, layer=layer, progress=progress))
+    played = frame.iloc[neuron]
     every = [role for role in known_roles(frame) if bool(played[role.column])]
     return {
         "name": "" if played["role"] == NONE else str(played["role"]),
         "all": [(role.name, role.statistic.replace("_", " "), float(played[role.statistic])) for role in every],
         "numbers": [
-            (words, float(played[column]))
-            for column, words in (
-                ("cosine_kurtosis", "kurtosis of its cosines with the vocabulary"),
-                ("io_cosine", "cosine of key and value"),
-            )
-            if column in played
+            ("kurtosis of its cosines with the vocabulary", float(played["cosine_kurtosis"])),
+            ("cosine of key and value", float(played["io_cosine"])),
         ],
     }
 

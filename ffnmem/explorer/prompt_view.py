@@ -37,7 +37,7 @@ TOKENS = 160  # of a prompt: a map of more is not looked at
 LISTED, MOST = 20, 200  # memories
 BESIDE = 3  # predictions below each token
 NEXT = 8  # rows of the comparison of variants
-GOES_ON = 12  # tokens
+GOES_ON = 10  # tokens
 STRENGTH = {"off": 0.0, "half": 0.5, "double": 2.0, "reversed": -1.0}
 
 
@@ -257,7 +257,7 @@ def compared(
     for done, (_, variant) in enumerate(variants):
         progress("variants", done, len(variants))
         with intervene(model, {at: Scale(factor) for at, factor in variant.items()}):
-            logits.append(capture(model, tokens).logits_at(0, position))
+            logits.append(capture(model, tokens, layers=0, logits=True).logits_at(0, position))
             texts.append(goes_on())
     found = torch.stack(logits).detach().double().softmax(-1)
     answers = [i for i in (direct.target_ids[0], direct.foil_id) if i is not None]

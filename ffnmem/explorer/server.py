@@ -166,7 +166,7 @@ class Site:
 
     def __init__(self, explorer: Explorer, jobs: Jobs) -> None:
         self.explorer, self.jobs = explorer, jobs
-        self.common = {"model": explorer.model, "store": explorer.store}
+        self.common: dict[str, Any] = {"model": explorer.model, "store": explorer.store}
 
     def routes(self) -> list[Route]:
         return [
@@ -212,7 +212,7 @@ class Site:
 
     async def found(self, page_: Page, query: Query, form: str, path: str) -> Response:
         """The view from the cache, or what its job gives."""
-        view = None if form else self.explorer.results.get((page_.path, query.key))
+        view: Any = None if form else self.explorer.results.get((page_.path, query.key))
         if view is None:
             job = self.jobs.submit((page_.path, query.key, form), partial(self.work, page_, query, form))
             try:

@@ -61,6 +61,7 @@ def test_commands() -> None:
         "dying-relu",
         "edit",
         "evaluate",
+        "explore",
         "facts",
         "geometry",
         "get",
@@ -168,6 +169,9 @@ def test_examples_work(
         for i in range(2):
             fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))
     monkeypatch.setattr(webbrowser, "open", lambda url: True)
+    monkeypatch.setattr(
+        "ffnmem.explorer.server.serve", lambda explorer, port, ready: ready(f"http://localhost:{port}/")
+    )
     monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: chosen(choice, tiny if small else atlas))
     words = shlex.split(re.split(r" [|>] ", line)[0])
     assert words[0] == "ffnmem"

@@ -1,0 +1,69 @@
+"""``ffnmem explore``: what it opens, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ffnmem.cli import cli
+from ffnmem.scanning.store import Store
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would be served, in place of a server."""
+    found: list[Any] = []
+
+    def serve(explorer: Any, *, port: int, ready: Any) -> None:
+        found.append((explorer, port))
+        ready(f"http://127.0.0.1:{port}/")
+
+    monkeypatch.setattr("ffnmem.explorer.server.serve", serve)
+    monkeypatch.setattr("webbrowser.open", lambda address: found.append(address))
+    return found
+
+
+def test_it_opens_the_embedded_model_with_its_facts(served: list[Any]) -> None:
+    done = CliRunner().invoke(cli, ["explore", "--port", "9001"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "http://127.0.0.1:9001/\n"
+    assert "Ctrl-C ends it" in done.stderr
+    (explorer, port), opened = served
+    assert (explorer.model.name, len(explorer.facts), explorer.store, port) == ("atlas", 3993, None, 9001)
+    assert opened == "http://127.0.0.1:9001/"
+
+
+def test_a_store_says_which_model(
+    served: list[Any], tiny_store: Store, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["explore", "--store", str(tiny_store.folder), "--model", str(tiny_folder), "--no-browser"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    ((explorer, _),) = served
+    assert explorer.store is not None
+    assert explorer.facts == ()
+    wrong = CliRunner().invoke(cli, ["explore", "--store", str(tiny_store.folder), "--model", "atlas"])
+    assert wrong.exit_code == 2
+    assert wrong.stderr.count("\n") == 1
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in ("starlette", "uvicorn"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    done = CliRunner().invoke(cli, ["explore"])
+    assert done.exit_code == 2
+    assert done.stderr == ("ffnmem: error: the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'\n")
+
+
+def test_options_are_checked() -> None:
+    assert CliRunner().invoke(cli, ["explore", "--port", "99999"]).exit_code == 2
