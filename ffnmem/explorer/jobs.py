@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -15,6 +16,7 @@ from ..core.progress import Progress
 
 WAITING = 8  # pieces of work in the queue
 PATIENCE = 60.0  # seconds after which nobody waits any more
+ENDING = 10.0  # seconds that the end waits for what runs
 KEPT = 64  # finished ones that can still be asked about
 
 Work = Callable[[Progress], Any]
@@ -116,7 +118,11 @@ class Jobs:
             job.run()
 
     def close(self) -> None:
-        """Nothing more is begun."""
+        """Nothing more is begun, and what runs is given up as soon as it says how far it is; waits for that a while: a
+        process that ends in the middle of it would end noisily."""
         with self.turn:
             self.closed = True
+            if self.current is not None:
+                self.current.asked = -math.inf
             self.turn.notify_all()
+        self.thread.join(ENDING)

@@ -151,7 +151,9 @@ def page(status: int = 200, *, scripts: Sequence[str] = (), more: str = "", **va
 
 def problem(said: str, status: int, **values: Any) -> Response:
     """A page that says what is wrong in one line."""
-    response = page(status, title=HTTPStatus(status).phrase, error=said, **values)
+    here = values.get("here")
+    title = HTTPStatus(status).phrase if here is None else here.name
+    response = page(status, title=title, error=said, **values)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = "5"
     return response
@@ -255,7 +257,7 @@ class Site:
         return page(
             202,
             here=page_,
-            title=f"waiting for {page_.waits}",
+            title=page_.name,
             form=self.form(page_, query),
             waiting={"id": job.id, "what": page_.waits, **self.state(job)},
             **self.common,

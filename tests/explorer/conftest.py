@@ -31,7 +31,6 @@ def asking(explorer: Explorer) -> Iterator[TestClient]:
         yield TestClient(app(explorer, PORT, jobs), base_url=BASE, raise_server_exceptions=False)
     finally:
         jobs.close()
-        jobs.thread.join(30)
 
 
 @contextmanager
@@ -50,7 +49,6 @@ def served(explorer: Explorer) -> Iterator[tuple[str, Listening]]:
             server.should_exit = True
             thread.join(30)
             jobs.close()
-            jobs.thread.join(30)
 
 
 @pytest.fixture(scope="module")

@@ -71,3 +71,20 @@ def test_work_that_nobody_waits_for_is_given_up(jobs: Jobs, monkeypatch: pytest.
     go.set()
     with pytest.raises(Abandoned):
         job.future.result(10)
+
+
+def test_the_end_gives_up_what_runs() -> None:
+    jobs, begun = Jobs(), threading.Event()
+
+    def work(progress: module.Progress) -> None:
+        while True:
+            progress("read", 1, 2)
+            begun.set()
+
+    job = jobs.submit("a", work)
+    begun.wait(10)
+    jobs.close()
+    assert not jobs.thread.is_alive()
+    assert isinstance(job.future.exception(), Abandoned)
+    with pytest.raises(BusyError):
+        jobs.submit("b", work)
