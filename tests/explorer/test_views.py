@@ -6,7 +6,9 @@ import html
 import io
 import json
 import re
+import shutil
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
@@ -16,6 +18,7 @@ from starlette.testclient import TestClient
 import ffnmem as fm
 from ffnmem.explorer.queries import address
 from ffnmem.explorer.views import Explorer
+from ffnmem.scanning.store import Store
 
 from .conftest import asking
 
@@ -226,3 +229,16 @@ def test_the_start_leads_to_every_view(client: TestClient) -> None:
     page = client.get("/").text
     assert {"/prompt", "/memory", "/find", "/circuit", "/fact"} <= set(links(page))
     assert json.loads(client.get("/memory/0.0?format=json").text)["neuron"] == 0
+
+
+def test_verdicts_are_those_that_the_store_keeps(tiny: fm.Model, tiny_store: Store, tmp_path: Path) -> None:
+    copy = shutil.copytree(tiny_store.folder, tmp_path / "store")
+    store = fm.open_store(copy, model=tiny)
+    kept = fm.polysemanticity(store, tiny, draws=20)
+    with asking(Explorer(tiny, store)) as client:
+        found = csv(client, address("/find", verdict="any", sort="memory", format="csv"))
+        assert found["verdict"].tolist() == kept.sort_values(["layer", "neuron"])["verdict"].tolist()
+        verdict = kept["verdict"].iloc[0]
+        some = csv(client, address("/find", verdict=verdict, format="csv"))
+        assert len(some) == int((kept["verdict"] == verdict).sum())
+        assert f"is <b>{verdict}</b>" in client.get("/memory/0.0").text
