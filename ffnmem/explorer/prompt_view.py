@@ -37,7 +37,7 @@ TOKENS = 160  # of a prompt: a map of more is not looked at
 LISTED, MOST = 20, 200  # memories
 BESIDE = 3  # predictions below each token
 NEXT = 8  # rows of the comparison of variants
-GOES_ON = 10  # tokens
+GOES_ON = 6  # tokens
 STRENGTH = {"off": 0.0, "half": 0.5, "double": 2.0, "reversed": -1.0}
 
 
