@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from ..core.progress import Progress
 from ..core.token_text import visible
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.circuits import PRUNED, Circuit
+from ..prompts.circuits import ANSWER, PRUNED, Circuit
+from ..prompts.condensing import GROUP
 from ..scanning.store import Store
 from .circuit_drawing import LEVELS, drawing
 from .links import Links, nowhere, to_cards, to_site
@@ -157,6 +158,29 @@ def circuit_html(
     others: Links = nowhere,
 ) -> str:
     """The page of a circuit."""
+    return render(
+        "circuit.html",
+        scripts=("circuit.js",),
+        **circuit_values(circuit, promoted_tokens(circuit, cards, model, count, tokens)),
+        cards_shown=cards,
+        links=to_cards((one.place for one in cards), others),
+        unshaded=unshaded,
+        provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
+    )
+
+
+def circuit_values(
+    circuit: Circuit, promoted: Mapping[str, tuple[Chip, ...]], pinned: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the template says of a circuit: its drawing, its table, and what its script is given.
+
+    Nobody can take away a firing on a page that stands alone: the explorer fills in ``removed``, ``removals`` (where a
+    node is taken away, by its id) and ``picked`` (by a node's id, the form that its checkbox belongs to).
+
+    Args:
+        promoted: by node, what it promotes.
+        pinned: nodes that the page begins with, by their ids.
+    """
     nodes = plain_rows(circuit.nodes)
     edges = carried(circuit)
     index = {node.id: i for i, node in enumerate(nodes)}
@@ -174,26 +198,25 @@ def circuit_html(
         "inputs": [TOLD[name] for name in inputs],
         "levels": LEVELS,
         "edges": compact,
+        "pinned": [index[one] for one in pinned if one in index],
     }
-    return render(
-        "circuit.html",
-        scripts=("circuit.js",),
-        circuit=circuit,
-        target=visible(circuit.target, TARGET),
-        rows=node_rows(circuit, nodes, cards, model, count, tokens),
-        gated=circuit.nodes["linear"].notna().any(),
-        prompt=chips,
-        drawing=drawn,
-        curves=drawn.curves(first),
-        levels=LEVELS,
-        n_drawn=len(first),
-        n_edges=sum(nodes[a].kind != PRUNED for a, *_ in compact),
-        cards_shown=cards,
-        links=to_cards((one.place for one in cards), others),
-        unshaded=unshaded,
-        data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
-        provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
-    )
+    return {
+        "circuit": circuit,
+        "target": visible(circuit.target, TARGET),
+        "rows": node_rows(circuit, nodes, promoted),
+        "gated": circuit.nodes["linear"].notna().any(),
+        "prompt": chips,
+        "drawing": drawn,
+        "curves": drawn.curves(first),
+        "levels": LEVELS,
+        "n_drawn": len(first),
+        "n_edges": sum(nodes[a].kind != PRUNED for a, *_ in compact),
+        "pinned": data["pinned"],
+        "removed": (),
+        "removals": {},
+        "picked": {},
+        "data": htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
+    }
 
 
 def plain_rows(nodes: pd.DataFrame) -> list[Any]:
@@ -208,12 +231,9 @@ def carried(circuit: Circuit) -> pd.DataFrame:
     return circuit.edges.loc[through.sort_values(ascending=False, kind="stable").index]
 
 
-def node_rows(
-    circuit: Circuit, nodes: Sequence[Any], cards: Sequence[Card], model: Model | None, count: int, tokens: int
-) -> list[NodeRow]:
+def node_rows(circuit: Circuit, nodes: Sequence[Any], promoted: Mapping[str, tuple[Chip, ...]]) -> list[NodeRow]:
     """Every node in the order of the frame."""
     index = {node.id: i for i, node in enumerate(nodes)}
-    promoted = promoted_tokens(circuit, cards, model, count, tokens)
     sums: dict[str, list[Sum]] = {}
     for row in circuit.sums().itertuples():
         sums.setdefault(row.target, []).append(Sum(TOLD[row.input], row.sum, row.read))
@@ -227,7 +247,9 @@ def node_rows(
         NodeRow(
             node=node,
             name=name_of(node),
-            chip=None if node.position is None or node.kind == "answer" else token_chip(circuit, int(node.position)),
+            chip=None
+            if node.position is None or node.kind in (ANSWER, GROUP)
+            else token_chip(circuit, int(node.position)),
             sums=tuple(sums.get(node.id, [])),
             reads=tuple(reads.get(node.id, [])),
             promoted=promoted.get(node.id, ()),
@@ -242,6 +264,8 @@ def name_of(node: Any) -> str:
         return "biases of what reads"
     if node.kind == PRUNED:
         return "all that was pruned"
+    if node.kind == GROUP:
+        return str(node.token)
     return NAMES.get(node.kind, node.kind).format(**node._asdict())
 
 

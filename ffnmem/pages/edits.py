@@ -15,7 +15,7 @@ from ..core.files import check_destination, write_whole
 from ..core.token_text import visible
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
-from ..evaluation.effects import Effects, moved_neighbours, prompts_of
+from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
 from ..facts.questions import target_ids
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -30,7 +30,8 @@ FACTS = 20  # whose prompts are listed
 TOKENS = 6
 LABEL = 16  # characters of a token beside a map
 NEW = 24  # tokens of a continuation
-TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours", "other": ""}
+TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours",
+          "other": "Another prompt"}  # fmt: skip
 
 
 @public
@@ -89,38 +90,56 @@ def traced_or_reason(effects: Effects, trace: Trace | bool | None, seed: int) ->
 
 def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int, links: Links = nowhere) -> str:
     """The page of an edit."""
+    fact = effects.edit.facts[0]
+    texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
+    return render("edit.html", links=links, **edit_values(effects, top, seed, texts), **trace_values(trace, reason))
+
+
+def trace_values(trace: Trace | None, reason: str) -> dict[str, Any]:
+    """What the template says of a trace, or of why there is none."""
+    return {
+        "trace": trace,
+        "maps": [map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
+        "reason": reason,
+    }
+
+
+def edit_values(
+    effects: Effects, top: int, seed: int, texts: Sequence[str], more: Sequence[Asked] = (), new: int = NEW
+) -> dict[str, Any]:
+    """What the template says of an edit.
+
+    Args:
+        top: how many memories. seed: of the texts for drift.
+        texts: that the model continues before and after, by ``new`` tokens. more: prompts besides those of its facts.
+    """
     edit, model = effects.edit, effects.model
     pairs = list(zip(edit.facts, edit.targets, strict=True))
     fact, target = pairs[0]
-    prompts = effects.on([one for pair in pairs[:FACTS] for one in prompts_of(*pair)])
-    texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
+    prompts = effects.on([*(one for pair in pairs[:FACTS] for one in prompts_of(*pair)), *more])
     found = edit.diff(model, fact, top)
     doubts = [*moved_neighbours(prompts), *edit.warnings]
-    return render(
-        "edit.html",
-        links=links,
-        fact=fact,
-        target=target,
-        method=edit.method,
-        more=len(edit.facts) - 1,
-        hidden=max(0, len(edit.facts) - FACTS),
-        first=prompts.iloc[0].to_dict(),
-        doubts=doubts[:FACTS],
-        more_doubts=max(0, len(doubts) - FACTS),
-        groups=prompt_groups(prompts),
-        continued=effects.continued(texts, NEW),
-        changes=effects.changes(),
-        numbers=editor_numbers(edit),
-        drift=effects.drift(seed),
-        trace=trace,
-        maps=[map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
-        reason=reason,
-        diff=found,
-        memories=moved_memories(effects, found, target_ids(model, target)[0]),
-        writes=with_bars(found.writes, "norm"),
-        settings=[(name, in_words(value)) for name, value in edit.settings.items()],
-        provenance={**edit.provenance.to_dict(), "edit": edit.digest},
-    )
+    return {
+        "fact": fact,
+        "target": target,
+        "method": edit.method,
+        "more": len(edit.facts) - 1,
+        "hidden": max(0, len(edit.facts) - FACTS),
+        "prompts": prompts,
+        "first": prompts.iloc[0].to_dict(),
+        "doubts": doubts[:FACTS],
+        "more_doubts": max(0, len(doubts) - FACTS),
+        "groups": prompt_groups(prompts),
+        "continued": effects.continued(texts, new),
+        "changes": effects.changes(),
+        "numbers": editor_numbers(edit),
+        "drift": effects.drift(seed),
+        "diff": found,
+        "memories": moved_memories(effects, found, target_ids(model, target)[0]),
+        "writes": with_bars(found.writes, "norm"),
+        "settings": [(name, in_words(value)) for name, value in edit.settings.items()],
+        "provenance": {**edit.provenance.to_dict(), "edit": edit.digest},
+    }
 
 
 def prompt_groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:
