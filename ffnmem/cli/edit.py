@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
 from ..show.records import emit, print_json
 from . import options
-from .editors import arguments_of, editor_options, make_edit
+from .editors import arguments_of, editor_options
 from .guard import Command, note
 from .options import OWN, PAGE, ModelChoice, OneOf, argument, file_to_write, given, option
 from .progress import late_bar
@@ -176,8 +177,10 @@ def made(model: Model, prompt: str, asked: dict[str, Any]) -> Edit:
     )
     name = asked["editor"]
     arguments = arguments_of([name], *(asked[key] for key in ("assigned", "layer", "moment", "force")))
+    from ..evaluation.editors import edit_by  # needs torch
+
     with late_bar() as report:
-        return make_edit(name, model, fact, target, asked["seed"], arguments, report)
+        return edit_by(name, model, fact, target, asked["seed"], arguments, report)
 
 
 def show(
@@ -258,7 +261,7 @@ def fact_of(
 
     Raises: InputError: the subject is not in a prompt, an empty target, or an answer of the model that is no word.
     """
-    from ..facts.fact import Fact
+    from ..facts.fact import fact_about
     from ..facts.templates import prompt_template
 
     if not target.strip():
@@ -266,12 +269,7 @@ def fact_of(
     template, notes = prompt_template(prompt, subject)
     for one in notes:
         note(f"note: {one}")
-    found = known_fact(template, subject, known)
-    if found is None:
-        answer = true_target(model, template.replace("{}", subject)) if true is None else true
-        found = Fact(subject, "prompt", template, answer.strip() or answer)
-    elif true is not None:
-        found = replace(found, target_true=true.strip() or true)
+    found = fact_about(template, subject, known, true, partial(true_target, model))
     more = tuple(prompt_template(text, subject)[0] for text in paraphrases)
     return (
         replace(
@@ -282,19 +280,6 @@ def fact_of(
         ),
         target,
     )
-
-
-def known_fact(template: str, subject: str, known: Sequence[Fact]) -> Fact | None:
-    """The fact of that subject with that prompt; with it among its paraphrases, as one that is asked in that way."""
-    own = [fact for fact in known if fact.subject == subject]
-    for fact in own:
-        if fact.prompt == template:
-            return fact
-    for fact in own:
-        if template in fact.paraphrases:
-            others = (fact.prompt, *(text for text in fact.paraphrases if text != template))
-            return replace(fact, prompt=template, paraphrases=others)
-    return None
 
 
 def true_target(model: Model, text: str) -> str:

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ..core.choices import ORIGINAL, WITHOUT_LAYER, WITHOUT_MOMENT
+from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
-from ..core.progress import Progress
 from . import options
 from .options import Function, option, settings
 
 if TYPE_CHECKING:
-    from ..editing.edit import Edit
-    from ..facts.fact import Fact
-    from ..models.model import Model
+    pass
 
 
 def editor_options(command: Function) -> Function:
@@ -83,24 +80,3 @@ def arguments_of(
                 raise InputError(f"{flag} does nothing with {', '.join(editors)}: leave it out")
             arguments[name] = value
     return arguments
-
-
-def make_edit(
-    name: str,
-    model: Model,
-    fact: Fact,
-    target: str,
-    seed: int,
-    options: dict[str, Any],
-    progress: Progress | None = None,
-) -> Edit:
-    """The edit of one fact by an editor; see :func:`arguments_of`."""
-    from .. import editing  # needs torch
-
-    more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
-    if name.endswith(ORIGINAL):
-        name = name.removesuffix(ORIGINAL)
-        options = {**options, "settings": {"base": "published", **options.get("settings", {})}}
-    found = getattr(editing, name)(model, fact, target, progress=progress, **more, **options)
-    assert isinstance(found, editing.Edit)
-    return found

@@ -18,6 +18,11 @@ from .options import ModelChoice, option, scanned_model
 @option("--store", metavar="DIR", help="A store of a scan: adds examples, histograms and meanings of every memory.")
 @option("--facts", "source", metavar="SOURCE", help="Facts to choose from: atlas, or a file of them.")
 @option(
+    "--moment",
+    metavar="FILE",
+    help="The second moment to edit with, as ffnmem moment writes it.  [default: the one that ships with atlas]",
+)
+@option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8765,
@@ -29,7 +34,14 @@ from .options import ModelChoice, option, scanned_model
 @options.model
 @click.pass_context
 def explore(
-    context: click.Context, /, store: str | None, source: str | None, port: int, no_browser: bool, choice: ModelChoice
+    context: click.Context,
+    /,
+    store: str | None,
+    source: str | None,
+    moment: str | None,
+    port: int,
+    no_browser: bool,
+    choice: ModelChoice,
 ) -> None:
     """Open the explorer: a local web page on which a model's memories are looked at.
 
@@ -51,6 +63,7 @@ def explore(
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtraError("the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'") from None
+    from ..editing.moments import load_second_moment  # needs torch
     from ..explorer.server import serve
     from ..explorer.views import Explorer
 
@@ -60,7 +73,9 @@ def explore(
     source = source or ("atlas" if choice.name == "atlas" else None)
     facts = () if source is None else fm.load_facts(source)
     model = choice.load()
-    explorer = Explorer(model, None if store is None else fm.open_store(store, model=model), facts, source or "")
+    scanned = None if store is None else fm.open_store(store, model=model)
+    second = None if moment is None else load_second_moment(moment, model)
+    explorer = Explorer(model, scanned, facts, source or "", second)
 
     def ready(address: str) -> None:
         click.echo(address)

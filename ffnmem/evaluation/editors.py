@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.checked_files import digest
+from ..core.choices import ORIGINAL, WITHOUT_MOMENT
 from ..core.errors import (
     InputError,
     check_choice,
@@ -28,6 +29,7 @@ from ..core.errors import (
     unwarned,
 )
 from ..core.neuron_names import LayerName
+from ..core.progress import Progress
 from ..editing.applying import check_absent, check_fits
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
@@ -514,3 +516,25 @@ def keys_in(batch: FactBatch, editor: Editor, which: Iterable[int]) -> Held:
     requests = plan.of(places)
     where = layer_range(plan, batch.setup.options.get("layers"), editor.procedure)
     return {layer: keys_of(plan, requests, layer) for layer in where}
+
+
+def edit_by(
+    name: str,
+    model: Model,
+    fact: Fact,
+    target: str,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Edit:
+    """The edit of one fact by an editor of a name, "rome_original" and its like included; ``options`` are its own."""
+    from .. import editing
+
+    given = {} if options is None else dict(options)
+    more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
+    if name.endswith(ORIGINAL):
+        name = name.removesuffix(ORIGINAL)
+        given["settings"] = {"base": "published", **given.get("settings", {})}
+    found = getattr(editing, name)(model, fact, target, progress=progress, **more, **given)
+    assert isinstance(found, Edit)
+    return found

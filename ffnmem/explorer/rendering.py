@@ -95,4 +95,6 @@ def html_of(page: Callable[[], str], name: str) -> Callable[[], Download]:
 
 def saved_page(title: str, body: Markup, provenance: Mapping[str, Any]) -> str:
     """A page to keep, of a view's content: without scripts, forms or links to the explorer."""
-    return render("saved.html", title=title, body=body, styles=styles(), provenance=provenance)
+    return render(
+        "saved.html", title=title, body=body, styles=styles(), provenance=provenance, scripts=(), script_hashes=()
+    )

@@ -50,7 +50,7 @@ from .views import Explorer, Page, View
 LONGEST = 8192  # bytes of an address
 PROMPTLY = 1.0  # seconds that a request waits for its view before it gets a page that waits
 FILE = 30.0  # for a file
-FORMATS = ("csv", "png", "html", "json")
+FORMATS = ("csv", "png", "html", "json", "safetensors")
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 OWN = ("same-origin", "none")
 

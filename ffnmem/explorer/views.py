@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 
 from ..core.progress import Progress
+from ..editing.moments import SecondMoment
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..prompts.captures import Capture, capture
@@ -112,14 +113,23 @@ class Explorer:
         store: of a scan of that model.
         facts: to choose from.
         source: where the facts are from.
+        moment: the second moment to edit with; None for the one that ships with the model, if there is one.
 
     Raises: InputError: a store of another model.
     """
 
-    def __init__(self, model: Model, store: Store | None = None, facts: Sequence[Fact] = (), source: str = "") -> None:
+    def __init__(
+        self,
+        model: Model,
+        store: Store | None = None,
+        facts: Sequence[Fact] = (),
+        source: str = "",
+        moment: SecondMoment | None = None,
+    ) -> None:
         if store is not None:
             store.check_model(model)
         self.model, self.store, self.facts, self.source = model, store, tuple(facts), source
+        self.moment = moment
         self.fingerprint = model.fingerprint  # hashed here, not while somebody waits
         self.results = Cache(24)  # views, by address
         self.made = Cache(12)  # what views share: captures, scores, tables

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.arguments import public
@@ -365,3 +365,29 @@ def as_facts(facts: Fact | Iterable[Fact], least: int = 1) -> list[Fact]:
         what = "no facts" if strange is None else f"{quoted(strange)} is no fact"
         raise InputError(f"{what}: give a fact or some, which fm.load_facts reads and fm.Fact(…) makes")
     return found
+
+
+def known_fact(template: str, subject: str, known: Sequence[Fact]) -> Fact | None:
+    """The fact of that subject with that prompt; with it among its paraphrases, as one that is asked in that way."""
+    own = [fact for fact in known if fact.subject == subject]
+    for fact in own:
+        if fact.prompt == template:
+            return fact
+    for fact in own:
+        if template in fact.paraphrases:
+            others = (fact.prompt, *(text for text in fact.paraphrases if text != template))
+            return replace(fact, prompt=template, paraphrases=others)
+    return None
+
+
+def fact_about(template: str, subject: str, known: Sequence[Fact], true: str | None, own: Callable[[str], str]) -> Fact:
+    """The known fact that a template and a subject name, else a new one.
+
+    Args:
+        true: what is true, where somebody says it. own: what the model itself says after a prompt, where nobody does.
+    """
+    found = known_fact(template, subject, known)
+    if found is None:
+        answer = own(template.replace("{}", subject)) if true is None else true
+        return Fact(subject, "prompt", template, answer.strip() or answer)
+    return found if true is None else replace(found, target_true=true.strip() or true)

@@ -10,12 +10,14 @@ from typing import Any
 
 from ..core.token_text import visible
 from ..prompts.circuits import ANSWER, PRUNED
+from ..prompts.condensing import GROUP
 from .prompts import LABEL, PAPER
 
 PAGE = 800  # pixels for the columns on a laptop, beside the panels
 MOST_ACROSS, FEWEST_ACROSS = 12, 5  # nodes of a cell side by side
 SLOT, LINE, ROOM, NARROW = 16, 16, 10, 44  # of a node, of a line of them, between rows, of a column at least
 SMALLEST, LARGEST, FIXED = 2.2, 7.6, 5.0  # radii: of firings by their influence, and of all others
+GROUPED, RING, NAMED = 7.6, 2.6, 14  # of a group: its radius, the width of its ring, characters of its name
 LEVELS = 8  # widths of edges
 LETTER = 7.3  # pixels of a character of a label
 BOTTOM, TOP = 0, 1_000_000  # rows: of what no layer computes, and of the answer
@@ -23,12 +25,14 @@ BOTTOM, TOP = 0, 1_000_000  # rows: of what no layer computes, and of the answer
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands, and how it is drawn. ``mark``: "plus", "minus" (of a firing's coefficient), or its kind."""
+    """Where a node stands, and how it is drawn. ``mark``: "plus", "minus" (of a firing's coefficient), "ring" of a
+    group, or its kind. ``label``: of a group, its name."""
 
     x: float
     y: float
     mark: str
     path: str
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,9 @@ def row_label(row: int) -> str:
 
 def place(node: Any, x: float, y: float, strongest: float) -> Place:
     """A node where it stands: a disc that fires with a positive coefficient, a diamond with a negative one, a square
-    that is no firing."""
+    that is no firing, a ring around several."""
+    if node.kind == GROUP:
+        return Place(x, y, "ring", disc(x, y, GROUPED) + disc(x, y, GROUPED - RING), visible(node.token, NAMED))
     if node.kind != "firing":
         r = LARGEST if node.kind == ANSWER else FIXED
         shape = disc(x, y, r) if node.kind == ANSWER else f"M{x - r:g} {y - r:g}h{2 * r:g}v{2 * r:g}h{-2 * r:g}z"

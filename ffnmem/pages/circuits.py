@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count
@@ -18,13 +17,15 @@ from ..core.progress import Progress
 from ..core.token_text import visible
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.circuits import PRUNED, Circuit
+from ..prompts.circuits import ANSWER, PRUNED, Circuit
+from ..prompts.condensing import GROUP
 from ..scanning.store import Store
 from .circuit_drawing import LEVELS, drawing
+from .links import Links, nowhere, to_cards, to_site
 from .neuron_cards import Card, card
 from .neuron_pages import reporting, shaded
 from .prompts import BASIS, Chip, with_tokens
-from .rendering import content_hash, render, script_of
+from .rendering import render
 
 DRAWN = 200  # edges that the page begins with
 READ = 3  # what a row of the table names of a node's inputs
@@ -57,7 +58,6 @@ class NodeRow:
     sums: tuple[Sum, ...]
     reads: tuple[tuple[int, float], ...]
     promoted: tuple[Chip, ...]
-    anchor: str
 
     @property
     def title(self) -> str:
@@ -81,6 +81,7 @@ def circuit(
     cards: int = 12,
     tokens: int = 6,
     shade: bool | None = None,
+    site: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write a circuit as one HTML file that needs nothing but a browser.
@@ -95,13 +96,15 @@ def circuit(
         model: the same model, for the tokens that these neurons promote.
         cards: of how many neurons.
         tokens: how many promoted tokens to show for each.
+        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which the names of neurons
+            without a card here lead.
         shade, progress: as :func:`ffnmem.pages.neurons`.
 
     Returns: The path written.
 
     Raises:
-        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; a damaged store.
-        InputError: a store or a model other than the circuit's, or ``shade=True`` without a store.
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; a damaged store; no site.
+        InputError: a store, a model or a site other than the circuit's, or ``shade=True`` without a store.
         ModelError: ``shade=True`` without the store's model.
     """
     path = check_destination(out)
@@ -111,8 +114,9 @@ def circuit(
         check_same(circuit, given)
     if shade and store is None:
         raise InputError("tokens are shaded in examples, which only a store has: give store=")
+    others = to_site(site, path, circuit.provenance.fingerprint)
     found, unshaded = ([], "") if store is None else cards_of(circuit, store, cards, shade, progress)
-    write_whole(path, circuit_html(circuit, found, unshaded, model, cards, tokens))
+    write_whole(path, circuit_html(circuit, found, unshaded, model, cards, tokens, others))
     return path
 
 
@@ -145,9 +149,38 @@ def cards_of(
 
 
 def circuit_html(
-    circuit: Circuit, cards: Sequence[Card], unshaded: str, model: Model | None, count: int, tokens: int
+    circuit: Circuit,
+    cards: Sequence[Card],
+    unshaded: str,
+    model: Model | None,
+    count: int,
+    tokens: int,
+    others: Links = nowhere,
 ) -> str:
     """The page of a circuit."""
+    return render(
+        "circuit.html",
+        scripts=("circuit.js",),
+        **circuit_values(circuit, promoted_tokens(circuit, cards, model, count, tokens)),
+        cards_shown=cards,
+        links=to_cards((one.place for one in cards), others),
+        unshaded=unshaded,
+        provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
+    )
+
+
+def circuit_values(
+    circuit: Circuit, promoted: Mapping[str, tuple[Chip, ...]], pinned: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the template says of a circuit: its drawing, its table, and what its script is given.
+
+    Nobody can take away a firing on a page that stands alone: the explorer fills in ``removed``, ``removals`` (where a
+    node is taken away, by its id) and ``picked`` (by a node's id, the form that its checkbox belongs to).
+
+    Args:
+        promoted: by node, what it promotes.
+        pinned: nodes that the page begins with, by their ids.
+    """
     nodes = plain_rows(circuit.nodes)
     edges = carried(circuit)
     index = {node.id: i for i, node in enumerate(nodes)}
@@ -165,27 +198,25 @@ def circuit_html(
         "inputs": [TOLD[name] for name in inputs],
         "levels": LEVELS,
         "edges": compact,
+        "pinned": [index[one] for one in pinned if one in index],
     }
-    script = script_of("circuit.js")
-    return render(
-        "circuit.html",
-        circuit=circuit,
-        target=visible(circuit.target, TARGET),
-        rows=node_rows(circuit, nodes, cards, model, count, tokens),
-        gated=circuit.nodes["linear"].notna().any(),
-        prompt=chips,
-        drawing=drawn,
-        curves=drawn.curves(first),
-        levels=LEVELS,
-        n_drawn=len(first),
-        n_edges=sum(nodes[a].kind != PRUNED for a, *_ in compact),
-        cards_shown=cards,
-        unshaded=unshaded,
-        data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
-        script=Markup(script),  # ours, and without anything filled in
-        script_hash=content_hash(script),
-        provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
-    )
+    return {
+        "circuit": circuit,
+        "target": visible(circuit.target, TARGET),
+        "rows": node_rows(circuit, nodes, promoted),
+        "gated": circuit.nodes["linear"].notna().any(),
+        "prompt": chips,
+        "drawing": drawn,
+        "curves": drawn.curves(first),
+        "levels": LEVELS,
+        "n_drawn": len(first),
+        "n_edges": sum(nodes[a].kind != PRUNED for a, *_ in compact),
+        "pinned": data["pinned"],
+        "removed": (),
+        "removals": {},
+        "picked": {},
+        "data": htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
+    }
 
 
 def plain_rows(nodes: pd.DataFrame) -> list[Any]:
@@ -200,13 +231,9 @@ def carried(circuit: Circuit) -> pd.DataFrame:
     return circuit.edges.loc[through.sort_values(ascending=False, kind="stable").index]
 
 
-def node_rows(
-    circuit: Circuit, nodes: Sequence[Any], cards: Sequence[Card], model: Model | None, count: int, tokens: int
-) -> list[NodeRow]:
+def node_rows(circuit: Circuit, nodes: Sequence[Any], promoted: Mapping[str, tuple[Chip, ...]]) -> list[NodeRow]:
     """Every node in the order of the frame."""
     index = {node.id: i for i, node in enumerate(nodes)}
-    anchors = {one.name: one.anchor for one in cards}
-    promoted = promoted_tokens(circuit, cards, model, count, tokens)
     sums: dict[str, list[Sum]] = {}
     for row in circuit.sums().itertuples():
         sums.setdefault(row.target, []).append(Sum(TOLD[row.input], row.sum, row.read))
@@ -220,11 +247,12 @@ def node_rows(
         NodeRow(
             node=node,
             name=name_of(node),
-            chip=None if node.position is None or node.kind == "answer" else token_chip(circuit, int(node.position)),
+            chip=None
+            if node.position is None or node.kind in (ANSWER, GROUP)
+            else token_chip(circuit, int(node.position)),
             sums=tuple(sums.get(node.id, [])),
             reads=tuple(reads.get(node.id, [])),
             promoted=promoted.get(node.id, ()),
-            anchor=anchors.get(name_of(node), "") if node.kind == "firing" else "",
         )
         for node in nodes
     ]
@@ -236,6 +264,8 @@ def name_of(node: Any) -> str:
         return "biases of what reads"
     if node.kind == PRUNED:
         return "all that was pruned"
+    if node.kind == GROUP:
+        return str(node.token)
     return NAMES.get(node.kind, node.kind).format(**node._asdict())
 
 

@@ -15,13 +15,14 @@ from ..core.files import check_destination, write_whole
 from ..core.token_text import visible
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
-from ..evaluation.effects import Effects, moved_neighbours, prompts_of
+from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
 from ..facts.questions import target_ids
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.notebook import signed
 from ..tracing.traces import Trace, kind_in_words
 from ..tracing.tracing import trace_fact
+from .links import Links, nowhere, to_site
 from .prompts import with_bars, with_tokens
 from .rendering import render
 
@@ -29,7 +30,8 @@ FACTS = 20  # whose prompts are listed
 TOKENS = 6
 LABEL = 16  # characters of a token beside a map
 NEW = 24  # tokens of a continuation
-TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours", "other": ""}
+TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours",
+          "other": "Another prompt"}  # fmt: skip
 
 
 @public
@@ -42,8 +44,10 @@ def edit(
     out: str | Path = "edit.html",
     top: int = 20,
     seed: int = 0,
+    site: str | Path | None = None,
 ) -> Path:
-    """Write the report of an edit as one HTML file without scripts, links to elsewhere or fonts of its own.
+    """Write the report of an edit as one HTML file that needs nothing but a browser; its one script sorts and
+    filters tables.
 
     Args:
         edit: of facts, made for the model.
@@ -52,6 +56,7 @@ def edit(
         out: the file to write, in a folder that exists; replaced only once the new one is complete.
         top: how many memories to list.
         seed: of the trace, and of the texts for drift.
+        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which their names lead.
 
     Returns: The path written.
 
@@ -61,11 +66,12 @@ def edit(
     """
     path = check_destination(out)
     check_count("top", top)
+    others = to_site(site, path, edit.provenance.fingerprint)
     if not edit.facts:
         raise InputError(f"{edit.title} names no facts, which a report is about")
     effects = Effects(edit, model)
     traced, reason = traced_or_reason(effects, trace, seed)
-    write_whole(path, edit_html(effects, traced, reason, top, seed))
+    write_whole(path, edit_html(effects, traced, reason, top, seed, others))
     return path
 
 
@@ -82,39 +88,58 @@ def traced_or_reason(effects: Effects, trace: Trace | bool | None, seed: int) ->
         return None, str(error)
 
 
-def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int) -> str:
+def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int, links: Links = nowhere) -> str:
     """The page of an edit."""
+    fact = effects.edit.facts[0]
+    texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
+    return render("edit.html", links=links, **edit_values(effects, top, seed, texts), **trace_values(trace, reason))
+
+
+def trace_values(trace: Trace | None, reason: str) -> dict[str, Any]:
+    """What the template says of a trace, or of why there is none."""
+    return {
+        "trace": trace,
+        "maps": [map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
+        "reason": reason,
+    }
+
+
+def edit_values(
+    effects: Effects, top: int, seed: int, texts: Sequence[str], more: Sequence[Asked] = (), new: int = NEW
+) -> dict[str, Any]:
+    """What the template says of an edit.
+
+    Args:
+        top: how many memories. seed: of the texts for drift.
+        texts: that the model continues before and after, by ``new`` tokens. more: prompts besides those of its facts.
+    """
     edit, model = effects.edit, effects.model
     pairs = list(zip(edit.facts, edit.targets, strict=True))
     fact, target = pairs[0]
-    prompts = effects.on([one for pair in pairs[:FACTS] for one in prompts_of(*pair)])
-    texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
+    prompts = effects.on([*(one for pair in pairs[:FACTS] for one in prompts_of(*pair)), *more])
     found = edit.diff(model, fact, top)
     doubts = [*moved_neighbours(prompts), *edit.warnings]
-    return render(
-        "edit.html",
-        fact=fact,
-        target=target,
-        method=edit.method,
-        more=len(edit.facts) - 1,
-        hidden=max(0, len(edit.facts) - FACTS),
-        first=prompts.iloc[0].to_dict(),
-        doubts=doubts[:FACTS],
-        more_doubts=max(0, len(doubts) - FACTS),
-        groups=prompt_groups(prompts),
-        continued=effects.continued(texts, NEW),
-        changes=effects.changes(),
-        numbers=editor_numbers(edit),
-        drift=effects.drift(seed),
-        trace=trace,
-        maps=[map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
-        reason=reason,
-        diff=found,
-        memories=moved_memories(effects, found, target_ids(model, target)[0]),
-        writes=with_bars(found.writes, "norm"),
-        settings=[(name, in_words(value)) for name, value in edit.settings.items()],
-        provenance={**edit.provenance.to_dict(), "edit": edit.digest},
-    )
+    return {
+        "fact": fact,
+        "target": target,
+        "method": edit.method,
+        "more": len(edit.facts) - 1,
+        "hidden": max(0, len(edit.facts) - FACTS),
+        "prompts": prompts,
+        "first": prompts.iloc[0].to_dict(),
+        "doubts": doubts[:FACTS],
+        "more_doubts": max(0, len(doubts) - FACTS),
+        "groups": prompt_groups(prompts),
+        "continued": effects.continued(texts, new),
+        "changes": effects.changes(),
+        "numbers": editor_numbers(edit),
+        "drift": effects.drift(seed),
+        "diff": found,
+        "memories": moved_memories(effects, found, target_ids(model, target)[0]),
+        "writes": with_bars(found.writes, "norm"),
+        "settings": [(name, in_words(value)) for name, value in edit.settings.items()],
+        "provenance": {**edit.provenance.to_dict(), "edit": edit.digest},
+    }
 
 
 def prompt_groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import fact_of, known_fact, own_facts, true_target
+from ffnmem.cli.edit import fact_of, own_facts, true_target
 from ffnmem.core.errors import InputError
+from ffnmem.facts.fact import known_fact
 
 from ..helpers import PROMPT, refuses
 

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const get = id => document.getElementById(id);
-  const { at, pruned, inputs, levels, edges } = JSON.parse(get("data").textContent);
+  const { at, pruned, inputs, levels, edges, pinned } = JSON.parse(get("data").textContent);
   const graph = get("graph"), panels = get("panels"), near = get("near"), settings = get("settings");
   const nodes = [...graph.querySelectorAll("a.node")];
   const rows = nodes.map((_, i) => get(`r${i}`));
@@ -44,7 +44,8 @@
 
   // ---- panels ----
   let here = null; // what is pointed at, or has the focus
-  const pins = new Set();
+  const pins = new Set(pinned);
+  const nameOf = row => row.querySelector("th"), placeOf = row => nameOf(row).nextElementSibling;
   const copies = parts => [...parts].map(part => part.cloneNode(true));
 
   function make(tag, name, ...parts) {
@@ -64,7 +65,7 @@
     const body = make("tbody", ""), table = make("table", "wire", make("caption", "", caption), body);
     const line = (name, what, weight) => body.append(make("tr", name, make("td", "", what), make("td", "r", fixed(weight))));
     for (const edge of some.slice(0, LISTED)) {
-      const i = edge[end], row = rows[i], button = make("button", "go", row.dataset.name, " ", ...copies(row.cells[1].childNodes));
+      const i = edge[end], row = rows[i], button = make("button", "go", row.dataset.name, " ", ...copies(placeOf(row).childNodes));
       button.type = "button";
       button.addEventListener("click", () => go(i));
       line("", button, edge[WEIGHT]);
@@ -82,10 +83,13 @@
 
   function panel(i) {
     const made = get("panel").content.firstElementChild.cloneNode(true), row = rows[i], pin = made.querySelector(".pin");
-    made.querySelector("h3").append(...copies(row.cells[0].childNodes), " ", ...copies(row.cells[1].childNodes));
+    made.querySelector("h3").append(...copies(nameOf(row).childNodes), " ", ...copies(placeOf(row).childNodes));
     pin.textContent = pins.has(i) ? "unpin" : "pin";
     pin.setAttribute("aria-pressed", pins.has(i));
     pin.addEventListener("click", () => toggle(i));
+    if (row.dataset.remove) {
+      pin.after(Object.assign(make("a", "remove", "remove"), { href: row.dataset.remove, title: "see what the answer becomes without it" }));
+    }
     for (const cell of row.cells) {
       if (!cell.dataset.label || !cell.childNodes.length) continue;
       made.querySelector("dl").append(
@@ -127,6 +131,12 @@
   function toggle(i) {
     pins[pins.has(i) ? "delete" : "add"](i);
     show();
+    tell();
+  }
+
+  /** Whoever keeps what is pinned, such as in an address, hears of it. */
+  function tell() {
+    document.dispatchEvent(new CustomEvent("pins", { detail: [...pins] }));
   }
 
   function go(i) {
@@ -184,6 +194,7 @@
     pins.clear();
     here = null;
     show();
+    tell();
   });
   settings.addEventListener("input", drawEdges);
   settings.addEventListener("submit", event => event.preventDefault());
