@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from markupsafe import Markup
 
 from .._version import __version__
 from ..core.arguments import public
@@ -18,7 +17,7 @@ from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
 from ..ffn.activations import BETA, POINTS, SWISH, Activation, Look, curves, look
 from ..show.notebook import plain
-from .rendering import content_hash, render, script_of
+from .rendering import render
 
 FIRST_SHOWN = ("relu", "gelu", "gelu_tanh", "silu", SWISH)
 RANGES = (3, 6, 10)
@@ -120,9 +119,9 @@ def activations_html(beta: float = BETA) -> str:
     shown = curves(beta=beta)
     if beta > HIGHEST_BETA:
         raise InputError(f"beta of the explorer must be from 0 to {HIGHEST_BETA:g}, not {beta:g}")
-    script = script_of("activations.js")
     return render(
         "activations.html",
+        scripts=("activations.js",),
         version=__version__,
         shown=[activation_row(one) for one in shown],
         points=[point_label(x) for x in POINTS],
@@ -131,8 +130,6 @@ def activations_html(beta: float = BETA) -> str:
             still_panel(shown, "gradient", Panel("f′(x)", -0.25, 1.75)),
         ],
         config=script_settings(shown, beta),
-        script=Markup(script),  # ours, and without anything filled in
-        script_hash=content_hash(script),
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count
@@ -21,10 +20,11 @@ from ..models.turns import in_turn
 from ..prompts.circuits import PRUNED, Circuit
 from ..scanning.store import Store
 from .circuit_drawing import LEVELS, drawing
+from .links import Links, nowhere, to_cards, to_site
 from .neuron_cards import Card, card
 from .neuron_pages import reporting, shaded
 from .prompts import BASIS, Chip, with_tokens
-from .rendering import content_hash, render, script_of
+from .rendering import render
 
 DRAWN = 200  # edges that the page begins with
 READ = 3  # what a row of the table names of a node's inputs
@@ -57,7 +57,6 @@ class NodeRow:
     sums: tuple[Sum, ...]
     reads: tuple[tuple[int, float], ...]
     promoted: tuple[Chip, ...]
-    anchor: str
 
     @property
     def title(self) -> str:
@@ -81,6 +80,7 @@ def circuit(
     cards: int = 12,
     tokens: int = 6,
     shade: bool | None = None,
+    site: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write a circuit as one HTML file that needs nothing but a browser.
@@ -95,13 +95,15 @@ def circuit(
         model: the same model, for the tokens that these neurons promote.
         cards: of how many neurons.
         tokens: how many promoted tokens to show for each.
+        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which the names of neurons
+            without a card here lead.
         shade, progress: as :func:`ffnmem.pages.neurons`.
 
     Returns: The path written.
 
     Raises:
-        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; a damaged store.
-        InputError: a store or a model other than the circuit's, or ``shade=True`` without a store.
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; a damaged store; no site.
+        InputError: a store, a model or a site other than the circuit's, or ``shade=True`` without a store.
         ModelError: ``shade=True`` without the store's model.
     """
     path = check_destination(out)
@@ -111,8 +113,9 @@ def circuit(
         check_same(circuit, given)
     if shade and store is None:
         raise InputError("tokens are shaded in examples, which only a store has: give store=")
+    others = to_site(site, path, circuit.provenance.fingerprint)
     found, unshaded = ([], "") if store is None else cards_of(circuit, store, cards, shade, progress)
-    write_whole(path, circuit_html(circuit, found, unshaded, model, cards, tokens))
+    write_whole(path, circuit_html(circuit, found, unshaded, model, cards, tokens, others))
     return path
 
 
@@ -145,7 +148,13 @@ def cards_of(
 
 
 def circuit_html(
-    circuit: Circuit, cards: Sequence[Card], unshaded: str, model: Model | None, count: int, tokens: int
+    circuit: Circuit,
+    cards: Sequence[Card],
+    unshaded: str,
+    model: Model | None,
+    count: int,
+    tokens: int,
+    others: Links = nowhere,
 ) -> str:
     """The page of a circuit."""
     nodes = plain_rows(circuit.nodes)
@@ -166,9 +175,9 @@ def circuit_html(
         "levels": LEVELS,
         "edges": compact,
     }
-    script = script_of("circuit.js")
     return render(
         "circuit.html",
+        scripts=("circuit.js",),
         circuit=circuit,
         target=visible(circuit.target, TARGET),
         rows=node_rows(circuit, nodes, cards, model, count, tokens),
@@ -180,10 +189,9 @@ def circuit_html(
         n_drawn=len(first),
         n_edges=sum(nodes[a].kind != PRUNED for a, *_ in compact),
         cards_shown=cards,
+        links=to_cards((one.place for one in cards), others),
         unshaded=unshaded,
         data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
-        script=Markup(script),  # ours, and without anything filled in
-        script_hash=content_hash(script),
         provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
     )
 
@@ -205,7 +213,6 @@ def node_rows(
 ) -> list[NodeRow]:
     """Every node in the order of the frame."""
     index = {node.id: i for i, node in enumerate(nodes)}
-    anchors = {one.name: one.anchor for one in cards}
     promoted = promoted_tokens(circuit, cards, model, count, tokens)
     sums: dict[str, list[Sum]] = {}
     for row in circuit.sums().itertuples():
@@ -224,7 +231,6 @@ def node_rows(
             sums=tuple(sums.get(node.id, [])),
             reads=tuple(reads.get(node.id, [])),
             promoted=promoted.get(node.id, ()),
-            anchor=anchors.get(name_of(node), "") if node.kind == "firing" else "",
         )
         for node in nodes
     ]

@@ -22,6 +22,7 @@ from ..models.turns import in_turn
 from ..show.notebook import signed
 from ..tracing.traces import Trace, kind_in_words
 from ..tracing.tracing import trace_fact
+from .links import Links, nowhere, to_site
 from .prompts import with_bars, with_tokens
 from .rendering import render
 
@@ -42,8 +43,10 @@ def edit(
     out: str | Path = "edit.html",
     top: int = 20,
     seed: int = 0,
+    site: str | Path | None = None,
 ) -> Path:
-    """Write the report of an edit as one HTML file without scripts, links to elsewhere or fonts of its own.
+    """Write the report of an edit as one HTML file that needs nothing but a browser; its one script sorts and
+    filters tables.
 
     Args:
         edit: of facts, made for the model.
@@ -52,6 +55,7 @@ def edit(
         out: the file to write, in a folder that exists; replaced only once the new one is complete.
         top: how many memories to list.
         seed: of the trace, and of the texts for drift.
+        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which their names lead.
 
     Returns: The path written.
 
@@ -61,11 +65,12 @@ def edit(
     """
     path = check_destination(out)
     check_count("top", top)
+    others = to_site(site, path, edit.provenance.fingerprint)
     if not edit.facts:
         raise InputError(f"{edit.title} names no facts, which a report is about")
     effects = Effects(edit, model)
     traced, reason = traced_or_reason(effects, trace, seed)
-    write_whole(path, edit_html(effects, traced, reason, top, seed))
+    write_whole(path, edit_html(effects, traced, reason, top, seed, others))
     return path
 
 
@@ -82,7 +87,7 @@ def traced_or_reason(effects: Effects, trace: Trace | bool | None, seed: int) ->
         return None, str(error)
 
 
-def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int) -> str:
+def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int, links: Links = nowhere) -> str:
     """The page of an edit."""
     edit, model = effects.edit, effects.model
     pairs = list(zip(edit.facts, edit.targets, strict=True))
@@ -93,6 +98,7 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
     doubts = [*moved_neighbours(prompts), *edit.warnings]
     return render(
         "edit.html",
+        links=links,
         fact=fact,
         target=target,
         method=edit.method,

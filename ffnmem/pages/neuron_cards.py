@@ -14,6 +14,7 @@ from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
 from ..scanning.neuron import KEYS, MEANINGS, Group, Neuron
 from ..show.notebook import Axis, Bar, bar, plain, widens
+from .links import anchor
 from .prompts import Chip
 
 DRAWN = 40  # bars of a drawing
@@ -69,8 +70,13 @@ class Card:
         return next((found.verdict for found, _ in self.meanings if not found.negative), "")
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Layer and neuron."""
+        return self.neuron.layer, self.neuron.neuron
+
+    @property
     def anchor(self) -> str:
-        return f"n{self.name}"
+        return anchor(*self.place)
 
     @property
     def scale(self) -> tuple[Shade, ...]:

@@ -23,6 +23,7 @@ from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
 from ..vocabulary.lenses import Lens
+from .links import to_cards
 from .neuron_cards import Card, card
 from .rendering import render
 
@@ -75,7 +76,7 @@ def neurons(
         store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.
         neurons: ``"3.17"`` or (layer, neuron) of each, or a table with these columns, as :meth:`Store.stats` gives.
         out: the file, in a folder that exists; replaced only once the new one is complete. Its suffix decides:
-            ``.html`` (cards on one page without scripts or links to elsewhere) and ``.md`` take at most 500 neurons;
+            ``.html`` (cards on one page that needs nothing but a browser) and ``.md`` take at most 500 neurons;
             ``.csv`` and ``.parquet`` hold the rows of :meth:`Store.examples` of any number.
         kind: which examples; default "top" (of gated neurons the four sign cases) and "quantile" on cards, and all
             kinds in tables.
@@ -200,6 +201,7 @@ def page_html(store: Store, cards: Sequence[Card], unshaded: str = "") -> str:
         "neurons.html",
         title=f"{title} of {store.model}",
         cards_shown=cards,
+        links=to_cards(one.place for one in cards),
         verdicts=any(card.meanings for card in cards),
         gated=store.gated,
         unshaded=unshaded,

@@ -23,6 +23,7 @@ from ..prompts.paths import PathAttribution, attribute_paths
 from ..show.notebook import Axis, Bar, bar, signed
 from ..vocabulary.lenses import JacobianLens, Lens, load_lens, name_of, told
 from ..vocabulary.projections import project
+from .links import Links, nowhere, to_site
 from .rendering import render
 
 # The answer in one sentence: what the templates need to say it.
@@ -309,8 +310,10 @@ def report(
     first_token: bool = False,
     prepend_bos: bool | None = None,
     lens: Lens = LOGIT,
+    site: str | Path | None = None,
 ) -> Path:
-    """Write the report of one prompt as one HTML file without scripts, links to elsewhere or fonts of its own.
+    """Write the report of one prompt as one HTML file that needs nothing but a browser; its one script sorts and
+    filters tables.
 
     Args:
         model: from :func:`ffnmem.load`.
@@ -324,24 +327,26 @@ def report(
         first_token: take the first token of a target or foil of several tokens instead of refusing it.
         prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
         lens: what the memories' tokens are read through, as :func:`ffnmem.project` takes it.
+        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which their names lead.
 
     Returns:
         The path written.
 
     Raises:
-        FileError: ``out`` is a folder, its folder is missing, or it cannot be written.
+        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; ``site`` is none.
         InputError, OutOfRangeError: as :func:`ffnmem.capture` and :func:`ffnmem.attribute`; several prompts.
     """
     path = check_destination(out)
     check_count("top", top)
     check_count("tokens", tokens)
+    others = to_site(site, path, model.fingerprint)
     through = load_lens(model, lens)
     captured = capture(model, prompt, prepend_bos=prepend_bos)
     if captured.tokens.shape[0] != 1:
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
     attribution = attribute(captured, target, foil, position, first_token=first_token)
     paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
-    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens, lens=through))
+    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens, lens=through, links=others))
     return path
 
 
@@ -353,6 +358,7 @@ def report_html(
     top: int,
     tokens: int,
     lens: JacobianLens | None = None,
+    links: Links = nowhere,
 ) -> str:
     """The page of an attribution of one position of a capture of one prompt, directly and along all paths."""
     position, target_id, foil_id = attribution.position, attribution.target_ids[0], attribution.foil_id
@@ -362,6 +368,7 @@ def report_html(
     memories = with_tokens(captured.model, attribution.top(top), tokens, roles, lens=lens or LOGIT)
     return render(
         "report.html",
+        links=links,
         prompt=prompt,
         answer=answer(
             attribution,

@@ -1,9 +1,29 @@
 """Reads a page back the way a browser would: its tables, its text, and everything that could reach outside."""
 
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+from ffnmem.pages.rendering import TABLES, content_hash, script_of
+from ffnmem.show.notebook import HERE
+
+SCRIPT = re.compile(r"<script>(.*?)</script>\n?", re.DOTALL)
 VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+def unscripted(html: str, *own: str, policy: str = "") -> str:
+    """A page without its scripts: the one of its tables and its ``own``, as they stand in the package, and no others.
+
+    Its policy admits these alone, nothing from anywhere else, and what ``policy`` says besides.
+    """
+    scripts = SCRIPT.findall(html)
+    assert scripts == [script_of(TABLES, HERE), *map(script_of, own)]
+    hashes = " ".join(f"'{content_hash(script)}'" for script in scripts)
+    styles, rest = "style-src 'unsafe-inline'", "base-uri 'none'; form-action 'none'"
+    expected = f"default-src 'none'; {policy}{styles}; script-src {hashes}; {rest}"
+    assert re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html) == [expected]
+    assert not any(word in script for script in scripts for word in ("<!--", "innerHTML", "eval(", "fetch("))
+    return SCRIPT.sub("", html)
 
 
 @dataclass
@@ -58,7 +78,7 @@ class Page(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self.inside("style"):
+        if self.inside("style") or self.inside("script"):
             return
         if self.inside("title"):
             self.titles[-1] += data

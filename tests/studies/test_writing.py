@@ -19,7 +19,7 @@ from ffnmem.studies import Figure, Study, StudyTable
 from ffnmem.studies.running import DPI, FOLDER, ROWS, cell, described, page, page_table, png, write_study
 
 from ..pages.hostile import HOSTILE, UNSEEN
-from ..pages.page import Page
+from ..pages.page import Page, unscripted
 
 
 def draw(ax: Axes) -> Axes:
@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_written(made: Study, tmp_path: Path) -> None:
 
 def test_page(made: Study) -> None:
     """The tables' numbers, the figures inside the page, and nothing from outside."""
-    html = page(made, [png(figure) for figure in made.figures])
+    html = unscripted(page(made, [png(figure) for figure in made.figures]), policy="img-src data:; ")
     found = Page(html)
     assert found.headings == [
         "geva2021 on toy",
@@ -132,7 +132,10 @@ def test_hostile_text_stays_text(made: Study) -> None:
     frame = FRAME.assign(token=HOSTILE, prefix=HOSTILE, word=HOSTILE)
     bad = replace(made, tables=(StudyTable("summary", frame, HOSTILE, HOSTILE),), name=HOSTILE, paper=HOSTILE)
     bad = replace(bad, settings={HOSTILE: HOSTILE}, provenance={**made.provenance, "model": HOSTILE})
-    for html in (page(bad, [png(figure) for figure in bad.figures]), bad._repr_html_()):
+    for html in (
+        unscripted(page(bad, [png(figure) for figure in bad.figures]), policy="img-src data:; "),
+        bad._repr_html_(),
+    ):
         tags = [tag for tag, _ in Page(f"<table class='x'></table>{html}").tags]
         assert "script" not in tags
         assert tags.count("img") <= 1
