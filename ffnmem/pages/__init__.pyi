@@ -2,4 +2,5 @@ from .activation_functions import activations as activations
 from .circuits import circuit as circuit
 from .edits import edit as edit
 from .neuron_pages import neurons as neurons
+from .neuron_site import site as site
 from .prompts import report as report
