@@ -43,10 +43,18 @@ OF_PROMPTS = (
     "device",
     "dtype",
 )
+OF_OTHERS = (
+    "prompt", "store", "neurons", "layer", "top_by", "every", "out", "shade", "lens", "show", *OF_PROMPTS
+)  # fmt: skip
 
 
 @click.command(cls=Command, short_help="Which memories wrote an answer, or what a scan found, as a file.")
 @argument("prompt", required=False)
+@option(
+    "--settings",
+    metavar="FILE",
+    help="Report what this TOML file asks for (prompts, neurons, facts, formats) into the folder that it names.",
+)
 @option("--store", metavar="DIR", help="Report neurons of this store instead of a prompt.")
 @option("--neurons", metavar="LIST", help="With --store: these, such as 0.18,3.17.")
 @option("--layer", type=options.LAYER, metavar="LAYER", help="With --store: this layer's; -1 is the last.")
@@ -93,6 +101,7 @@ def report(
     context: click.Context,
     /,
     prompt: str | None,
+    settings: str | None,
     store: str | None,
     neurons: str | None,
     layer: int | None,
@@ -115,6 +124,8 @@ def report(
     texts as CSV or Parquet (any number). With --all, a site: a page of every neuron and of every layer, and a search
     over all. It opens from disk, and goes on where it was stopped.
 
+    With --settings, what a file asks for, such as one for every night: docs/guide/prompts.md has an example.
+
     \b
     Examples
       ffnmem report "The Eiffel Tower is located in the city of" -o eiffel.html
@@ -123,8 +134,15 @@ def report(
       ffnmem report --store runs/atlas --layer 3 --top-by kurtosis 5 -o peaked.md
       ffnmem report --store runs/atlas --all -o site
       ffnmem report "The capital of Italy is" --site site -o italy.html
+      ffnmem report --settings nightly.toml
     """
-    nothing = "nothing to report: give a PROMPT, or --store DIR and its --neurons"
+    if settings is not None:
+        refuse(context, OF_OTHERS, "--settings")
+        with late_bar() as progress:
+            path = fm.pages.reports(settings, progress=progress)
+        click.echo(path)
+        return
+    nothing = "nothing to report: give a PROMPT, or --store DIR and its --neurons, or --settings FILE"
     of_store = exclusive(prompt, store, "--store", nothing)
     path: str | Path
     if of_store:

@@ -216,12 +216,14 @@ def count(value: int) -> str:
 
 
 def probability(value: float) -> str:
-    """Four decimals, so that a column lines up; what would round to nothing or to certainty says so."""
+    """In percent with one decimal, so that a column lines up; what would round to nothing or to certainty says so."""
     if not math.isfinite(value):
         return MISSING
-    if 0.99995 <= value < 1:
-        return "> 0.9999"
-    return tiny(value) if 0 < value < 0.00005 else f"{value:.4f}"
+    if 0.9995 <= value < 1:
+        return "> 99.9%"
+    if 0 < value < 0.0005:
+        return f"{float(f'{100 * value:.2g}'):.7f}".rstrip("0") + "%" if value >= 1e-7 else tiny(value)
+    return f"{100 * value:.1f}%"
 
 
 def tiny(value: float) -> str:
