@@ -136,6 +136,7 @@ def report(
       ffnmem report "The capital of Italy is" --site site -o italy.html
       ffnmem report --settings nightly.toml
     """
+    path: str | Path
     if settings is not None:
         refuse(context, OF_OTHERS, "--settings")
         with late_bar() as progress:
@@ -144,7 +145,6 @@ def report(
         return
     nothing = "nothing to report: give a PROMPT, or --store DIR and its --neurons, or --settings FILE"
     of_store = exclusive(prompt, store, "--store", nothing)
-    path: str | Path
     if of_store:
         refuse(context, OF_PROMPTS, "--store")
         if every:

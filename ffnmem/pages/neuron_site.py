@@ -20,6 +20,7 @@ from ..core.folders import Kind, RunFolder, locked
 from ..core.progress import Progress
 from ..core.schemas import anything
 from ..models.turns import in_turn
+from ..neurons.measuring import COEFFICIENT_SIGNS, opened
 from ..scanning.blocks import blocks
 from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import Store
@@ -84,7 +85,7 @@ def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress
     if not store.projected:
         with suppress(FfnmemError):  # no model, or a store that cannot be written to: cards say what they lack
             store.keep_values(progress)
-    made_by = {
+    made_by: dict[str, Any] = {
         "model": store.model,
         "fingerprint": store.fingerprint,
         "d_mlp": list(store.manifest["d_mlp"]),
@@ -128,7 +129,10 @@ def write_layer(
     template = notebook.environment(ROOM).get_template("site_card.html")
     shared = {"root": "../", "model": store.model, "version": __version__}
     ways = ways_of(store, layer)
+    measured = any(opened(store, sign, {}) is not None for sign in COEFFICIENT_SIGNS)
     for neuron in blocks(store, layer, most, context):
+        if not measured:
+            vars(neuron)["meanings"] = ()  # else each would look for a table that is not there
         shown = card(neuron, brief=True)
         before, after = next(ways)
         html = template.render(card=shown, before=before, after=after, **shared)

@@ -139,7 +139,7 @@ def check_table(where: str, given: Mapping[str, Any], keys: Mapping[str, type], 
 def check_kind(what: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{what} must be {KINDS[kind]}, not {quoted(value)}")
-    if kind is str and not value.strip():
+    if isinstance(value, str) and not value.strip():
         raise InputError(f"{what} is empty")
 
 
@@ -164,8 +164,9 @@ def reports(settings: str | Path, *, progress: Progress | None = None) -> Path:
 
     The file is TOML: ``out`` (the folder) and at least one of ``neurons`` (names, of ``store``), ``[[prompts]]``
     (``prompt``, and ``target``, ``foil``, ``name``) and ``[[facts]]`` to trace (``prompt``, ``subject``, and
-    ``target``, ``name``); and ``model``, ``site``, ``formats`` (of html, json, csv and md) and ``top``. Paths are from the file's
-    folder. A prompt becomes ``NAME.html`` and so on, all neurons ``neurons.html``, and ``index.html`` leads to all.
+    ``target``, ``name``); and ``model``, ``site``, ``formats`` (of html, json, csv and md) and ``top``. Paths are from
+    the file's folder. A prompt becomes ``NAME.html`` and so on, all neurons ``neurons.html``, and ``index.html`` leads
+    to all.
 
     Everything is made before anything is replaced; then each file is replaced whole, ``index.html`` last, and what an
     earlier run wrote and this one does not is removed.

@@ -154,7 +154,7 @@ def context_html(found: Context, widen: str = "") -> Markup:
     mark = f'<mark class="fm-fire{negative}" style="--a:{float(found.strength):g}"{title(found.note)}>{word}</mark>'
     lead = running_html(found.lead)
     if shades is None:
-        before, after = f"{running_html(found.before)}{lead}", running_html(found.after)
+        before, after = f"{running_html(found.before)}{lead}", str(running_html(found.after))
     else:
         before = f"{further_html(shades.further_before)}{shades_html(shades.before)}{lead}"
         after = f"{shades_html(shades.after)}{further_html(shades.further_after)}"

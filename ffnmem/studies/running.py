@@ -42,7 +42,7 @@ from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study
 STORE = "store"  # of the corpus, where the study scanned it
 FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study", older=frozenset({"study", "ffnmem", "settings", "tables"}))
 DPI = 150
-DARK = {
+DARK: Any = {
     **{f"{part}.facecolor": "#181c21" for part in ("figure", "axes", "savefig", "legend")},
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), "#e8eaed"),
     "axes.edgecolor": "#8a929d",
