@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 from .._version import __version__
 from ..core.arguments import public
 from ..core.checked_files import Form, digest_of
-from ..core.choices import CASES
+from ..core.choices import CASES, COEFFICIENT_SIGNS
 from ..core.errors import FfnmemError, check_count
 from ..core.files import appearing, write_whole
 from ..core.folders import Kind, RunFolder, locked
 from ..core.progress import Progress
 from ..core.schemas import anything
 from ..models.turns import in_turn
-from ..neurons.measuring import COEFFICIENT_SIGNS, opened
+from ..neurons.measuring import opened
 from ..scanning.blocks import blocks
 from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import Store

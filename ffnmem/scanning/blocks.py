@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from ..core.errors import FileError, ModelError
 from ..vocabulary.projections import COLUMNS as PROJECTED
 from .neuron import Neuron, by_side
-from .statistics import bucket_name, edges, means
+from .state import edges
+from .statistics import bucket_name, means
 from .tables import BANDS, EXAMPLES, GROUP, STATS, VALUES, LayerView, example_rows, frame_of, plain_rows
 
 if TYPE_CHECKING:

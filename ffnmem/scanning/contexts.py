@@ -133,8 +133,11 @@ class Contexts:
         """:meth:`window` of many places, each different token decoded once."""
         cut: list[tuple[list[int], int, bool, bool]] = []
         lead = self.sequences.lead
+        read: dict[int, np.ndarray] = {}  # many places are in the same few sequences
         for sequence, position in places:
-            ids = self.sequences.sequence_tokens(sequence)
+            ids = read.get(sequence)
+            if ids is None:
+                ids = read[sequence] = self.sequences.sequence_tokens(sequence)
             if not lead <= position < len(ids):
                 raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)

@@ -80,6 +80,7 @@ def environment(room: str) -> Environment:
     found = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((room, HERE))]),
         autoescape=True,
+        auto_reload=False,  # they are the package's: else each is looked at again for every page
         finalize=finished,
         undefined=StrictUndefined,
         trim_blocks=True,
