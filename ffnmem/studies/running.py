@@ -148,10 +148,14 @@ def told_in_words(figure: Figure) -> str:
         values = values[np.isfinite(values)]
         if len(values):
             first, last, low, high = (
-                reads.format_data_short(value) if isinstance(reads, ScalarFormatter) else reads(value)
+                f"{value:,.4g}" if isinstance(reads, ScalarFormatter) else str(reads(value))
                 for value in (values[0], values[-1], values.min(), values.max())
             )
-            parts.append(f"{name} from {first} to {last}, between {low} and {high}")
+            parts.append(
+                f"{name}: {first} throughout"
+                if low == high
+                else f"{name}: {first} to {last}, lowest {low}, highest {high}"
+            )
     return flowing_text(". ".join(text for text in (said, axes, *parts) if text))
 
 

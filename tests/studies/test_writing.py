@@ -126,7 +126,7 @@ def test_page(made: Study) -> None:
     assert f"{2 * 50 - ROWS} rows more" in found.words
     images = [attrs for tag, attrs in found.tags if tag == "img"]
     assert [attrs["alt"] for attrs in images] == [
-        "A line. share by layer. rate from 25.0% to 75.0%, between 25.0% and 75.0%"
+        "A line. share by layer. rate: 25.0% to 75.0%, lowest 25.0%, highest 75.0%"
     ]
     assert all(attrs["src"].startswith("data:image/png;base64,") for attrs in images)
     assert not any(tag in ("script", "link", "iframe") for tag, _ in found.tags)
