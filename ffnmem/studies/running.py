@@ -33,7 +33,7 @@ from ..models.turns import in_turn
 from ..pages.rendering import render
 from ..scanning.scanning import scan
 from ..scanning.store import Store
-from ..show.notebook import MINUS
+from ..show.notebook import MINUS, percent
 from ..show.records import plain
 from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study_module
 
@@ -50,6 +50,7 @@ DARK: Any = {
 }
 """Of figures on dark screens: the colours of report.css there."""
 ROWS = 60  # of a table on the page; the file has all
+SHARES = frozenset({"share", "rate", "probability"})  # words of names of columns that read in percent
 TEXTS = ("prefix", "context")  # columns of running text, in which spaces are spaces
 
 
@@ -207,7 +208,8 @@ def page_table(table: StudyTable, limit: int) -> PageTable:
 
 
 def cell(column: str, value: Any) -> PageCell:
-    """A value of a column as a cell: whole numbers with commas, others with four significant digits."""
+    """A value of a column as a cell: whole numbers with commas, shares in percent, others with four significant
+    digits."""
     if isinstance(value, str):
         kind = "running" if column in TEXTS else "token" if column.endswith("token") else "word"
         return PageCell(kind, value)
@@ -218,7 +220,10 @@ def cell(column: str, value: Any) -> PageCell:
     if isinstance(value, int) or hasattr(value, "__index__"):
         text = f"{int(value):,}" if column not in ("layer", "neuron") else str(int(value))
         return PageCell("number", text.replace("-", MINUS), float(value))
-    return PageCell("number", f"{float(value):.4g}".replace("-", MINUS), float(value))
+    number = float(value)
+    if not SHARES.isdisjoint(column.split("_")) and 0 <= number <= 1:
+        return PageCell("number", percent(number, 1), number)
+    return PageCell("number", f"{number:.4g}".replace("-", MINUS), number)
 
 
 # `study`: scan a corpus if need be, run a paper's protocol on it, and write everything into one folder.
