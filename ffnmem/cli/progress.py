@@ -24,6 +24,8 @@ PHASES = {  # what is said of each, and what it counts
     "rescore": ("running candidates again in float32", "tokens"),
     "project": ("projecting values", "neurons"),
     "read": ("reading neurons", "neurons"),
+    "pages": ("writing pages", "neurons"),
+    "reports": ("writing reports", "reports"),
     "shade": ("reading examples again", "tokens"),
     "ablate": ("removing neurons", "neurons"),
     "circuit": ("expanding firings", "firings"),

@@ -30,11 +30,31 @@ from .options import (
 from .progress import late_bar
 
 MEASURES = ("firing_rate", "kurtosis", "max")
-OF_PROMPTS = ("target", "foil", "first_token", "position", "top", "tokens", "prepend_bos", "name", "device", "dtype")
+OF_PROMPTS = (
+    "site",
+    "target",
+    "foil",
+    "first_token",
+    "position",
+    "top",
+    "tokens",
+    "prepend_bos",
+    "name",
+    "device",
+    "dtype",
+)
+OF_OTHERS = (
+    "prompt", "store", "neurons", "layer", "top_by", "every", "out", "shade", "lens", "show", *OF_PROMPTS
+)  # fmt: skip
 
 
 @click.command(cls=Command, short_help="Which memories wrote an answer, or what a scan found, as a file.")
 @argument("prompt", required=False)
+@option(
+    "--settings",
+    metavar="FILE",
+    help="Report what this TOML file asks for (prompts, neurons, facts, formats) into the folder that it names.",
+)
 @option("--store", metavar="DIR", help="Report neurons of this store instead of a prompt.")
 @option("--neurons", metavar="LIST", help="With --store: these, such as 0.18,3.17.")
 @option("--layer", type=options.LAYER, metavar="LAYER", help="With --store: this layer's; -1 is the last.")
@@ -45,11 +65,16 @@ OF_PROMPTS = ("target", "foil", "first_token", "position", "top", "tokens", "pre
     help="With --store: the N neurons, of all layers or of --layer, with the highest firing_rate, kurtosis or max.",
 )
 @option(
+    "--all", "every", is_flag=True, help="With --store: every neuron, as a site with a search, into the folder --out."
+)
+@option("--site", metavar="DIR", help="Of a PROMPT: a site of the model's neurons, to which their names lead.")
+@option(
     "-o",
     "--out",
     metavar="FILE",
     help="The file to write, in a folder that exists; an older one is replaced. A prompt's is a page; that of neurons "
-    "is what its suffix says: .html, .md, .csv or .parquet.  [default: report.html; neurons.html with --store]",
+    "is what its suffix says: .html, .md, .csv or .parquet. With --all a folder, made if missing.  [default: "
+    "report.html; neurons.html with --store; site with --all]",
 )
 @option(
     "--shade/--no-shade",
@@ -76,10 +101,13 @@ def report(
     context: click.Context,
     /,
     prompt: str | None,
+    settings: str | None,
     store: str | None,
     neurons: str | None,
     layer: int | None,
     top_by: tuple[str, int] | None,
+    every: bool,
+    site: str | None,
     out: str | None,
     shade: bool | None,
     lens: str,
@@ -93,7 +121,10 @@ def report(
     layer and position, the top memories in tokens, and the components that sum to the logit.
 
     Of a store, cards of neurons as such a page or as Markdown (at most 500 neurons), or all their examples with their
-    texts as CSV or Parquet (any number).
+    texts as CSV or Parquet (any number). With --all, a site: a page of every neuron and of every layer, and a search
+    over all. It opens from disk, and goes on where it was stopped.
+
+    With --settings, what a file asks for, such as one for every night: docs/guide/prompts.md has an example.
 
     \b
     Examples
@@ -101,18 +132,33 @@ def report(
       ffnmem report "The capital of Italy is" --target " Rome" --open
       ffnmem report --store runs/atlas --neurons 0.18,3.17 -o neurons.html
       ffnmem report --store runs/atlas --layer 3 --top-by kurtosis 5 -o peaked.md
+      ffnmem report --store runs/atlas --all -o site
+      ffnmem report "The capital of Italy is" --site site -o italy.html
+      ffnmem report --settings nightly.toml
     """
-    nothing = "nothing to report: give a PROMPT, or --store DIR and its --neurons"
-    of_store = exclusive(prompt, store, "--store", nothing)
     path: str | Path
+    if settings is not None:
+        refuse(context, OF_OTHERS, "--settings")
+        with late_bar() as progress:
+            path = fm.pages.reports(settings, progress=progress)
+        click.echo(path)
+        return
+    nothing = "nothing to report: give a PROMPT, or --store DIR and its --neurons, or --settings FILE"
+    of_store = exclusive(prompt, store, "--store", nothing)
     if of_store:
         refuse(context, OF_PROMPTS, "--store")
-        path = report_neurons(str(store), neurons, layer, top_by, "neurons.html" if out is None else out, shade, lens)
+        if every:
+            refuse(context, ("neurons", "layer", "top_by", "shade", "lens"), "--all")
+            path = report_all(str(store), "site" if out is None else out)
+        else:
+            path = report_neurons(
+                str(store), neurons, layer, top_by, "neurons.html" if out is None else out, shade, lens
+            )
     else:
-        refuse(context, ("neurons", "layer", "top_by", "shade"), "a PROMPT")
+        refuse(context, ("neurons", "layer", "top_by", "every", "shade"), "a PROMPT")
         out = "report.html" if out is None else out
         check_replaceable(out, PAGE)
-        path = fm.report(choice.load(), str(prompt), out=out, lens=lens, **page)
+        path = fm.report(choice.load(), str(prompt), out=out, lens=lens, site=site, **page)
     click.echo(path)
     if show and not webbrowser.open(Path(path).resolve().as_uri()):
         note(f"no browser could be opened here: open {path} in one")
@@ -129,7 +175,9 @@ def report_neurons(
 ) -> Path:
     """The report of the neurons chosen, with a bar on standard error where it takes long."""
     if (neurons is None) == (layer is None and top_by is None):
-        raise InputError("which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these")
+        raise InputError(
+            "which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these, or --all"
+        )
     kind = {".html": PAGE, ".parquet": TABLE}.get(Path(out).suffix.lower())
     if kind is not None:
         check_replaceable(out, kind)
@@ -144,3 +192,10 @@ def report_neurons(
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
     with late_bar() as progress:
         return fm.pages.neurons(store, chosen, out, shade=shade, lens=lens, progress=progress)
+
+
+def report_all(folder: str, out: str) -> Path:
+    """The site of a store's neurons, with a bar on standard error where it takes long."""
+    store = opened(folder)
+    with late_bar() as progress:
+        return fm.pages.site(store, out, progress=progress)

@@ -184,6 +184,19 @@ def header_entry(header: Mapping[str, Any], **options: Any) -> dict[str, str]:
     return {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"}
 
 
+def said_kind(path: Path) -> str:
+    """What a safetensors file of ours says that it is; empty for any other file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            _, _, text = (file.metadata() or {}).get("ffnmem", "").partition(" ")
+        found = json.loads(text).get("kind", "") if text else ""
+    except (SafetensorError, OSError, ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
 class HeadedTensors:
     """A safetensors file with a header in JSON. The header is checked at once, each array when it is read.
 

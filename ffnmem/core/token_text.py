@@ -32,12 +32,19 @@ def pieces(token: str) -> list[tuple[str, bool]]:
     """
     if not token:
         return [(EMPTY, True)]
+    if " " not in token and reads_as_it_is(token):
+        return [(token, False)]
     return runs(marked_characters(token))
 
 
 def flowing(text: str) -> list[tuple[str, bool]]:
     """Running text in the same way, but with its spaces as they are; nothing for an empty one."""
-    return runs(marked_characters(text, spaces=False))
+    return [(text, False)] if text and reads_as_it_is(text) else runs(marked_characters(text, spaces=False))
+
+
+def reads_as_it_is(text: str) -> bool:
+    """Whether nothing of a text needs a mark, but for its spaces: true of most, and quickly told."""
+    return text.isprintable() and not unicodedata.combining(text[0])
 
 
 def runs(parts: Iterable[tuple[str, bool]]) -> list[tuple[str, bool]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.checked_files import said_kind
 from ..core.errors import (
     FileError,
     InputError,
@@ -84,6 +85,10 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
             )
         return name, str(path), True
     if path.is_file():
+        kind = said_kind(path)
+        if kind:
+            cls = "".join(word.capitalize() for word in kind.removeprefix("ffnmem ").split())
+            raise ModelNotFoundError(f"{name} is no model but a saved {kind}: {cls}.load({name!r}) reads it")
         raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
     if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelNotFoundError(f"no model folder at {name!r}")

@@ -165,19 +165,28 @@ def editor_numbers(edit: Edit) -> list[tuple[str, Any]]:
 
 
 def map_of(trace: Trace, kind: str) -> dict[str, Any]:
-    """The indirect effects of a kind: title, the largest one, and for each token its label and cells by layer."""
+    """The indirect effects of a kind: title, the largest one, where it is, and for each token its label and cells by
+    layer. ``step``: from one layer's number on the axis to the next."""
     effects = trace.indirect(kind)
     limit = float(np.abs(effects).max()) or 1.0
+    most = np.unravel_index(int(np.abs(effects).argmax()), effects.shape)
+    step = next(step for step in (1, 2, 5, 10, 20, 50) if trace.n_layers <= 10 * step or step == 50)
     rows = []
     for position, token in enumerate(trace.tokens):
         bos = position == 0 and trace.provenance.prepend_bos
         label = "BOS" if bos else visible(token, LABEL) + "*" * (position in trace.subject)
         cells = [
-            {"strength": abs(effect) / limit, "adds": effect >= 0, "title": f"layer {layer}: {signed(effect, 3)}"}
+            {
+                "strength": abs(effect) / limit,
+                "adds": effect >= 0,
+                "title": f"layer {layer}: {signed(100 * effect, 1)}%",
+            }
             for layer, effect in enumerate(effects[:, position].tolist())
         ]
         rows.append((label, cells))
-    return {"title": kind_in_words(kind, trace.window), "limit": limit, "rows": rows}
+    finding = f"most, {signed(100 * float(effects[most]), 1)}%, at {rows[most[1]][0]} in layer {int(most[0])}"
+    words = kind_in_words(kind, trace.window)
+    return {"title": words, "limit": limit, "finding": finding, "step": step, "rows": rows}
 
 
 def moved_memories(effects: Effects, found: EditDiff, named: int) -> list[Any]:

@@ -18,6 +18,7 @@ from .links import anchor
 from .prompts import Chip
 
 DRAWN = 40  # bars of a drawing
+FEW = 5  # tokens of a brief card's lists
 HEIGHT = 100.0
 SHARES = (0.25, 0.5, 1.0)  # of the largest magnitude, in the legend of shades
 
@@ -46,7 +47,7 @@ class Case:
 class Card:
     """``meanings``: by sign, those listed of each; none where no polysemanticity is kept beside the store. ``keys``,
     ``cases``: of a gated neuron, the tokens that its gate and its linear part read, by their name, and its sign
-    cases."""
+    cases. ``brief``: one of so many that each says the most important alone."""
 
     neuron: Neuron
     meanings: tuple[tuple[Meanings, tuple[Meaning, ...]], ...]
@@ -59,6 +60,7 @@ class Card:
     bins: tuple[Bin, ...]
     keys: tuple[tuple[str, tuple[Chip, ...]], ...] = ()
     cases: tuple[Case, ...] = ()
+    brief: bool = False
 
     @property
     def name(self) -> str:
@@ -93,22 +95,25 @@ class Card:
         return f"w{self.name}" if there else ""
 
 
-def card(neuron: Neuron, listed: int | None = None) -> Card:
-    """A neuron's card with at most ``listed`` examples of top, bottom and random (default 10) and a case (5)."""
+def card(neuron: Neuron, listed: int | None = None, *, brief: bool = False) -> Card:
+    """A neuron's card with at most ``listed`` examples of top, bottom and random (default 10) and a case (5); a
+    ``brief`` one has fewer tokens, and no tables of the histogram and of positions nor what other cards fold."""
+    some = FEW if brief else None
     return Card(
         neuron=neuron,
         meanings=tuple((m, m.first(MEANINGS, neuron.passages, neuron.largest)) for m in neuron.meanings),
-        groups=neuron.groups(listed),
+        groups=tuple(group for group in neuron.groups(listed) if not (brief and group.folded)),
         promoted=scored_chips(neuron, "promoted"),
         suppressed=scored_chips(neuron, "suppressed"),
-        frequent=mean_rows([Chip(str(token)) for token in neuron.frequent["token"]], neuron.frequent),
-        positions=mean_rows([Chip(str(name)) for name in neuron.by_position["positions"]], neuron.by_position),
+        frequent=mean_rows("token", neuron.frequent.iloc[:some]),
+        positions=() if brief else mean_rows("positions", neuron.by_position),
         histogram=histogram_drawing(neuron),
-        bins=neuron.bins(),
-        keys=tuple((name, scored_chips(neuron, sign, side)) for (side, sign), name in KEYS.items())
+        bins=() if brief else neuron.bins(),
+        keys=tuple((name, scored_chips(neuron, sign, side)[:some]) for (side, sign), name in KEYS.items())
         if neuron.gated and not neuron.lack
         else (),
         cases=case_rows(neuron),
+        brief=brief,
     )
 
 
@@ -126,11 +131,13 @@ def scored_chips(neuron: Neuron, sign: str, side: str = "value") -> tuple[Chip, 
     return tuple(Chip(text, sign, f"score {score:+.3f}") for text, score in neuron.scores(sign, side))
 
 
-def mean_rows(names: Sequence[Chip], rows: pd.DataFrame) -> tuple[MeanRow, ...]:
-    axis = Axis.over([float(mean) for mean in rows["mean"]])
+def mean_rows(what: str, rows: pd.DataFrame) -> tuple[MeanRow, ...]:
+    """Means by what the column ``what`` says."""
+    names, means, counts = (rows[name].tolist() for name in (what, "mean", "count"))
+    axis = Axis.over(means)
     return tuple(
-        MeanRow(chip, float(mean), int(count), bar(axis, float(mean)))
-        for chip, mean, count in zip(names, rows["mean"], rows["count"], strict=True)
+        MeanRow(Chip(str(name)), mean, count, bar(axis, mean))
+        for name, mean, count in zip(names, means, counts, strict=True)
     )
 
 
@@ -142,20 +149,42 @@ class HistogramBar:
     width: float
     y: float
     height: float
-    fires: bool
-    title: str
+    bin: Bin
+    total: int
+
+    @property
+    def fires(self) -> bool:
+        return self.bin.low >= 0
+
+    @property
+    def title(self) -> str:
+        b = self.bin
+        return f"{b.low:.4g} to {b.high:.4g}: {counted(b.count, 'token')}, {b.count / self.total:.2%}"
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis and its number. ``at``: of the whole, from 0 to 100."""
+
+    at: float
+    label: str
 
 
 @dataclass(frozen=True)
 class HistogramDrawing:
-    """A histogram as geometry. ``zero``: where 0 is, in 0…1000; ``lines``: heights of whole powers of ten."""
+    """A histogram as geometry. ``zero``: where 0 is, in 0…1000; ``lines``: whole powers of ten, ``ticks``: of the
+    coefficient."""
 
     columns: tuple[HistogramBar, ...]
-    lines: tuple[float, ...]
-    low: float
-    high: float
+    lines: tuple[Tick, ...]
+    ticks: tuple[Tick, ...]
     zero: float | None
     text: str
+
+    def path(self, fires: bool) -> str:
+        """The bars above zero, or below it, as one path."""
+        some = (c for c in self.columns if c.height and c.fires == fires)
+        return "".join(f"M{c.x:g} {HEIGHT:g}v{-c.height:g}h{c.width:g}v{c.height:g}z" for c in some)
 
 
 def histogram_drawing(neuron: Neuron) -> HistogramDrawing | None:
@@ -173,16 +202,44 @@ def histogram_drawing(neuron: Neuron) -> HistogramDrawing | None:
     def column(b: Bin) -> HistogramBar:
         height = round((math.log10(b.density) - floor) * scale, 2) if b.density else 0.0
         x, end = (round(1000 * (edge - low) / span, 2) for edge in (b.low, b.high))
-        title = f"{b.low:.4g} to {b.high:.4g}: {counted(b.count, 'token')}, {b.count / total:.2%}"
-        return HistogramBar(x, round(end - x, 2), round(HEIGHT - height, 2), height, b.low >= 0, title)
+        return HistogramBar(x, round(end - x, 2), round(HEIGHT - height, 2), height, b, total)
 
     tens = range(math.ceil(floor), math.floor(top) + 1)
     fires = sum(b.count for b in found if b.low >= 0)
+    middle = middle_half(found, total)
     return HistogramDrawing(
         columns=tuple(column(b) for b in found),
-        lines=tuple(round(HEIGHT - (ten - floor) * scale, 2) for ten in tens),
-        low=low,
-        high=high,
+        lines=tuple(
+            Tick(round(HEIGHT - (ten - floor) * scale, 2), f"{10.0**ten:,.9g}" if -3 < ten < 6 else f"1e{ten}")
+            for ten in tens
+        ),
+        ticks=axis_ticks(low, high),
         zero=round(1000 * -low / span, 2) if low <= 0 <= high else None,
-        text=f"Histogram of the coefficient from {low:.3g} to {high:.3g}; {fires / total:.1%} of tokens at 0 or above",
+        text=f"Histogram of the coefficient from {low:.3g} to {high:.3g}: half of all tokens lie from "
+        f"{middle[0]:.2g} to {middle[1]:.2g}, and {fires / total:.1%} at 0 or above",
     )
+
+
+def middle_half(found: Sequence[Bin], total: int) -> tuple[float, float]:
+    """Between which edges of bins the middle half of what was counted lies."""
+    below, low, high = 0, found[0].low, found[-1].high
+    for b in found:
+        if below <= total / 4 < below + b.count:
+            low = b.low
+        if below < 3 * total / 4 <= below + b.count:
+            high = b.high
+        below += b.count
+    return low, high
+
+
+def axis_ticks(low: float, high: float) -> tuple[Tick, ...]:
+    """Some five round numbers from ``low`` to ``high``, and where they stand."""
+    span = high - low
+    if not 0 < span < math.inf:
+        return ()
+    raw = span / 5
+    ten = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * ten for factor in (1, 2, 5, 10) if factor * ten >= raw)
+    places = max(0, -math.floor(math.log10(step)))
+    wholes = range(math.ceil(low / step), math.floor(high / step) + 1)
+    return tuple(Tick(round(100 * (n * step - low) / span, 2), plain(n * step, places)) for n in wholes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,8 @@ MOST = 500
 """Neurons of one page or Markdown file: a card takes about 30 kB, and browsers are slow above 20 MB."""
 MOST_SHADED = 80
 """Of one page, where every token of their examples is shaded: a card then takes up to 250 kB."""
+LARGEST = 20_000_000
+"""Characters of a page with shaded tokens."""
 SHADED = 20
 """Up to which they are shaded unasked: of SmolLM2 that takes minutes."""
 
@@ -85,8 +88,8 @@ def neurons(
         context: tokens of context on each side.
         shade: on a page, shade every token of the examples by the neuron's coefficient there, with the whole sequence
             where it is asked for; the store's model reads them again, see :meth:`Store.shaded`. Default: for at most 20
-            neurons and where the model can be had, else the page says why not, and so does a warning if it has no
-            model; True takes at most 80.
+            neurons, up to 20 MB, and where the model can be had, else the page says why not, and so does a warning if
+            it has no model; True takes at most 80, and no more than 20 MB.
         lens: what the tokens of values are read through on cards, as :func:`ffnmem.project` takes it; any but "logit"
             needs the store's model.
         progress: called as ("read", done, all) after each neuron, then as ("shade", done, all) in tokens.
@@ -114,7 +117,14 @@ def neurons(
     found = list(reporting(neurons_read, len(places), progress))
     if suffix == ".html":
         found, unshaded = shaded(store, found, k, shade, progress)
-        write_whole(path, page_html(store, [card(one, k) for one in found], unshaded))
+        html = page_html(store, [card(one, k) for one in found], unshaded)
+        if len(html) > LARGEST and any(one.passages for one in found):
+            size = f"shaded tokens would make this page {len(html) / 1e6:.0f} MB, more than browsers show quickly"
+            if shade:
+                raise InputError(f"{size} ({LARGEST / 1e6:.0f}): choose fewer neurons, a smaller k, or shade=False")
+            plain = [card(replace(one, passages={}), k) for one in found]
+            html = page_html(store, plain, f"Tokens are not shaded: {size}.")
+        write_whole(path, html)
     else:
         write_whole(path, neurons_markdown(store, found, k))
     return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -110,6 +110,7 @@ class Contexts:
 
     tokenizer: Any
     sequences: Sequences
+    _texts: dict[int, str] = field(default_factory=dict, repr=False)  # at most the vocabulary
 
     @staticmethod
     def read(path: Path, sequences: Sequences) -> Contexts:
@@ -132,14 +133,18 @@ class Contexts:
         """:meth:`window` of many places, each different token decoded once."""
         cut: list[tuple[list[int], int, bool, bool]] = []
         lead = self.sequences.lead
+        read: dict[int, np.ndarray] = {}  # many places are in the same few sequences
         for sequence, position in places:
-            ids = self.sequences.sequence_tokens(sequence)
+            ids = read.get(sequence)
+            if ids is None:
+                ids = read[sequence] = self.sequences.sequence_tokens(sequence)
             if not lead <= position < len(ids):
                 raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)
             cut.append((ids[first:last].tolist(), position - first, first > lead, last < len(ids)))
-        different = sorted({i for ids, *_ in cut for i in ids})
-        text = dict(zip(different, self.strings(different), strict=True))
+        text = self._texts
+        new = sorted({i for ids, *_ in cut for i in ids}.difference(text))
+        text.update(zip(new, self.strings(new), strict=True))
         return [Window(tuple(text[i] for i in ids), at, before, after) for ids, at, before, after in cut]
 
 
@@ -214,7 +219,8 @@ class Bin:
 
 def clipped(histogram: pd.DataFrame, least: float, largest: float) -> list[Bin]:
     """The bins of :meth:`ffnmem.scanning.Store.histogram`, the outer ones as wide as what was seen in them."""
-    found = [Bin(float(low), float(high), int(count)) for low, high, count in histogram.itertuples(index=False)]
+    columns = (histogram[name].tolist() for name in ("low", "high", "count"))
+    found = [Bin(low, high, count) for low, high, count in zip(*columns, strict=True)]
     if not found or not any(b.count for b in found):
         return []
     first, last = found[0], found[-1]
@@ -231,18 +237,18 @@ def merged(found: Sequence[Bin], most: int) -> tuple[Bin, ...]:
 
     Near zero bins are many and narrow, so this ends in bins of about one width.
     """
+
+    def together(before: Bin, after: Bin) -> float:
+        return after.high - before.low if before.high != 0 and after.low != 0 else math.inf
+
     result = list(found)
-    while len(result) > most:
-        widths = [
-            (after.high - before.low, index)
-            for index, (before, after) in enumerate(pairwise(result))
-            if before.high != 0 and after.low != 0
-        ]
-        if not widths:
-            break
-        index = min(widths)[1]
+    widths = [together(*pair) for pair in pairwise(result)]
+    while len(result) > most and (least := min(widths)) < math.inf:
+        index = widths.index(least)
         low, high = result[index : index + 2]
         result[index : index + 2] = [Bin(low.low, high.high, low.count + high.count)]
+        beside = range(max(index - 1, 0), min(index + 1, len(result) - 1))
+        widths[max(index - 1, 0) : index + 2] = [together(*result[i : i + 2]) for i in beside]
     return tuple(result)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -232,7 +232,8 @@ class Neuron(Result):
         """What the tokens of its value were read through."""
         if "lens" not in self.values or self.values.empty:  # a table of before there were lenses, or none
             return LOGIT
-        return str(self.values.loc[self.values["side"] == "value", "lens"].iloc[0])
+        at = int((self.values["side"].to_numpy() == "value").argmax())
+        return str(self.values["lens"].iat[at])
 
     def tokens(self, sign: str, side: str = "value") -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
@@ -241,8 +242,13 @@ class Neuron(Result):
 
     def scores(self, sign: str, side: str = "value") -> list[tuple[str, float]]:
         """:meth:`tokens` with their scores."""
-        found = self.values[(self.values["side"] == side) & (self.values["sign"] == sign)].sort_values("rank")
-        return list(zip(found["token"].astype(str), found["score"], strict=True))
+        return self.scored_tokens.get((side, sign), [])
+
+    @cached_property
+    def scored_tokens(self) -> dict[tuple[str, str], list[tuple[str, float]]]:
+        """Tokens with their scores by side and sign, best first."""
+        columns = (self.values[name].tolist() for name in ("rank", "side", "sign", "token", "score"))
+        return by_side(zip(*columns, strict=True))
 
     def bins(self, most: int = BINS) -> tuple[Bin, ...]:
         """The histogram in at most ``most`` bins; its ends are the least and the largest coefficient."""
@@ -277,7 +283,10 @@ class Neuron(Result):
     @property
     def frequent(self) -> pd.DataFrame:
         """Of ``by_token``, the tokens that occurred at which its mean coefficient is highest."""
-        return self.by_token[self.by_token["count"] > 0].head(FREQUENT)
+        seen = int(
+            (self.by_token["count"].to_numpy() > 0).sum()
+        )  # those that never occurred have no mean, and come last
+        return self.by_token.iloc[: min(seen, FREQUENT)]
 
     def to_dict(self, listed: int | None = None, *, full: bool = True) -> dict[str, Any]:
         """Plain values, ready for JSON; without ``full`` of the examples, bins and tokens only what ``sheet(listed)``
@@ -418,6 +427,14 @@ class Neuron(Result):
             share = of_chance(b.count / total) if b.count else None
             shown.add(span, b.count, share, log_share(b.count, largest))
         return shown.table()
+
+
+def by_side(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, str], list[tuple[str, float]]]:
+    """Tokens with their scores by side and sign, from rows of rank, side, sign, token and score."""
+    found: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for _, side, sign, text, score in sorted(rows, key=lambda row: row[0]):
+        found.setdefault((side, sign), []).append((str(text), score))
+    return found
 
 
 def context_column(examples: Sequence[Example], largest: float) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -83,12 +83,31 @@ class NeuronTable:
                     table = table.filter(pc.equal(table[name], value))
         return table
 
+    def block(self, layer: int, first: int, last: int) -> tuple[pa.Table, np.ndarray]:
+        """The rows of a layer's neurons from ``first`` up to ``last``, and where those of each begin, and end. Raises
+        FileError."""
+        low, high, start, end = self.bounds.T
+        there = (low <= layer) & (layer <= high) & (start < last) & (first <= end)
+        with reading(self.path):
+            table = self.file.read_row_groups(np.flatnonzero(there).tolist(), use_threads=False)
+            numbers = table["neuron"].to_numpy()
+            inside = (table["layer"].to_numpy() == layer) & (first <= numbers) & (numbers < last)
+            table, numbers = table.filter(pa.array(inside)), numbers[inside]
+        if (np.diff(numbers) < 0).any():
+            raise FileError(f"{self.path} is not in the order of the neurons: scan again")
+        return table, np.searchsorted(numbers, np.arange(first, last + 1))
+
     def one(self, layer: int, neuron: int) -> dict[str, Any]:
         """The only row of a neuron as plain values; raises FileError where there are more, or none."""
-        found = self.table(layer, neuron).to_pylist()
+        found = plain_rows(self.table(layer, neuron))
         if len(found) != 1:
             raise FileError(f"{self.path} has {len(found)} rows of neuron {layer}.{neuron} instead of one: scan again")
-        return dict(found[0])
+        return found[0]
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows of numbers; a missing one, such as the mean of a case that never occurs, is NaN."""
+    return [{name: np.nan if value is None else value for name, value in row.items()} for row in table.to_pylist()]
 
 
 # One layer of a stored state, array by array when asked.
@@ -209,10 +228,26 @@ def example_frame(
 
     ``extremes`` are the stored rows, by column.
     """
+    return frame_of(view.gated, *example_rows(view, settings, index, extremes, dict.fromkeys(kinds, k), bands))
+
+
+Rows = tuple[list[tuple[object, ...]], list[tuple[float, float]]]
+"""Examples, and of gated neurons the gate and the linear part of each."""
+
+
+def example_rows(
+    view: LayerView,
+    settings: ScanSettings,
+    index: tuple[int, int],
+    extremes: Mapping[str, Sequence[Any]],
+    most: Mapping[str, int | None],
+    bands: Sequence[float],
+) -> Rows:
+    """What :func:`example_frame` makes a table of; ``most``: of each kind, in their order."""
     limits = check_bands(bands)
     rows: list[tuple[object, ...]] = []
     parts: list[tuple[float, float]] = []
-    for kind in kinds:
+    for kind, k in most.items():
         if kind == "quantile":
             for side, extreme in enumerate(("max", "min")):
                 found = list(banded(view, index[1], extreme, limits, k or PER_BAND))
@@ -232,12 +267,17 @@ def example_frame(
                 if its == kind and rank <= (k or settings.k):
                     rows.append((*index, kind, rank, *row[:3], "", np.nan, np.nan))
                     parts += [(row[3], row[4])] if view.gated else []
+    return rows, parts
+
+
+def frame_of(gated: bool, rows: Sequence[tuple[object, ...]], parts: Sequence[tuple[float, float]]) -> pd.DataFrame:
+    """Rows of examples as a table."""
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame = frame.astype(
         dict.fromkeys(("layer", "neuron", "rank", "sequence", "position"), np.int64)
         | dict.fromkeys(("coefficient", "band_low", "band_high"), np.float64)
     )
-    return with_parts(frame, np.array(parts, np.float64).reshape(-1, 2).T) if view.gated else frame
+    return with_parts(frame, np.array(parts, np.float64).reshape(-1, 2).T) if gated else frame
 
 
 def pairs(parts: Float32[np.ndarray, "2 n"]) -> list[tuple[float, float]]:
@@ -273,9 +313,15 @@ def drawn(view: LayerView, neuron: int, k: int) -> Iterator[tuple[int, float, in
 
 def spread(items: Int64[np.ndarray, " n"], k: int) -> Int64[np.ndarray, " m"]:
     """At most k of some items, evenly spaced: the first and the last among them, or the middle one alone."""
+    return items[places_spread(len(items), k)]
+
+
+@lru_cache(maxsize=256)  # the bands of all neurons have the same few lengths
+def places_spread(count: int, k: int) -> Int64[np.ndarray, " m"]:
+    """The indices of :func:`spread`."""
     if k == 1:
-        return items[len(items) // 2 : len(items) // 2 + 1]
-    return items[np.unique(np.linspace(0, len(items) - 1, min(k, len(items))).round().astype(int))]
+        return np.arange(count // 2, min(count // 2 + 1, count))
+    return np.unique(np.linspace(0, count - 1, min(k, count)).round().astype(int))
 
 
 # A finished state becomes tables for queries.

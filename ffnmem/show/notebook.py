@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import accumulate
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ..core.errors import counted
 from ..core.sheets import Column, Context, Shade, Sheet, Span, Table, is_line, places_of, share_of
@@ -82,6 +82,7 @@ def environment(*rooms: str) -> Environment:
     found = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((*rooms, HERE))]),
         autoescape=True,
+        auto_reload=False,  # they are the package's: else each is looked at again for every page
         finalize=finished,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -90,6 +91,7 @@ def environment(*rooms: str) -> Environment:
     found.filters.update(
         token=token_html,
         running=running_html,
+        chip=chip_html,
         signed=signed,
         plain=plain,
         percent=percent,
@@ -116,9 +118,16 @@ def finished(value: Any) -> Any:
     return Markup(page_text(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+@lru_cache(maxsize=4096)  # pages say the same tokens again and again
 def token_html(token: str) -> Markup:
     """A token's text, escaped, with whitespace and unprintable characters as marks that styles can dim."""
     return marked_html(pieces(token))
+
+
+def chip_html(token: str, kind: str = "", note: str = "", named: bool = False) -> Markup:
+    """A token as a chip of a kind; ``note``: what a pointer on it tells."""
+    look = f"{f' fm-{kind}' if kind else ''}{' fm-named' if named else ''}"
+    return Markup(f'<span class="fm-chip{look}" translate="no"{title(note)}>{token_html(token)}</span>')
 
 
 def running_html(text: str) -> Markup:
@@ -127,58 +136,58 @@ def running_html(text: str) -> Markup:
 
 
 def marked_html(parts: Iterable[tuple[str, bool]]) -> Markup:
-    mark = Markup('<span class="fm-mark">{}</span>')
-    return Markup("").join(mark.format(text) if is_mark else text for text, is_mark in parts)
+    return Markup(
+        "".join(f'<span class="fm-mark">{escape(text)}</span>' if is_mark else escape(text) for text, is_mark in parts)
+    )
 
 
 # A token in its context. Of a shaded one each token is an element of its own, with its number for a pointer.
 
-MARK = Markup('<mark class="fm-fire{}" style="--a:{}"{}>{}</mark>')
-SHADE = Markup("{}<i{}{}{}>{}</i>")
-TITLE = Markup(' title="{}"')
 FAINT = 0.03  # a share that would hardly be seen: the token has its number, and no colour
 
 
 def context_html(found: Context, widen: str = "") -> Markup:
     """A token where it stands, marked. ``widen``: the id of the checkbox that shows what goes on, where it has one."""
-    shades, dots = found.shades, Markup("…")
+    shades, dots = found.shades, "…"
     if shades is not None:
-        box = Markup('<label class="fm-cut" for="{}">…</label>').format(widen)
-        dots = box if widen else Markup('<span class="fm-cut">…</span>')
-    mark = MARK.format(
-        " fm-negative" if found.negative else "",
-        found.strength,
-        TITLE.format(Markup(page_text(found.note))) if found.note else "",
-        token_html(found.word) if found.blank else running_html(found.word),
-    )
+        cut = f'label class="fm-cut" for="{page_text(widen)}"' if widen else 'span class="fm-cut"'
+        dots = f"<{cut}>…</{cut.partition(' ')[0]}>"
+    negative = " fm-negative" if found.negative else ""
+    word = token_html(found.word) if found.blank else running_html(found.word)
+    mark = f'<mark class="fm-fire{negative}" style="--a:{float(found.strength):g}"{title(found.note)}>{word}</mark>'
     lead = running_html(found.lead)
     if shades is None:
-        before, after = running_html(found.before) + lead, running_html(found.after)
+        before, after = f"{running_html(found.before)}{lead}", str(running_html(found.after))
     else:
-        before = further_html(shades.further_before) + shades_html(shades.before) + lead
-        after = shades_html(shades.after) + further_html(shades.further_after)
-    parts = [dots if found.cut_before else "", before, mark, after, dots if found.cut_after else ""]
-    return Markup('<bdi class="fm-context" translate="no">{}</bdi>').format(Markup("").join(parts))
+        before = f"{further_html(shades.further_before)}{shades_html(shades.before)}{lead}"
+        after = f"{shades_html(shades.after)}{further_html(shades.further_after)}"
+    begins, ends = (dots if cut else "" for cut in (found.cut_before, found.cut_after))
+    return Markup(f'<bdi class="fm-context" translate="no">{begins}{before}{mark}{after}{ends}</bdi>')
+
+
+def title(note: str) -> str:
+    """The attribute of what a pointer tells, where it tells anything."""
+    return f' title="{page_text(note)}"' if note else ""
 
 
 def shades_html(tokens: Iterable[Shade]) -> Markup:
     """Tokens after each other."""
-    return Markup("").join(map(shade_html, tokens))
+    return Markup("".join(map(shade_html, tokens)))
 
 
-def shade_html(one: Shade) -> Markup:
+def shade_html(one: Shade) -> str:
     """A token; spaces before it have no shade, so that one ends where the next begins."""
     strong = one.strength >= FAINT
-    sign = Markup(' class="fm-n"') if one.negative and strong else ""
-    style = Markup(' style="--a:{}"').format(f"{one.strength:g}") if strong else ""
-    title = TITLE.format(Markup(page_text(one.note))) if one.note else ""
+    sign = ' class="fm-n"' if one.negative and strong else ""
+    style = f' style="--a:{one.strength:g}"' if strong else ""
     word = one.text.lstrip(" ") or one.text
-    return SHADE.format(one.text[: len(one.text) - len(word)], sign, style, title, running_html(word))
+    lead = " " * (len(one.text) - len(word))
+    return f"{lead}<i{sign}{style}{title(one.note)}>{running_html(word)}</i>"
 
 
 def further_html(tokens: Sequence[Shade]) -> Markup:
     """Tokens that are shown on request."""
-    return Markup('<span class="fm-further">{}</span>').format(shades_html(tokens)) if tokens else Markup("")
+    return Markup(f'<span class="fm-further">{shades_html(tokens)}</span>') if tokens else Markup("")
 
 
 def widens(rows: Iterable[Iterable[Any]]) -> bool:
@@ -210,12 +219,14 @@ def count(value: int) -> str:
 
 
 def probability(value: float) -> str:
-    """Four decimals, so that a column lines up; what would round to nothing or to certainty says so."""
+    """In percent with one decimal, so that a column lines up; what would round to nothing or to certainty says so."""
     if not math.isfinite(value):
         return MISSING
-    if 0.99995 <= value < 1:
-        return "> 0.9999"
-    return tiny(value) if 0 < value < 0.00005 else f"{value:.4f}"
+    if 0.9995 <= value < 1:
+        return "> 99.9%"
+    if 0 < value < 0.0005:
+        return f"{float(f'{100 * value:.2g}'):.7f}".rstrip("0") + "%" if value >= 1e-7 else tiny(value)
+    return f"{100 * value:.1f}%"
 
 
 def tiny(value: float) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.progress import Progress
+from ..core.sheets import of_share
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -131,7 +132,34 @@ def study(
         },
         provenance={**store.provenance, "basis": basis, "study_seed": seed},
         published=PUBLISHED,
+        conclusion=conclusion(frames["summary"]),
     )
+
+
+def conclusion(summary: pd.DataFrame) -> str:
+    """What was found, from the table by layer."""
+    parts = []
+    change = summary.dropna(subset=["without_last"])
+    if len(change):
+        first, last = change.iloc[0], change.iloc[-1]
+        parts.append(
+            f"Without its last token, a trigger's coefficient changes by {first['without_last']:+.0%} in layer "
+            f"{int(first['layer'])} and by {last['without_last']:+.0%} in layer {int(last['layer'])}."
+        )
+    known = summary.dropna(subset=["agreement"])
+    if len(known):
+        best = known.loc[known["agreement"].idxmax()]
+        parts.append(
+            f"Values promote most what follows their key's trigger in at most {of_share(float(best['agreement']))} of "
+            f"cases (layer {int(best['layer'])}; {of_share(float(best['shuffled']))} by chance)."
+        )
+    zero = summary["zero_agreement"].dropna()
+    if len(zero):
+        parts.append(
+            f"In {of_share(float(zero.min()))} to {of_share(float(zero.max()))} of positions a layer predicts a token "
+            "that no single memory of it has on top."
+        )
+    return " ".join(parts)
 
 
 def check_text(store: Store, places: Places, n_sequences: int) -> None:

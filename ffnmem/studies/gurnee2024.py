@@ -12,7 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..core.choices import SEQUENCES_READ
+from ..core.errors import counted
 from ..core.progress import Progress
+from ..core.sheets import of_share
 from ..core.token_text import visible
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -141,7 +143,26 @@ def study(
         },
         provenance=frame.attrs["provenance"],
         published=PUBLISHED,
+        conclusion=conclusion(signs, len(frame), summary),
     )
+
+
+def conclusion(signs: pd.DataFrame, neurons: int, summary: pd.DataFrame) -> str:
+    """What was found, from the table of signs."""
+    peaked, suppression = int(signs["peaked"].sum()), int(signs["suppression"].sum())
+    partition = int(summary["partition"].sum()) if "partition" in summary else 0
+    text = (
+        f"{of_share(peaked / neurons)} of {neurons:,} neurons promote or suppress a small set of tokens: "
+        f"{peaked:,}, of which {suppression:,} suppress."
+    )
+    if peaked:
+        most = signs.loc[signs["peaked"].idxmax()]
+        last = signs.iloc[-1]
+        text += f" Most of them are in layer {int(most['layer'])} ({int(most['peaked']):,})"
+        if last["peaked"]:
+            text += f"; of those in the last layer {of_share(float(last['suppression_share']))} suppress"
+        text += "."
+    return f"{text} {counted(partition, 'neuron')} {'parts' if partition == 1 else 'part'} the vocabulary in two."
 
 
 def figures(

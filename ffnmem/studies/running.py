@@ -6,14 +6,19 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import ScalarFormatter
 
 from .._version import __version__
 from ..core.arguments import public
@@ -28,7 +33,7 @@ from ..models.turns import in_turn
 from ..pages.rendering import render
 from ..scanning.scanning import scan
 from ..scanning.store import Store
-from ..show.notebook import MINUS
+from ..show.notebook import MINUS, percent
 from ..show.records import plain
 from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study_module
 
@@ -37,7 +42,15 @@ from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study
 STORE = "store"  # of the corpus, where the study scanned it
 FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study", older=frozenset({"study", "ffnmem", "settings", "tables"}))
 DPI = 150
+DARK: Any = {
+    **{f"{part}.facecolor": "#181c21" for part in ("figure", "axes", "savefig", "legend")},
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), "#e8eaed"),
+    "axes.edgecolor": "#8a929d",
+    "grid.color": "#2c323a",
+}
+"""Of figures on dark screens: the colours of report.css there."""
 ROWS = 60  # of a table on the page; the file has all
+SHARES = frozenset({"share", "rate", "probability"})  # words of names of columns that read in percent
 TEXTS = ("prefix", "context")  # columns of running text, in which spaces are spaces
 
 
@@ -72,11 +85,12 @@ def write_study(study: Study, folder: Path) -> None:
     tables = {f"{table.name}.csv": table.frame.to_csv(index=False, lineterminator="\n") for table in study.tables}
     try:
         drawings = [png(figure) for figure in study.figures]
+        dark = [png(figure, dark=True) for figure in study.figures]
     except Exception:
         if not (folder / PAGE).exists():
             write_all(folder, tables)
         raise
-    shown_page = page(study, drawings)
+    shown_page = page(study, drawings, dark)
     about = json.dumps(described(study), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
     try:
         (folder / PAGE).unlink(missing_ok=True)
@@ -99,6 +113,7 @@ def described(study: Study) -> dict[str, Any]:
         "schema": FOLDER.schema,
         "study": study.name,
         "paper": study.paper,
+        "conclusion": study.conclusion,
         "settings": plain(study.settings),
         "published": plain(study.published),
         "provenance": plain(study.provenance),
@@ -111,20 +126,53 @@ def described(study: Study) -> dict[str, Any]:
     return with_checksum(about)
 
 
-def png(figure: Figure) -> bytes:
-    """A figure drawn on a canvas of its own."""
-    canvas = Canvas(figsize=figure.size, layout="constrained")
-    figure.draw(canvas.add_subplot())
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format="png", dpi=DPI)
+def png(figure: Figure, *, dark: bool = False) -> bytes:
+    """A figure drawn on a canvas of its own, on a light ground or on the ``dark`` one of pages."""
+    with mpl.rc_context(DARK if dark else {}):
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        figure.draw(canvas.add_subplot())
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
 
 
-def page(study: Study, drawings: list[bytes]) -> str:
-    """The page: every figure with its caption, every table (the first rows of long ones), settings and provenance."""
+def told_in_words(figure: Figure) -> str:
+    """What a figure shows, for those who do not see it: its title, its axes, and from where to where each line goes."""
+    ax = figure.draw(Canvas(figsize=figure.size).add_subplot())
+    said = ": ".join(dict.fromkeys(text for text in (figure.title, ax.get_title(loc="left") or ax.get_title()) if text))
+    axes = " by ".join(text for text in (ax.get_ylabel(), ax.get_xlabel()) if text)
+    reads = ax.yaxis.get_major_formatter()
+    parts = []
+    for drawn, name in zip(*ax.get_legend_handles_labels(), strict=True):
+        line = drawn[0] if isinstance(drawn, ErrorbarContainer) else drawn
+        values = np.asarray(line.get_ydata() if isinstance(line, Line2D) else [], float)
+        values = values[np.isfinite(values)]
+        if len(values):
+            first, last, low, high = (
+                f"{value:,.4g}" if isinstance(reads, ScalarFormatter) else str(reads(value))
+                for value in (values[0], values[-1], values.min(), values.max())
+            )
+            parts.append(
+                f"{name}: {first} throughout"
+                if low == high
+                else f"{name}: {first} to {last}, lowest {low}, highest {high}"
+            )
+    return flowing_text(". ".join(text for text in (said, axes, *parts) if text))
+
+
+def flowing_text(text: str) -> str:
+    """A text on one line."""
+    return " ".join(text.split())
+
+
+def page(study: Study, drawings: Sequence[bytes], dark: Sequence[bytes] = ()) -> str:
+    """The page: every figure with its caption, every table (the first rows of long ones), settings and provenance.
+
+    ``dark``: the figures for dark screens, if they were drawn.
+    """
     pictures = [
-        (figure, "data:image/png;base64," + base64.b64encode(drawing).decode("ascii"))
-        for figure, drawing in zip(study.figures, drawings, strict=True)
+        (figure, embedded(drawing), embedded(other) if other else "", told_in_words(figure))
+        for figure, drawing, other in zip_longest(study.figures, drawings, dark)
     ]
     return render(
         "study.html",
@@ -136,6 +184,11 @@ def page(study: Study, drawings: list[bytes]) -> str:
         published={name: flat(value) for name, value in study.published.items()},
         provenance={name: flat(value) for name, value in study.provenance.items()},
     )
+
+
+def embedded(drawing: bytes) -> str:
+    """A picture as the address of itself."""
+    return "data:image/png;base64," + base64.b64encode(drawing).decode("ascii")
 
 
 def flat(value: Any) -> Any:
@@ -155,7 +208,8 @@ def page_table(table: StudyTable, limit: int) -> PageTable:
 
 
 def cell(column: str, value: Any) -> PageCell:
-    """A value of a column as a cell: whole numbers with commas, others with four significant digits."""
+    """A value of a column as a cell: whole numbers with commas, shares in percent, others with four significant
+    digits."""
     if isinstance(value, str):
         kind = "running" if column in TEXTS else "token" if column.endswith("token") else "word"
         return PageCell(kind, value)
@@ -166,7 +220,10 @@ def cell(column: str, value: Any) -> PageCell:
     if isinstance(value, int) or hasattr(value, "__index__"):
         text = f"{int(value):,}" if column not in ("layer", "neuron") else str(int(value))
         return PageCell("number", text.replace("-", MINUS), float(value))
-    return PageCell("number", f"{float(value):.4g}".replace("-", MINUS), float(value))
+    number = float(value)
+    if not SHARES.isdisjoint(column.split("_")) and 0 <= number <= 1:
+        return PageCell("number", percent(number, 1), number)
+    return PageCell("number", f"{number:.4g}".replace("-", MINUS), number)
 
 
 # `study`: scan a corpus if need be, run a paper's protocol on it, and write everything into one folder.

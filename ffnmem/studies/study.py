@@ -86,6 +86,7 @@ class Study(Result):
         settings: everything that the numbers depend on besides model and store.
         provenance: of model and store.
         published: the paper's own settings and findings, by name, to compare with.
+        conclusion: what was found, in a sentence or two.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Study(Result):
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
     published: Mapping[str, Any] = field(default_factory=dict)
+    conclusion: str = ""
 
     no_file = "fm.studies.run writes its folder"
 
@@ -125,7 +127,8 @@ class Study(Result):
             table.name: {"title": table.title, "note": table.note, "rows": plain_records(table.frame)}
             for table in self.tables
         }
-        about = {name: getattr(self, name) for name in ("paper", "settings", "published", "provenance")}
+        names = ("paper", "conclusion", "settings", "published", "provenance")
+        about = {name: getattr(self, name) for name in names}
         figures = {figure.name: {"title": figure.title, "note": figure.note} for figure in self.figures}
         values: dict[str, Any] = plain({"study": self.name, **about, "tables": tables, "figures": figures})
         return values
@@ -155,8 +158,10 @@ class Study(Result):
                 "figures": ", ".join(f"{name}.png" for name in figures),
                 "settings": str(folder / ABOUT),
             }
-        blocks = (shown.table(), sheets.Facts(facts), sheets.Origin(self.provenance))
-        return sheets.Sheet.of(*blocks, title=first.title)
+        found = sheets.Words.of(self.conclusion) if self.conclusion else None
+        return sheets.Sheet.of(
+            found, shown.table(), sheets.Facts(facts), sheets.Origin(self.provenance), title=first.title
+        )
 
 
 def study_module(name: str) -> ModuleType:

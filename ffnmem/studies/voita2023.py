@@ -11,7 +11,9 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 
 from ..core.choices import SEQUENCES_READ
+from ..core.errors import counted
 from ..core.progress import Progress
+from ..core.sheets import of_share
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.counting import (
@@ -144,7 +146,27 @@ def study(
         },
         provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).to_dict(),
         published=PUBLISHED,
+        conclusion=conclusion(summary),
     )
+
+
+def conclusion(summary: pd.DataFrame) -> str:
+    """What was found, from the table by layer."""
+    neurons = int(summary["neurons"].sum())
+    dead, detectors, positional = (int(summary[name].sum()) for name in ("dead", "detectors", "positional"))
+    half = summary["layer"] < (len(summary) + 1) // 2
+    text = (
+        f"Of {neurons:,} neurons {dead:,} never fired ({of_share(dead / neurons)}), {detectors:,} are token detectors "
+        f"({of_share(detectors / neurons)}) and {positional:,} positional ({of_share(positional / neurons)})."
+    )
+    if detectors:
+        below = int(summary["detectors"][half].sum())
+        tokens = int(summary["tokens_so_far"].iloc[-1])
+        text += (
+            f" {of_share(below / detectors)} of the detectors are in the first half of the layers; together they cover "
+            f"{counted(tokens, 'token')}."
+        )
+    return text
 
 
 def figures(

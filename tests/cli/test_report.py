@@ -115,3 +115,29 @@ def test_mistakes_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     mistake("report", named=("PROMPT", "--store"))
     mistake("report", PROMPT, "--neurons", "1.5", named=("--neurons", "PROMPT"))
     mistake("report", PROMPT, "--top-by", "max", 3, named=("--top-by", "PROMPT"))
+
+
+def test_all_neurons_become_a_site(tiny_store: Store, tiny_folder: Path, tmp_path: Path) -> None:
+    """Its path alone; and a prompt's page leads to it."""
+    site = tmp_path / "site"
+    result = run("report", "--store", tiny_store.folder, "--all", "-o", site)
+    assert (result.stdout, result.stderr) == (f"{site / 'index.html'}\n", "")
+    page = tmp_path / "page.html"
+    run("report", PROMPT, "--model", tiny_folder, "-o", page, "--site", site)
+    assert 'href="site/' in page.read_text("utf-8")
+    store = ("--store", tiny_store.folder)
+    mistake("report", *store, "--all", "--layer", 1, named=("--layer", "--all"))
+    mistake("report", PROMPT, "--all", named=("--all", "PROMPT"))
+    mistake("report", *store, "--all", "--site", site, named=("--site", "--store"))
+
+
+def test_a_settings_file(tiny_folder: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "nightly.toml"
+    asked = f"out = 'nightly'\nmodel = '{tiny_folder}'\nformats = ['json']\n[[prompts]]\nprompt = '{PROMPT}'\n"
+    settings.write_text(asked, "utf-8")
+    result = run("report", "--settings", settings)
+    assert (result.stdout, result.stderr) == (f"{tmp_path / 'nightly'}\n", "")
+    assert (tmp_path / "nightly" / "prompt-1.json").is_file()
+    mistake("report", "--settings", settings, "-o", tmp_path / "a.html", named=("--out", "--settings"))
+    settings.write_text(asked.replace("prompt =", "promt ="), "utf-8")
+    mistake("report", "--settings", settings, named=("unknown key 'promt' (perhaps 'prompt' was meant)",))

@@ -406,3 +406,14 @@ def test_a_model_without_an_embedding(tokenizer: Any) -> None:
 
     with refuses(UnsupportedModelError, ValueError, "Odd", "embedding"):
         fm.load(Odd(), tokenizer=tokenizer)
+
+
+def test_a_saved_result_is_no_model(tiny: fm.Model, tmp_path: Path) -> None:
+    """And the line says what reads it."""
+    path = fm.attribute_paths(fm.capture(tiny, PROMPT)).save(tmp_path / "paths.safetensors")
+    with pytest.raises(ModelNotFoundError, match=r"is no model but a saved path attribution: PathAttribution\.load\("):
+        fm.load(path)
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(b"none")
+    with pytest.raises(ModelNotFoundError, match="give the folder"):
+        fm.load(other)

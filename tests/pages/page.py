@@ -8,7 +8,7 @@ from ffnmem.pages.rendering import TABLES, content_hash, script_of
 from ffnmem.show.notebook import HERE
 
 SCRIPT = re.compile(r"<script>(.*?)</script>\n?", re.DOTALL)
-VOID = {"meta", "br", "hr", "img", "link", "input"}
+VOID = {"meta", "br", "hr", "img", "link", "input", "source"}
 
 
 def unscripted(html: str, *own: str, policy: str = "") -> str:

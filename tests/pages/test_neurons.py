@@ -274,3 +274,16 @@ def test_a_failure_leaves_the_old_file(tiny_store: Store, tmp_path: Path) -> Non
             fm.pages.neurons(tiny_store, PLACES, path, progress=stop)
         assert read(path) == "old"
     assert len(list(tmp_path.iterdir())) == len(neuron_pages.FORMATS)
+
+
+def test_shaded_pages_are_bounded_by_their_size(
+    tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long sequences make a card of any size; unasked it is shown without shades, and asked for it is refused."""
+    monkeypatch.setattr(neuron_pages, "LARGEST", 10_000)
+    page = Page(read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html")))
+    assert "Tokens are not shaded: shaded tokens would make this page" in page.words
+    assert not [attrs for tag, attrs in page.tags if tag == "i"]
+    with pytest.raises(InputError, match=r"would make this page \d+ MB.*choose fewer neurons"):
+        fm.pages.neurons(tiny_store, PLACES, tmp_path / "no.html", shade=True)
+    assert not (tmp_path / "no.html").exists()

@@ -56,7 +56,7 @@ def test_the_sentence_tells_the_answer(
     ffn = attribution.components.query("component == 'ffn'")["logit"].sum()
     top = attribution.top(12)["logit"].sum()
     best = capture.predictions(k=1).iloc[0]
-    assert f"has logit {attribution.logit:.2f}, probability {best['probability']:.4f}; FFN memories wrote" in page.words
+    assert f"has logit {attribution.logit:.2f}, probability {best['probability']:.1%}; FFN memories wrote" in page.words
     assert f"{100 * ffn / attribution.logit:.0f}% of it directly (+{ffn:.2f})" in page.words.replace("−", "-")
     assert f"the 12 largest of {len(attribution.neurons):,} neurons {100 * top / attribution.logit:.0f}%" in page.words
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
 from PIL import Image
 
 from ffnmem.core.errors import FileError
@@ -23,7 +25,9 @@ from ..pages.page import Page, unscripted
 
 
 def draw(ax: Axes) -> Axes:
-    ax.plot([0, 1], [1, 0])
+    ax.plot([0, 1], [0.25, 0.75], label="rate")
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+    ax.set(xlabel="layer", ylabel="share")
     return ax
 
 
@@ -42,6 +46,7 @@ def made() -> Study:
         {"keys": 4, "levels": (0.5, 0.8), "rate": np.float64(0.5), "nothing": None},
         {"model": "toy", "fingerprint": "0" * 12, "ffnmem": "0"},
         {"keys": "100"},
+        "Half of it is so.",
     )
 
 
@@ -120,12 +125,32 @@ def test_page(made: Study) -> None:
     assert rows[2][2].text == "–"
     assert f"{2 * 50 - ROWS} rows more" in found.words
     images = [attrs for tag, attrs in found.tags if tag == "img"]
-    assert [attrs["alt"] for attrs in images] == ["A line"]
+    assert [attrs["alt"] for attrs in images] == [
+        "A line. share by layer. rate: 25.0% to 75.0%, lowest 25.0%, highest 75.0%"
+    ]
     assert all(attrs["src"].startswith("data:image/png;base64,") for attrs in images)
     assert not any(tag in ("script", "link", "iframe") for tag, _ in found.tags)
     assert not any(
         "http" in value for _, attrs in found.tags for name, value in attrs.items() if name in ("src", "href")
     )
+
+
+def test_the_page_begins_with_what_was_found(made: Study) -> None:
+    words = Page(page(made, [png(figure) for figure in made.figures])).words
+    assert words.index("Half of it is so.") < words.index("The protocol of") < words.index("By layer")
+
+
+def test_figures_follow_the_screen(made: Study, tmp_path: Path) -> None:
+    """Files are for paper; the page has each figure for dark screens too."""
+    write_study(made, tmp_path)
+    found = Page((tmp_path / "index.html").read_text("utf-8"))
+    (dark,) = [attrs for tag, attrs in found.tags if tag == "source"]
+    assert dark["media"] == "screen and (prefers-color-scheme: dark)"
+    corners = []
+    for source in (dark["srcset"], next(attrs["src"] for tag, attrs in found.tags if tag == "img")):
+        with Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))) as image:
+            corners.append(image.convert("L").getpixel((0, 0)))
+    assert corners[0] < 40 < 250 < corners[1]
 
 
 def test_hostile_text_stays_text(made: Study) -> None:

@@ -1,0 +1,124 @@
+"""Reports by a settings file: what it may say, what it writes, and that a run replaces the one before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import FileError, InputError
+from ffnmem.pages.settings_file import FORMATS, json_text, read_settings
+from ffnmem.scanning import Store
+
+from ..helpers import PROMPT
+from .page import Page
+
+ALL = f"""
+store = "STORE"
+model = "MODEL"
+out = "nightly"
+formats = ["html", "json", "csv", "md"]
+neurons = ["1.5", "0.63"]
+
+[[prompts]]
+name = "mine"
+prompt = "{PROMPT}"
+target = " Paris"
+foil = " Rome"
+
+[[prompts]]
+prompt = "{PROMPT}"
+"""
+OUT = 'out = "nightly"\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "nightly.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+@pytest.fixture
+def settings(tiny: fm.Model, tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("ffnmem.pages.settings_file.load", lambda name: {"MODEL": tiny}[name])
+    return written(tmp_path, ALL.replace("STORE", str(tiny_store.folder)))
+
+
+def test_it_writes_what_is_asked_for(settings: Path, tiny: fm.Model) -> None:
+    seen: list[tuple[str, int, int]] = []
+    folder = fm.pages.reports(settings, progress=lambda *step: seen.append(step))
+    assert folder == settings.parent / "nightly", "beside the file, from wherever it is called"
+    names = {f"{name}.{form}" for name in ("mine", "prompt-2", "neurons") for form in FORMATS}
+    assert {path.name for path in folder.iterdir()} - {".lock"} == names | {"index.html", "reports.json"}
+    attribution = fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
+    found = json.loads((folder / "mine.json").read_text("utf-8"))
+    assert found == json.loads(json_text(attribution.to_dict()))
+    table = pd.read_csv(folder / "mine.csv")
+    assert table["logit"].tolist() == pytest.approx(attribution.to_frame()["logit"].tolist())
+    assert [one["neuron"] for one in json.loads((folder / "neurons.json").read_text("utf-8"))["neurons"]] == [5, 63]
+    index = Page((folder / "index.html").read_text("utf-8"))
+    links = [attrs["href"] for tag, attrs in index.tags if tag == "a"]
+    assert set(links) == names
+    assert seen == [("reports", done, 3) for done in (1, 2, 3)]
+
+
+def test_a_run_replaces_the_one_before(settings: Path) -> None:
+    """What the file no longer asks for goes; what is not ours stays."""
+    folder = fm.pages.reports(settings)
+    (folder / "mine.txt").write_text("mine")
+    text = settings.read_text("utf-8").replace('name = "mine"', 'name = "other"')
+    fm.pages.reports(written(settings.parent, text.replace(', "md"]', "]")))
+    assert (folder / "mine.txt").exists()
+    assert not (folder / "mine.html").exists()
+    assert not list(folder.glob("*.md"))
+    assert (folder / "other.html").exists()
+
+
+def test_a_failing_run_leaves_the_one_before(settings: Path) -> None:
+    folder = fm.pages.reports(settings)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    text = settings.read_text("utf-8").replace('" Rome"', '" not one token at all"')
+    with pytest.raises(InputError):
+        fm.pages.reports(written(settings.parent, text))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list(folder.parent.glob(".ffnmem*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("out = ", "is no TOML"),
+        ('outt = "a"', r"unknown key 'outt' \(perhaps 'out' was meant\): it takes out, model, store"),
+        ('model = "a"', "out is missing"),
+        (OUT, "asks for nothing"),
+        (OUT + "[[prompts]]\npromt = 'a'", r"\[\[prompts\]\] number 1: unknown key 'promt' \(perhaps 'prompt'"),
+        (OUT + "[[prompts]]\ntarget = 'a'", "number 1: prompt is missing: it takes prompt, target, foil, name"),
+        (OUT + "[[prompts]]\nprompt = 3", "prompt must be a text, not 3"),
+        (OUT + "[[facts]]\nprompt = 'a'", "subject is missing"),
+        (OUT + 'prompts = ["a"]', "must be tables, not 'a'"),
+        (OUT + 'neurons = ["3.17"]', "neurons are of a store"),
+        (OUT + 'neurons = ["3,17"]', "names no neuron"),
+        (OUT + "neurons = [3.17]", "neurons must be a text, not 3.17"),
+        (OUT + 'formats = ["pdf"]', "formats 'pdf' is unknown"),
+        (OUT + "top = true", "top must be a whole number, not True"),
+        (OUT + "[[prompts]]\nprompt = 'a'\nname = '../x'", "letters, digits, - and _ only"),
+        (OUT + "[[prompts]]\nprompt = 'a'\nname = 'x'\n" * 2, "the name 'x' is there twice"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        read_settings(written(tmp_path, text))
+    assert "nightly.toml" in str(caught.value) or "names no neuron" in said
+    assert "\n" not in str(caught.value)
+
+
+def test_other_folders_are_refused(settings: Path) -> None:
+    (settings.parent / "nightly").mkdir()
+    (settings.parent / "nightly" / "mine.txt").write_text("mine")
+    with pytest.raises(FileError, match="other things in it"):
+        fm.pages.reports(settings)
+    with pytest.raises(FileError, match="cannot be read"):
+        fm.pages.reports(settings.parent / "none.toml")
