@@ -25,6 +25,7 @@ from .material import fresh, place, tiny, tiny_folder, tiny_store
 
 SLOW = {
     "pages.activations",  # writes where it is told to
+    "pages.site",
     "planted.calibrate",  # makes and scans dozens of models unless its first argument is wrong
     "editing.convergence",
     "neurons.dying_relu",
