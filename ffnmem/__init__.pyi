@@ -57,6 +57,7 @@ from .comparing.comparing import compare as compare
 from .core.errors import FfnmemError as FfnmemError
 from .core.errors import FfnmemWarning as FfnmemWarning
 from .describing.describing import describe as describe
+from .core.errors import InputError as InputError
 from .editing.closed_forms import rome as rome
 from .editing.edit import Edit as Edit
 from .evaluation.evaluating import evaluate as evaluate
