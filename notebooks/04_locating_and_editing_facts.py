@@ -144,8 +144,8 @@ moment = fm.editing.second_moment(model, "atlas", tokens=20_000)
 moment.to_frame().round(1)
 
 # %% [markdown]
-# `effective_rank` says how far C is from an identity, which would have 1,024: layer 0 has 9.5, layer 1 has 1.3. The keys
-# share a few strong directions. With an identity in C's place the edit asks for the key as it is, with all that it
+# `effective_rank` says how far C is from an identity, which would have 1,024: layer 0 has 9.5, layer 1 has 1.3. The
+# keys share a few strong directions. With an identity in C's place the edit asks for the key as it is, with all that it
 # shares with others. A huge ridge does just that.
 
 # %%
