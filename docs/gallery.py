@@ -18,7 +18,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGE, FOLDER = HERE / "gallery.md", HERE / "gallery"
-LARGEST, TOGETHER = 200_000, 1_500_000  # bytes of a picture, and of all
+LARGEST, TOGETHER = 150_000, 1_500_000  # bytes of a picture, and of all
 DPI = 90
 DRAWN = re.compile(r"fm\.plots\.(\w+)\(")
 
@@ -146,7 +146,7 @@ scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp")
                 "The firings of most influence, by position and layer; lines say what a source adds (blue) to what "
                 "its target "
                 "reads, or takes (orange).",
-                "fm.plots.circuit(circuit, top=16)",
+                "fm.plots.circuit(circuit, top=12)",
                 f"ffnmem circuit {TOWER} {RIVAL} --plot circuit.png",
             ),
             Picture(
@@ -508,11 +508,19 @@ def draw(names: Iterable[str]) -> None:
             for one in section.pictures:
                 if one.name in wanted:
                     exec(compile(one.code, one.name, "exec"), space)
-                    plt.gcf().savefig(
-                        one.file, dpi=DPI, bbox_inches="tight", facecolor="white", pil_kwargs={"optimize": True}
-                    )
+                    plt.gcf().savefig(one.file, dpi=DPI, bbox_inches="tight", facecolor="white")
                     plt.close("all")
+                    shrink(one.file)
                     print(f"{one.name}: {one.file.stat().st_size / 1000:.0f} kB", flush=True)
+
+
+def shrink(file: Path) -> None:
+    """Save a picture anew with 256 colours, chosen so that rare ones stay: those of legends and thin lines."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        made = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    made.save(file, optimize=True)
 
 
 def seen(vision: str, folder: Path) -> None:

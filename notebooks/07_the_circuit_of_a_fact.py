@@ -36,7 +36,8 @@ ax = circuit.plot(plt.subplots(figsize=(10, 6), layout="constrained")[1], top=16
 
 # %% [markdown]
 # Two places matter: " Tower", the end of the name, mostly in the first layer, and " of", where the answer is read off,
-# mostly in the last. In between, attention carries.
+# mostly in the last. In between, attention carries. One of these memories, 3.17, [has a
+# name](03_polysemanticity.ipynb): it fires where the name of a landmark ends.
 #
 # An edge is no estimate. With attention patterns and norm scales as they were, what a neuron reads is a sum over the
 # embeddings, the biases and every firing below it; what was pruned is one node, so that the sum stays whole:
