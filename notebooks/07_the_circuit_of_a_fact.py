@@ -32,7 +32,7 @@ circuit = fm.circuit(capture, " Paris", foil=" Rome")
 circuit
 
 # %%
-ax = circuit.plot(plt.subplots(figsize=(10, 6), layout="constrained")[1], top=16)
+ax = circuit.plot(plt.subplots(figsize=(9, 5.4), layout="constrained")[1], top=16)
 
 # %% [markdown]
 # Two places matter: " Tower", the end of the name, mostly in the first layer, and " of", where the answer is read off,
@@ -118,9 +118,9 @@ with edit.applied(model):
 print(f"layers edited: {list(edit.layers)}; the difference was {circuit.logit:+.2f}, and is {edited.logit:+.2f}")
 
 # %%
-fig, axes = plt.subplots(2, 1, figsize=(10, 11), layout="constrained", sharex=True)
+fig, axes = plt.subplots(2, 1, figsize=(9, 10), layout="constrained")
 for ax, graph, title in zip(axes, (circuit, edited), ("before", "after"), strict=True):
-    graph.plot(ax=ax, top=16)
+    graph.plot(ax=ax, top=12)
     ax.set_title(title, loc="left")
 
 # %% [markdown]
