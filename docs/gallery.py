@@ -406,6 +406,13 @@ fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), cont
                 "ffnmem evaluate --sequential 1,3,10,30,60 --limit 60 --plot decay.png",
             ),
             Picture(
+                "comparison",
+                "What an edit moved",
+                "How far the neurons that an edit changed have moved, by layer: most, the middle half, the median and the largest.",
+                'fm.plots.comparison(fm.compare(model, edit=fm.rome(model, fact, " Rome")), "changes")',
+                "ffnmem compare atlas --edit eiffel.safetensors --plot moved.png",
+            ),
+            Picture(
                 "convergence",
                 "How much text an edit needs",
                 "How far the directions of edits are from where they end, by the tokens that the second moment has "
