@@ -8,7 +8,7 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo real test test-more test-all check check-code check-pages check-notebooks check-wheel docs fuzz format bench notebooks reference atlas lock clean
+.PHONY: help demo real test test-more test-all check check-code check-pages check-notebooks check-wheel docs gallery fuzz format bench notebooks reference atlas lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -85,6 +85,9 @@ check-wheel: $(READY)
 
 docs: $(READY) ## the manual, to be read without a network: out/docs/index.html; fails at a link that leads nowhere
 	$(BIN)/python docs/build.py
+
+gallery: $(READY) ## draw every picture of the gallery anew, and write its page; minutes
+	$(BIN)/python docs/gallery.py
 
 format: $(READY) ## format and mend what can be mended
 	$(BIN)/ruff format .

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import docstrings
+import gallery
 import griffe
 import nbformat
 
@@ -175,6 +176,8 @@ def figures(page: Path) -> dict[str, str]:
 
 def main() -> int:
     try:
+        if found := gallery.problems():
+            raise ManualError("\n".join(found))
         stage()
     except ManualError as error:
         print(error)

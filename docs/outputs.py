@@ -2,8 +2,9 @@
 
 An output stands between ``<!-- output:begin -->`` and ``<!-- output:end -->``, and what made it in the block before:
 Python, or ``ffnmem`` commands, of which the last one's output is shown. The blocks of a page are run in their order, in
-one namespace and one folder. Numbers may differ in their last digit on other hardware, so ``--check`` allows them 0.02,
-or half a percent of a count. The table on atlas comes from the measurements beside the model.
+one namespace and one folder; a block with ``<!-- run -->`` behind it is run, too, and what it prints is not shown.
+Numbers may differ in their last digit on other hardware, so ``--check`` allows them 0.02, or half a percent of a count.
+The table on atlas comes from the measurements beside the model.
 
 Blocks that name ``smollm2`` need that model, which is got once from the package index. Where it cannot be had they, and
 the Python behind them on their page, are left as they are, and a line says so.
@@ -30,10 +31,21 @@ from ffnmem.core.errors import MissingExtraError, ModelError
 from ffnmem.models import get
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/guide/prompts.md", "docs/guide/neurons.md", "docs/guide/atlas.md")
+PAGES = (
+    "README.md",
+    "docs/guide/prompts.md",
+    "docs/guide/neurons.md",
+    "docs/guide/atlas.md",
+    "docs/howto/own_facts.md",
+    "docs/howto/own_measure.md",
+    "docs/howto/own_editor.md",
+    "docs/howto/cluster.md",
+    "docs/howto/gpt2_xl.md",
+)
 ATLAS = "docs/guide/atlas.md"
 SHOWN = re.compile(
-    r"^```(?P<kind>python|bash)\n(?P<code>(?:(?!```).*\n)*)```\n\n<!-- output:begin -->\n(?:.*\n)*?<!-- output:end -->",
+    r"^```(?P<kind>python|bash)\n(?P<code>(?:(?!```).*\n)*)```\n\n"
+    r"(?:(?P<silent><!-- run -->)|<!-- output:begin -->\n(?:.*\n)*?<!-- output:end -->)",
     re.M,
 )
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
@@ -54,12 +66,14 @@ def with_outputs(text: str, page: str, lacking: str = "") -> str:
             left[kind] += 1
             return found[0]
         made = printed(code, names) if kind == "python" else last_shown(code)
+        if found["silent"]:
+            return found[0]
         return f"```{kind}\n{code}```\n\n<!-- output:begin -->\n```text\n{made}\n```\n<!-- output:end -->"
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         made, count = SHOWN.subn(run, text)
-    if count != text.count("<!-- output:begin -->"):
-        raise ValueError(f"{page}: an output:begin does not stand right behind a block of Python or of commands")
+    if count != text.count("<!-- output:begin -->") + text.count("<!-- run -->"):
+        raise ValueError(f"{page}: an output:begin or run does not stand right behind a block of Python or of commands")
     if sum(left.values()):
         print(f"{page}: {sum(left.values())} of {count} outputs were not made again: {lacking}")
     return made

@@ -56,6 +56,7 @@ from ._version import __version__ as __version__
 from .comparing.comparing import compare as compare
 from .core.errors import FfnmemError as FfnmemError
 from .core.errors import FfnmemWarning as FfnmemWarning
+from .core.errors import InputError as InputError
 from .describing.describing import describe as describe
 from .editing.closed_forms import rome as rome
 from .editing.edit import Edit as Edit

@@ -146,8 +146,8 @@ ax = fm.plots.map(paths)
 # Most credit goes to the last token of the subject, almost all of it in layer 0, and to the end of the prompt. That is
 # the position where Meng et al. (2022) found GPT-2 to recall facts, though there in the middle layers; `atlas` was
 # trained to recall at the subject, and its model card measures that by ablation over all facts. Credit is not cause:
-# that a memory made a later one fire is not counted, and for this very prompt the FFNs at " Tower" alone can be
-# silenced without losing the answer, those at both tokens of the subject cannot.
+# that a memory made a later one fire is not counted, and others may stand in for one that is taken away (the third
+# exercise tries it).
 
 # %%
 by_position = paths.map.sum(0)
@@ -166,3 +166,22 @@ along = fm.attribute(text, fm.prompts.NEXT)
 print(f"{len(along.positions)} positions, largest error {along.error:.1e}")
 strongest = along.top(1)[["position", "layer", "neuron", "logit"]]
 strongest.assign(token=along.target_tokens)
+
+# %% [markdown]
+# Two sentences of one form, and the same memories come back: 5.135 wrote most of both countries, 5.271 of both *of*,
+# 5.646 of both *is*. The capitals have none in common. What is said again and again has memories of its own; what is
+# said of one subject has not.
+#
+# ## To try
+#
+# 1. Ask for the tower's country: *The Eiffel Tower is located in the country of*. Are the memories behind " France"
+#    those behind " Paris"? *Hint: `fm.attribute(…).top(20)` of both, as sets of (layer, neuron).*
+# 2. Is there a foil that leaves fewer of the twenty memories than " Rome" does? *Hint: try a city of the same country,
+#    and one that has nothing to do with it.*
+# 3. Silence the FFNs at " Tower", then at both tokens of the name. Which loses the answer? *Hint:
+#    `fm.tracing.silence_fact(model, fact)`, with the fact from `fm.load_facts("atlas")`; its `plot()` shows all
+#    layers.*
+# 4. How many memories of a layer does it take for 90% of its output's direction, and is it the same in every layer?
+#    *Hint: `fm.decompose(capture, layer)["share"].cumsum()`, without the bias, `neuron == -1`.*
+# 5. Do the same with SmolLM2: `fm.attribute_paths(fm.capture(smollm2, prompt), " Paris", foil=" Rome")`. Which token of
+#    the name gets the credit there? *Hint: its tokens are pieces of words; `fm.plots.map` names them.*

@@ -54,9 +54,7 @@ print(f"{store.n_tokens:,} tokens, {len(store.stats()):,} neurons")
 # of its corpus every neuron fires somewhere.
 
 # %%
-ax = fm.plots.dead(store)
-
-# %%
+print(f"dead: {int(store.stats()['dead'].sum())} of {len(store.stats()):,}")
 ax = fm.plots.firing_rates(store)
 
 # %% [markdown]
@@ -142,3 +140,17 @@ page = fm.pages.neurons(store, peaked, folder / "peaked.html")
 table = fm.pages.neurons(store, peaked, folder / "peaked.parquet")
 for path in (page, table):
     print(f"{path.name}: {path.stat().st_size / 1000:,.0f} kB")
+
+# %% [markdown]
+# ## To try
+#
+# 1. What fires 1.683? Guess from its name in the list of " Paris" above, then look. *Hint: `store.neuron(1, 683)`; its
+#    value and its examples need not agree.*
+# 2. Sort by skewness instead of kurtosis, or by the largest *negative* coefficient. Do these neurons read as well?
+#    *Hint: columns of `store.stats()`; `kind="bottom"` shows the other end.*
+# 3. Scan texts of your own. Does 1.161 still fire at pronouns? *Hint: `fm.scan(model, ["…", …], folder / "mine")` takes
+#    any strings, a file or a folder; words that `atlas` never read fall into pieces.*
+# 4. Read the second half of the documents into a second store, and merge. Is the card the same as of one scan over all?
+#    *Hint: `fm.merge([one, other], folder / "both")`.*
+# 5. How much of the SmolLM2 card above is of the first group of examples? *Hint: `real.stats()` has the shares of the
+#    four cases of signs.*

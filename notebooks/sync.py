@@ -1,6 +1,7 @@
 """Notebooks are written as ``NN_name.py`` (percent cells, reviewable); this runs them into ``.ipynb`` with outputs.
 
-``python notebooks/sync.py`` writes; ``--check`` fails when a notebook's cells are not its ``.py``'s, or lack outputs.
+``python notebooks/sync.py [05 …]`` writes all, or those whose names begin so; ``--check`` fails when a notebook's cells
+are not its ``.py``'s, or lack outputs.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jupytext
@@ -17,8 +19,8 @@ from nbclient import NotebookClient
 HERE = Path(__file__).parent
 
 
-def sources() -> list[Path]:
-    return sorted(path for path in HERE.glob("[0-9][0-9]_*.py"))
+def sources(names: Sequence[str] = ("",)) -> list[Path]:
+    return sorted(path for path in HERE.glob("[0-9][0-9]_*.py") if path.name.startswith(tuple(names)))
 
 
 def from_script(script: Path) -> nbformat.NotebookNode:
@@ -59,9 +61,11 @@ def problems(script: Path) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of names; default: all notebooks")
     parser.add_argument("--check", action="store_true")
-    if not parser.parse_args().check:
-        for script in sources():
+    options = parser.parse_args()
+    if not options.check:
+        for script in sources(options.names or [""]):
             write(script)
         return 0
     found = [problem for script in sources() for problem in problems(script)]

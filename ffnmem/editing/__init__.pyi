@@ -10,6 +10,7 @@ from .closed_forms import memit as memit
 from .closed_forms import rome as rome
 from .differing import EditDiff as EditDiff
 from .edit import Edit as Edit
+from .edit_record import EditedLayer as EditedLayer
 from .layer_choice import LayerChoice as LayerChoice
 from .layer_choice import keep_choice as keep_choice
 from .layer_choice import kept_choice as kept_choice

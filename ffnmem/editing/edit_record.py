@@ -29,6 +29,7 @@ from ..show.result import Result
 Record = TypeVar("Record", bound="EditRecord")
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class EditedLayer:
     """What is added to the values of one layer: ``leftᵀ @ right``, so that its FFN writes ``(m @ leftᵀ) @ right`` more.

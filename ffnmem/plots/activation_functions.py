@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,10 +66,14 @@ def activations(
 
 
 def draw(ax: Axes, x: np.ndarray, y: np.ndarray, one: Activation) -> None:
+    ax.plot(x, y, **line_of(one), linewidth=1.8, dash_capstyle="butt")
+
+
+def line_of(one: Activation) -> dict[str, Any]:
+    """The colour, dashes and label of an activation, the same in every picture."""
     dashes = look(one).dashes
     colour = ink() if one.name == "relu" else look(one).light  # ReLU's is the ink's, whatever the figure's style
-    style = (0, dashes) if dashes else "solid"
-    ax.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=one.title, dash_capstyle="butt")
+    return {"color": colour, "linestyle": (0, dashes) if dashes else "solid", "label": one.title}
 
 
 def slopes(one: Activation, x: np.ndarray) -> np.ndarray:

@@ -74,36 +74,40 @@ def sweep(
     ax: Axes | None = None,
     metrics: Sequence[str] | None = None,
 ) -> Axes:
-    """Scores by edited layer, and beside them where a causal trace finds the facts.
+    """Scores by edited layer, and below them where a causal trace finds the facts.
 
     Args:
         sweep: from :func:`ffnmem.evaluation.layer_sweep`.
         trace: :class:`ffnmem.tracing.traces.Traces` or their ``groups``: the mean indirect effect at the subject's
-            last token of states and FFNs is drawn on an axis of its own, on the right.
-        ax: where to draw; default a new figure.
+            last token of states and FFNs is drawn in a panel of its own, below.
+        ax: where to draw, the panel in the lower part of it; default a new figure.
         metrics: of the sweep's frame; default ES, PS, NS, NS+ and S as far as they were measured.
 
     Returns: The Axes of the scores.
 
-    Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token.
+    Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token, a trace
+        and Axes that stand in no grid.
     """
     names = metrics_to_draw(sweep.frame, metrics)
-    ax = axes_for(ax, (7.5, 4.2))
+    effects = None if trace is None else effects_at_subject(trace)
+    ax = axes_for(ax, (7.5, 4.2 if effects is None else 6.0))
+    panels = panels_below(ax, int(effects is not None))
     curves(ax, sweep.frame, "layer", names)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("layer")
-    if trace is not None:
-        draw_trace(ax, trace)
-    corner = (1.12 if trace is not None else 1.0, 1.0)
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=corner, handlelength=3)
+    if effects is not None:
+        if not panels:
+            raise InputError("the trace is drawn below the scores: give Axes of a grid (plt.subplots), or none")
+        draw_trace(panels[0], effects)
+        ax.tick_params(labelbottom=False)
+    (panels or [ax])[0].set_xlabel("layer")
+    for one in (ax, *panels):
+        one.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3)
     facts = len(next(iter(sweep.scores.values())))
-    ax = titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
-    ax.spines["right"].set_visible(trace is not None)
-    return ax
+    return titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
 
 
-def draw_trace(ax: Axes, trace: Traces | pd.DataFrame) -> None:
-    """Indirect effects on an axis on the right."""
+def effects_at_subject(trace: Traces | pd.DataFrame) -> pd.DataFrame:
+    """Indirect effects at the subject's last token; raises InputError where there are none."""
     groups = trace.groups if isinstance(trace, Traces) else trace
     missing = {"kind", "group", "layer", "mean", "low", "high"} - set(groups.columns)
     if missing:
@@ -111,15 +115,18 @@ def draw_trace(ax: Axes, trace: Traces | pd.DataFrame) -> None:
     rows = groups[(groups["group"] == GROUP) & groups["kind"].isin(TRACE)]
     if rows.empty:
         raise InputError(f"the trace has no effects of {' or '.join(TRACE)} in the group {quoted(GROUP)}")
-    right = ax.twinx()
+    return rows
+
+
+def draw_trace(ax: Axes, rows: pd.DataFrame) -> None:
+    """Indirect effects by layer, a line a kind."""
     for style, (kind, effects) in zip((":", "--"), rows.groupby("kind", sort=False), strict=False):
-        right.plot(effects["layer"], effects["mean"], linestyle=style, color=ink(), alpha=0.7, linewidth=1.3)
-        right.fill_between(effects["layer"], effects["low"], effects["high"], color=ink(), alpha=0.08, linewidth=0)
         label = f"trace: {'FFN' if kind == 'ffn' else kind}"
-        ax.plot([], [], linestyle=style, color=ink(), alpha=0.7, linewidth=1.3, label=label)
-    right.set_ylabel("indirect effect at the subject's last token")
-    right.set_ylim(bottom=min(0.0, float(rows["low"].min())))
-    right.spines["top"].set_visible(False)
+        ax.plot(effects["layer"], effects["mean"], linestyle=style, color=ink(), linewidth=1.5, label=label)
+        ax.fill_between(effects["layer"], effects["low"], effects["high"], color=ink(), alpha=0.1, linewidth=0)
+    ax.set_ylabel("indirect effect at\nthe subject's end")
+    ax.set_ylim(bottom=min(0.0, float(rows["low"].min())))
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 @public
@@ -183,25 +190,31 @@ def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edi
 
     Args:
         frame: from :func:`ffnmem.editing.convergence`.
-        ax: where to draw; default a new figure.
-        quality: what its column of that name holds, e.g. "S"; drawn against a second axis, if it is there.
+        ax: where to draw, the panel below in the lower part of it; default a new figure.
+        quality: what its column of that name holds, e.g. "S"; drawn in a panel below, if it is there.
 
     Returns: The Axes of the distance.
+
+    Raises: InputError: quality, and Axes that stand in no grid.
     """
-    ax = axes_for(ax, (7, 4))
+    scored = "quality" in frame
+    ax = axes_for(ax, (7, 5.5 if scored else 4))
+    panels = panels_below(ax, int(scored))
     ax.plot(frame["tokens"], frame["distance_mean"], "o-", color=COLOURS["S"], label="mean")
     ax.plot(frame["tokens"], frame["distance_max"], ":", color=COLOURS["S"], label="largest")
     ax.set_xscale("log")
     ax.set_ylim(0, max(1.5, float(frame["distance_max"].max()) * 1.05))
-    ax.set_xlabel("tokens of the second moment")
     ax.set_ylabel("‖u − u in the end‖")
-    ax.legend(frameon=False, loc="center left")
-    if "quality" in frame:
-        beside = ax.twinx()
-        beside.plot(frame["tokens"], frame["quality"], "s-", color=COLOURS["ES"])
-        beside.set_ylim(*widened(*beside.get_ylim(), LEAST, -2.0, 102.0))
-        beside.set_ylabel(quality, color=COLOURS["ES"])
-        beside.spines["right"].set_visible(True)
+    ax.legend(frameon=False, loc="upper right")
+    if scored:
+        if not panels:
+            raise InputError("the quality is drawn below the distance: give Axes of a grid (plt.subplots), or none")
+        panels[0].plot(frame["tokens"], frame["quality"], "s-", color=ink())
+        panels[0].set_ylim(*widened(*panels[0].get_ylim(), LEAST, -2.0, 102.0))
+        panels[0].set_ylabel(quality)
+        panels[0].spines[["top", "right"]].set_visible(False)
+        ax.tick_params(labelbottom=False)
+    (panels or [ax])[0].set_xlabel("tokens of the second moment")
     provenance = frame.attrs.get("provenance", {})
     where = f"layer {provenance.get('layer', '?')} of {provenance.get('model', 'the model')}"
     return titled(ax, f"How much text an edit needs: {where}")

@@ -18,6 +18,7 @@ from ..neurons.dying import Dying
 from ..neurons.health import NeuronHealth
 from ..scanning.neuron import Neuron
 from ..scanning.store import RATES, Store
+from .activation_functions import line_of
 from .attribution import ADDS, ATTENTION, FFN, TAKES, axes_for, ink, layer_axis, titled
 
 # matplotlib pictures of a store: a neuron's histogram, firing rates and dead neurons by layer.
@@ -122,7 +123,7 @@ def dead(store: Store, ax: Axes | None = None) -> Axes:
 
 FLAGS = {"dead": "#E07B00", "stuck": FFN, "saturated": ATTENTION}
 MOST_NAMES = 8  # layers that a legend can tell apart; more are read off a colour bar
-LINES = (("#D55E00", "-", "o"), ("#0072B2", "--", "s"), ("#009E73", ":", "^"), ("#CC79A7", "-.", "D"))
+MARKS = "os^D"
 MAP = "viridis"
 
 
@@ -212,9 +213,8 @@ def dying(dying: Dying, what: str = "pushed_dead", ax: Axes | None = None) -> Ax
     ax = axes_for(ax, (7, 3.8))
     for number, name in enumerate(dying.activations):
         rows = dying.frame[dying.frame["activation"] == name]
-        colour, style, marker = LINES[number % len(LINES)]
-        label = activation(name).title
-        ax.plot(rows["step"], rows[what], color=colour, linestyle=style, marker=marker, markersize=4, label=label)
+        marker = MARKS[number % len(MARKS)]
+        ax.plot(rows["step"], rows[what], **line_of(activation(name)), marker=marker, markersize=4)
     ax.set_xlabel("training step")
     ax.set_ylabel(TITLES[what])
     if what == "loss":

@@ -31,6 +31,8 @@ PLACE_COLOURS = {
     "whole prompt": "#444444",
     "non-subject": "#7A5195",
 }
+PLACE_MARKS = dict(zip(PLACE_COLOURS, "vs^DPo*XhH<", strict=True))
+"""Colour is not the only mark: ten lines have more colours than every reader can tell apart."""
 LABEL = 14  # characters of a token
 
 
@@ -220,8 +222,8 @@ def draw_lines(panels: Sequence[Axes], kinds: Sequence[str], groups: pd.DataFram
         of_kind = groups[groups["kind"] == one]
         for group, rows in of_kind.groupby("group", sort=False):
             colour, dashed = PLACE_COLOURS[str(group)], "--" if group in TOGETHER else "-"
-            marker = "o" if len(rows) <= MOST_TICKS else None
-            ax.plot(rows["layer"], rows[column], dashed, color=colour, label=str(group), marker=marker, markersize=3.5)
+            line = {"color": colour, "marker": PLACE_MARKS[str(group)], "markevery": 1 + len(rows) // MOST_TICKS}
+            ax.plot(rows["layer"], rows[column], dashed, label=str(group), markersize=4, **line)
             ax.fill_between(rows["layer"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
         ax.axhline(0, color=ink(), linewidth=0.8)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))

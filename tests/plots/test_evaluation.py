@@ -69,9 +69,11 @@ def test_sweep(sweep: Sweep, groups: pd.DataFrame) -> None:
     assert allclose(line.get_ydata(), sweep.frame.query("metric == 'ES'")["mean"], 1e-12)
     draw_whole(ax)
     both = sweep.plot(groups)
-    assert legend_of(both)[-2:] == ["trace: state", "trace: FFN"]
-    right = next(other for other in both.get_figure().axes if other is not both)  # type: ignore[union-attr]
-    assert allclose(right.lines[0].get_ydata(), [0.0, 0.1, 0.2], 1e-12)
+    below = next(other for other in both.get_figure().axes if other is not both)  # type: ignore[union-attr]
+    assert legend_of(below) == ["trace: state", "trace: FFN"]
+    assert allclose(below.lines[0].get_ydata(), [0.0, 0.1, 0.2], 1e-12)
+    assert below.get_position().y1 < both.get_position().y0
+    assert (both.get_xlabel(), below.get_xlabel()) == ("", "layer")
     draw_whole(both)
 
 
@@ -166,7 +168,19 @@ def test_convergence_draws_distance_and_quality() -> None:
     assert len(ax.figure.axes) == 1
     plt.close("all")
     ax = convergence(frame.assign(quality=[20.0, 90.0]), quality="S")
-    distances, beside = ax.figure.axes
+    distances, below = ax.figure.axes
     assert allclose(distances.lines[0].get_xydata(), [[10, 1.2], [100, 0.0]])
-    assert allclose(beside.lines[0].get_xydata(), [[10, 20.0], [100, 90.0]])
-    assert beside.get_ylabel() == "S"
+    assert allclose(below.lines[0].get_xydata(), [[10, 20.0], [100, 90.0]])
+    assert below.get_ylabel() == "S"
+    assert below.get_position().y1 < distances.get_position().y0
+
+
+def test_what_stands_below_is_not_left_out(sweep: Sweep, groups: pd.DataFrame) -> None:
+    """Axes that stand in no grid have no place below them: a trace that was asked for was not drawn."""
+    frame = pd.DataFrame({"tokens": [10, 100], "distance_mean": [1.2, 0.0], "distance_max": [1.4, 0.0]})
+    for draw in (
+        lambda ax: plot_sweep(sweep, groups, ax),
+        lambda ax: convergence(frame.assign(quality=[20.0, 90.0]), ax),
+    ):
+        with refuses(InputError, ValueError, "of a grid"):
+            draw(plt.figure().add_axes((0.1, 0.1, 0.8, 0.8)))

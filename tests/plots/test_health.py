@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import Dying, NeuronHealth, dying_relu, neuron_health
+from ffnmem.plots import activations as plot_activations
 from ffnmem.plots import dying as plot_dying
 from ffnmem.plots import health as plot_health
 
@@ -78,11 +79,14 @@ def test_dying_is_the_table(dying: Dying) -> None:
     for what in ("pushed_dead", "dead", "loss"):
         ax = plot_dying(dying, what)
         assert legend_of(ax) == ["ReLU", "GELU", "SiLU"]
+        curves, _ = plot_activations(dying.activations)
+        shades = {str(line.get_label()): line.get_color() for line in curves.get_lines()}
+        assert all(shades[str(line.get_label())] == line.get_color() for line in ax.get_lines())  # as in its curve
         for name, line in zip(dying.activations, ax.get_lines(), strict=True):
             rows = dying.frame[dying.frame["activation"] == name]
             assert list(line.get_xdata()) == rows["step"].tolist()  # type: ignore[arg-type]
             assert list(line.get_ydata()) == rows[what].tolist()  # type: ignore[arg-type]
-        assert len({line.get_linestyle() for line in ax.get_lines()}) == 3  # colour is not the only mark
+        assert len({line.get_marker() for line in ax.get_lines()}) == 3  # colour is not the only mark
         draw_whole(ax)
 
 

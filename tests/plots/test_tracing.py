@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.plots import knockout, knockouts, silencing, silencings, trace, traces
-from ffnmem.plots.tracing import GROUP_COLOURS, figure_of
+from ffnmem.plots.tracing import GROUP_COLOURS, PLACE_COLOURS, PLACE_MARKS, figure_of
 from ffnmem.tracing import Silencing, Trace, Traces, knockout_facts, silence_fact, silence_facts, trace_fact
 
 from ..helpers import PROMPT, allclose, refuses
@@ -166,3 +166,9 @@ def test_the_papers_lines_of_what_is_lost(tiny: fm.Model) -> None:
     plt.close("all")
     with refuses(InputError, ValueError, "no fact was asked"):
         knockouts(replace(many, knockouts=()))
+
+
+def test_colour_is_not_the_only_mark() -> None:
+    """Ten lines have more colours than a colour-blind reader can tell apart."""
+    assert PLACE_MARKS.keys() == PLACE_COLOURS.keys()
+    assert len(set(PLACE_MARKS.values())) == len(PLACE_MARKS)

@@ -1,0 +1,576 @@
+"""The gallery: ``python docs/gallery.py [NAME …]`` draws pictures and writes docs/gallery.md (minutes for all).
+
+``--page`` writes the page alone, ``--check`` fails where the page is not what this script has, a picture is missing or
+too large, a drawing function of :mod:`ffnmem.plots` has no picture, or a command does not parse; docs/build.py asks
+that too. ``--as deuteranopia DIR`` (or protanopia, tritanopia, print) shows the pictures as others see them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE, FOLDER = HERE / "gallery.md", HERE / "gallery"
+LARGEST, TOGETHER = 150_000, 1_500_000  # bytes of a picture, and of all
+DPI = 90
+EXPLORED = {"memories", "tokens"}  # of one view of the explorer, beside its own page
+DRAWN = re.compile(r"fm\.plots\.(\w+)\(")
+
+TOWER = '"The Eiffel Tower is located in the city of"'
+SUBJECT = '--subject "Eiffel Tower"'
+PARIS = '--target " Paris"'
+RIVAL = f'{PARIS} --foil " Rome"'
+
+# What colours look like to others, on linear RGB (Machado, Oliveira & Fernandes 2009, severity 1), and in print.
+VISION = {
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+    "print": ((0.2126, 0.7152, 0.0722),) * 3,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture: how it is called, what it shows, the Python that draws it, and the command that does, if any."""
+
+    name: str
+    title: str
+    shows: str
+    code: str
+    command: str = ""
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.png"
+
+    @property
+    def markdown(self) -> str:
+        blocks = [f"### {self.title}", f"![{self.shows}](gallery/{self.name}.png)", f"*{self.shows}*"]
+        blocks.append(f"```python\n{self.code.strip()}\n```")
+        if self.command:
+            blocks.append(f"```bash\n{self.command}\n```")
+        return "\n\n".join(blocks)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Pictures that begin with the same lines."""
+
+    title: str
+    begin: str
+    pictures: tuple[Picture, ...]
+
+    @property
+    def markdown(self) -> str:
+        begin = [f"```python\n{self.begin.strip()}\n```"] if self.begin else []
+        return "\n\n".join([f"## {self.title}", *begin, *(one.markdown for one in self.pictures)])
+
+
+TOP = """# Gallery
+
+Every kind of figure that ffnmem draws, with the lines that draw it and the command where there is one. All of it is of
+`atlas`, the model that comes with the package, unless a line says otherwise. A drawing function gives back its
+matplotlib Axes (`ax=` draws into yours), `--plot FILE` writes .png, .svg or .pdf. In a script, begin with
+`matplotlib.use("agg")` and end with `plt.savefig(…)`; a notebook shows the picture by itself.
+
+Blue is towards and above zero, orange against and below: a pair that colour-blind readers tell apart, as most of the
+other colours (Okabe and Ito 2008). `python docs/gallery.py` draws all of this anew, `python docs/gallery.py --as
+deuteranopia DIR` shows it as others see it."""
+
+SECTIONS = (
+    Section(
+        "Who wrote an answer",
+        """
+import ffnmem as fm
+
+model = fm.load("atlas")
+capture = fm.capture(model, "The Eiffel Tower is located in the city of")
+answer = fm.attribute(capture, " Paris")
+""",
+        (
+            Picture(
+                "layers",
+                "Layer by layer",
+                "What attention (grey) and FFN (blue) of each layer add to the logit of an answer; the line is their "
+                "sum.",
+                "fm.plots.layers(answer)",
+                f"ffnmem attribute {TOWER} {PARIS} --plot answer.png",
+            ),
+            Picture(
+                "components",
+                "As a waterfall",
+                "All parts of the logit one after another, from the embedding to the sum.",
+                "fm.plots.components(answer)",
+            ),
+            Picture(
+                "neurons",
+                "Neuron by neuron",
+                "The memories that wrote most for (blue) and against (orange) an answer.",
+                "fm.plots.neurons(answer, top=12)",
+            ),
+            Picture(
+                "map",
+                "At every position",
+                "What the memories of each layer, firing at each token, wrote for one answer and against another, "
+                "along all "
+                "paths through attention.",
+                'fm.plots.map(fm.attribute_paths(capture, " Paris", foil=" Rome"))',
+                f"ffnmem paths {TOWER} {RIVAL} --plot map.png",
+            ),
+            Picture(
+                "ablation",
+                "Credit against effect",
+                "What each memory wrote, against what the answer loses without it; off the line, later layers react.",
+                'fm.plots.ablation(fm.ablate(capture, " Paris", top=24))',
+                f"ffnmem ablate {TOWER} {PARIS} --top 24 --plot ablation.png",
+            ),
+        ),
+    ),
+    Section(
+        "Circuits",
+        """
+circuit = fm.circuit(capture, " Paris", foil=" Rome")
+scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp")
+""",
+        (
+            Picture(
+                "circuit",
+                "Which memory made which fire",
+                "The firings of most influence, by position and layer; lines say what a source adds (blue) to what "
+                "its target "
+                "reads, or takes (orange).",
+                "fm.plots.circuit(circuit, top=12)",
+                f"ffnmem circuit {TOWER} {RIVAL} --plot circuit.png",
+            ),
+            Picture(
+                "faithfulness",
+                "How few are enough",
+                "The share of an answer that is left when so many firings are kept, all others set to zero; all but "
+                "these; and as "
+                "many at random.",
+                'fm.plots.faithfulness(fm.faithfulness(capture, " Paris", foil=" Rome", firings=scores))',
+                f"ffnmem causal {TOWER} {RIVAL} --rule relp --faithfulness --plot faithfulness.png",
+            ),
+        ),
+    ),
+    Section(
+        "What fires a neuron",
+        """
+documents = [document.text for document in fm.corpus.open_corpus("atlas")]
+store = fm.scan(model, documents[:1200], "runs/gallery")
+planted = fm.planted.plant("meanings", seed=7, n_features=64, neurons=96, n_layers=3, n_tokens=20_000)
+""",
+        (
+            Picture(
+                "histogram",
+                "One neuron's coefficients",
+                "How often a neuron has which coefficient; heights are tokens per unit, so that wide and narrow bins "
+                "compare.",
+                "fm.plots.histogram(store.neuron(1, 161))",
+                "ffnmem neuron runs/gallery 1.161 --plot histogram.png",
+            ),
+            Picture(
+                "firing_rates",
+                "How often neurons fire",
+                "The share of tokens at which the neurons of each layer fire: median, middle half, and 5% to 95%.",
+                "fm.plots.firing_rates(store)",
+                "ffnmem store runs/gallery --plot firing.png",
+            ),
+            Picture(
+                "dead",
+                "How many never do",
+                "Neurons that fired nowhere, by layer; of a planted model, since atlas has none.",
+                'fm.plots.dead(fm.scan(planted.model, list(planted.texts), "runs/planted"))',
+            ),
+        ),
+    ),
+    Section(
+        "One concept or many",
+        """
+table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
+""",
+        (
+            Picture(
+                "verdicts",
+                "Verdicts by layer",
+                "The share of each layer's neurons with one meaning (blue), several (orange), and unclear ones (grey).",
+                "fm.plots.verdicts(table)",
+                "ffnmem polysemanticity runs/gallery --plot verdicts.png",
+            ),
+            Picture(
+                "meanings",
+                "The meanings of one neuron",
+                "How alike a neuron's examples are, as the FFN read them, sorted into meanings; blue blocks are alike.",
+                "fm.plots.meanings(fm.meanings(store, 1, 219, model))",
+                "ffnmem polysemanticity runs/gallery --neuron 1.219 --plot meanings.png",
+            ),
+        ),
+    ),
+    Section(
+        "What part it plays, and how weights share their space",
+        """
+roles = fm.roles(model, store, n_sequences=256)
+geometry = fm.neurons.geometry(model, threshold=None)
+""",
+        (
+            Picture(
+                "roles",
+                "Roles by layer",
+                "The share of each layer's neurons that play a part by the papers' rules.",
+                "fm.plots.roles(roles)",
+                "ffnmem roles runs/gallery --plot roles.png",
+            ),
+            Picture(
+                "percentiles",
+                "A statistic by layer",
+                "How the kurtosis of what neurons write is spread over each layer, beside the threshold of a role.",
+                'fm.plots.percentiles(roles, "cosine_kurtosis", threshold=10)',
+            ),
+            Picture(
+                "interference",
+                "How much they overlap",
+                "Cosines between the keys (blue) and the values (green) of each layer, beside random rows as "
+                "anisotropic (grey).",
+                "fm.plots.geometry(geometry)",
+                "ffnmem geometry --plot geometry.png",
+            ),
+            Picture(
+                "capacity",
+                "How much room they have",
+                "The share of a dimension that each key and each value has for itself.",
+                'fm.plots.geometry(geometry, "capacity")',
+            ),
+            Picture(
+                "rank",
+                "How many dimensions they use",
+                "Three effective ranks of keys and values by layer, beside those of random rows.",
+                'fm.plots.geometry(geometry, "rank")',
+            ),
+            Picture(
+                "io",
+                "What is read and what is written",
+                "The cosine of each neuron's key and value, by layer: above zero it strengthens what it reads.",
+                'fm.plots.geometry(geometry, "io")',
+            ),
+            Picture(
+                "classes",
+                "Read–write classes",
+                "Gated neurons by what gate, key and value have in common; of SmolLM2.",
+                'fm.plots.geometry(fm.neurons.geometry(fm.load("smollm2"), threshold=None), "classes")',
+                "ffnmem geometry --model smollm2 --plot classes.png",
+            ),
+            Picture(
+                "virtual_weights",
+                "Wired by weights alone",
+                "Which memories make one fire (blue) or keep it from it (orange), against random directions.",
+                "fm.plots.virtual_weights(fm.virtual_weights(model, 3, 17, k=10))",
+                "ffnmem weights 3.17 --top 10 --plot weights.png",
+            ),
+        ),
+    ),
+    Section(
+        "Activations, health and size",
+        """
+health = fm.neurons.neuron_health(model, documents[:100])
+dying = fm.neurons.dying_relu(steps=1000)
+""",
+        (
+            Picture(
+                "activations",
+                "Activations and their gradients",
+                "What each activation makes of a pre-activation, and its slope.",
+                'fm.plots.activations(["relu", "gelu", "silu"])',
+                "ffnmem activations relu gelu silu --plot activations.png",
+            ),
+            Picture(
+                "health",
+                "Dead, stuck and saturated",
+                "The share of each layer's neurons that never fire, that no gradient reaches, and that are always "
+                "on; of the planted "
+                "model, since atlas has none.",
+                "fm.plots.health(fm.neurons.neuron_health(planted.model, list(planted.texts)[:200]))",
+                "ffnmem health atlas --plot health.png",
+            ),
+            Picture(
+                "flow",
+                "Who carries the gradient",
+                "How much gradient each neuron passes on to its key, those with most first; a line a layer.",
+                'fm.plots.health(health, "flow")',
+            ),
+            Picture(
+                "dying",
+                "How ReLU neurons die",
+                "Neurons that were pushed to where they never fire, and how many come back in training, by activation.",
+                "fm.plots.dying(dying)",
+                "ffnmem dying-relu --steps 1000 --plot dying.png",
+            ),
+            Picture(
+                "anatomy",
+                "Where the parameters are",
+                "All parameters as one bar, and one layer's matrices to scale.",
+                "fm.plots.anatomy(fm.models.anatomy(model))",
+                "ffnmem anatomy atlas --plot anatomy.png",
+            ),
+        ),
+    ),
+    Section(
+        "Where a fact is",
+        """
+facts = fm.load_facts("atlas")
+fact = next(fact for fact in facts if fact.subject == "Eiffel Tower")
+whole = [fact for fact in facts[::29] if fact.target_new and fact.neighbours][:8]
+traces = fm.tracing.trace_facts(model, whole, samples=3)
+""",
+        (
+            Picture(
+                "trace",
+                "A causal trace",
+                "With noise on the subject (*), what a restored state, FFN or attention output brings back of the "
+                "answer.",
+                "fm.plots.trace(fm.trace_fact(model, fact))",
+                f"ffnmem trace {TOWER} {SUBJECT} --plot trace.png",
+            ),
+            Picture(
+                "traces",
+                "Traces of many facts",
+                "The same on average over facts, by group of tokens, with 95% intervals.",
+                "fm.plots.traces(traces)",
+                "ffnmem trace --facts atlas --limit 8 --plot traces.png",
+            ),
+            Picture(
+                "silencing",
+                "What it cannot do without",
+                "What the answer loses when FFNs, or attention, write nothing at a token, in a window of layers.",
+                "fm.plots.silencing(fm.tracing.silence_fact(model, fact))",
+                f"ffnmem silence {TOWER} {SUBJECT} --plot silence.png",
+            ),
+            Picture(
+                "silencings",
+                "The same of many facts",
+                "What answers lose on average, by group of tokens, with 95% intervals.",
+                "fm.plots.silencings(fm.tracing.silence_facts(model, whole))",
+                "ffnmem silence --facts atlas --limit 8 --plot silence.png",
+            ),
+            Picture(
+                "knockout",
+                "Where it is fetched",
+                "What the answer loses when its position may not attend to a token, in a window of layers.",
+                "fm.plots.knockout(fm.knockout(model, fact))",
+                f"ffnmem knockout {TOWER} {SUBJECT} --plot knockout.png",
+            ),
+            Picture(
+                "knockouts",
+                "Fetched, of many facts",
+                "The same on average over facts, with 95% intervals.",
+                "fm.plots.knockouts(fm.tracing.knockout_facts(model, whole))",
+                "ffnmem knockout --facts atlas --limit 8 --plot knockout.png",
+            ),
+        ),
+    ),
+    Section(
+        "Edits",
+        """
+contexts = fm.editing.sample_contexts(model, n=2)
+""",
+        (
+            Picture(
+                "scores",
+                "Editors side by side",
+                "How often edits take (ES), in paraphrases too (PS), and leave neighbours alone (NS, NS+), with 95% "
+                "intervals.",
+                'fm.plots.scores(fm.evaluate(model, whole, compare=("memit", "ft_l"), contexts=contexts))',
+                "ffnmem evaluate --compare memit,ft_l --facts atlas --limit 8 --plot scores.png",
+            ),
+            Picture(
+                "sweep",
+                "Layer by layer, above the trace",
+                "Scores by edited layer; below, where a causal trace finds the same facts.",
+                "fm.plots.sweep(fm.evaluation.layer_sweep(model, whole, layers=range(4), contexts=contexts), traces)",
+                "ffnmem evaluate --sweep --trace --limit 8 --plot sweep.png",
+            ),
+            Picture(
+                "decay",
+                "One edit after another",
+                "Scores of all edits so far; below, the loss on ordinary text and the weights' norm.",
+                """
+many = [fact for fact in facts[::29] if fact.target_new][:60]
+fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), contexts=contexts))
+""",
+                "ffnmem evaluate --sequential 1,3,10,30,60 --limit 60 --plot decay.png",
+            ),
+            Picture(
+                "comparison",
+                "What an edit moved",
+                "How far the neurons that an edit changed have moved, by layer: most, the middle half, the median "
+                "and the largest.",
+                'fm.plots.comparison(fm.compare(model, edit=fm.rome(model, fact, " Rome")), "changes")',
+                "ffnmem compare atlas --edit eiffel.safetensors --plot moved.png",
+            ),
+            Picture(
+                "convergence",
+                "How much text an edit needs",
+                "How far the directions of edits are from where they end, by the tokens that the second moment has "
+                "seen.",
+                """
+import torch
+
+asked = [fm.capture(model, fact.prompt.split("{}")[0] + fact.subject) for fact in whole]
+keys = torch.stack([one.coefficients[0][0, -1] for one in asked])  # at the subjects' last tokens
+fm.plots.convergence(fm.editing.convergence(model, "atlas", keys, 0, [256, 1024, 4096, 16384, 65536]))
+""",
+            ),
+        ),
+    ),
+    Section(
+        "How good the measures are",
+        """
+found = fm.planted.calibrate("meanings", seeds=[0], superposition=(0.5, 1.5), draws=50)
+""",
+        (
+            Picture(
+                "calibration",
+                "Against the truth",
+                "How well each measure finds what was planted, by superposition; the dotted line is chance.",
+                "fm.plots.calibration(found)",
+                "ffnmem calibrate --plot calibration.png",
+            ),
+            Picture(
+                "planted",
+                "Verdicts on planted neurons",
+                "What neurons of so many planted meanings are called.",
+                'fm.plots.calibration(found, "verdicts")',
+            ),
+        ),
+    ),
+)
+
+END = """## The papers' figures
+
+`fm.studies.run` and `ffnmem study` draw those of Geva et al. 2021, Voita et al. 2023 and Gurnee et al. 2024 for any
+model, each into a folder: [the papers' figures](guide/studies.md).
+
+![Coefficients without a token; sub-updates of a layer's output; positional neurons; roles by layer](studies.png)
+"""
+
+
+def pictures() -> list[Picture]:
+    return [one for section in SECTIONS for one in section.pictures]
+
+
+def page() -> str:
+    """The page as it should be."""
+    return "\n\n".join([TOP, *(section.markdown for section in SECTIONS), END])
+
+
+def problems() -> list[str]:
+    """What is not as it should be; nothing is drawn."""
+    from click import ClickException
+
+    from ffnmem import plots
+    from ffnmem.cli import cli
+
+    found = []
+    if not PAGE.is_file() or PAGE.read_text("utf-8") != page():
+        found.append("docs/gallery.md is not what docs/gallery.py has: run docs/gallery.py --page")
+    sizes = {one.name: one.file.stat().st_size for one in pictures() if one.file.is_file()}
+    found += [f"docs/gallery has no {one.name}.png" for one in pictures() if one.name not in sizes]
+    found += [f"docs/gallery/{name}.png is above {LARGEST:,} bytes" for name, size in sizes.items() if size > LARGEST]
+    if sum(sizes.values()) > TOGETHER:
+        found.append(f"the pictures of docs/gallery are above {TOGETHER:,} bytes")
+    drawn = {name for one in pictures() for name in DRAWN.findall(one.code)}
+    found += [
+        f"fm.plots.{name} has no picture in docs/gallery.py" for name in sorted({*plots.__all__} - drawn - EXPLORED)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for one in pictures():
+            _, name, *arguments = shlex.split(one.command.replace("--plot ", f"--plot {folder}/")) or (None, None)
+            try:
+                if name:
+                    cli.commands[name].make_context(name, arguments)
+            except (ClickException, KeyError, SystemExit) as error:
+                found.append(f"{one.command}: {error}")
+    return found
+
+
+def draw(names: Iterable[str]) -> None:
+    """Draw some pictures; of a section without any of them nothing is run but what it begins with."""
+    import contextlib
+
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    FOLDER.mkdir(exist_ok=True)
+    wanted, space = set(names), {"__name__": "gallery"}
+    last = max(i for i, section in enumerate(SECTIONS) if wanted & {one.name for one in section.pictures})
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("runs").mkdir()
+        for section in SECTIONS[: last + 1]:
+            exec(compile(section.begin, section.title, "exec"), space)
+            for one in section.pictures:
+                if one.name in wanted:
+                    exec(compile(one.code, one.name, "exec"), space)
+                    plt.gcf().savefig(one.file, dpi=DPI, bbox_inches="tight", facecolor="white")
+                    plt.close("all")
+                    shrink(one.file)
+                    print(f"{one.name}: {one.file.stat().st_size / 1000:.0f} kB", flush=True)
+
+
+def shrink(file: Path) -> None:
+    """Save a picture anew with 256 colours, chosen so that rare ones stay: those of legends and thin lines."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        made = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    made.save(file, optimize=True)
+
+
+def seen(vision: str, folder: Path) -> None:
+    """Save all pictures as somebody else sees them."""
+    import numpy as np
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    matrix = np.array(VISION[vision])
+    for one in pictures():
+        with Image.open(one.file) as image:
+            srgb = np.asarray(image.convert("RGB"), dtype=np.float64) / 255
+        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4) @ matrix.T
+        linear = linear.clip(0, 1)
+        back = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+        Image.fromarray((255 * back).round().astype(np.uint8)).save(folder / one.file.name)
+
+
+def main() -> int:
+    parser: Any = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="pictures to draw; default: all")
+    parser.add_argument("--page", action="store_true", help="write the page, draw nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail where something is not as it should be"
+    )
+    parser.add_argument("--as", dest="vision", nargs=2, metavar=("VISION", "DIR"), help=f"one of {', '.join(VISION)}")
+    options = parser.parse_args()
+    if options.check:
+        found = problems()
+        print("\n".join(found) or f"{len(pictures())} pictures")
+        return 1 if found else 0
+    if options.vision:
+        seen(options.vision[0], Path(options.vision[1]))
+        return 0
+    if not options.page:
+        draw(options.names or [one.name for one in pictures()])
+    PAGE.write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
