@@ -222,8 +222,9 @@ def draw_lines(panels: Sequence[Axes], kinds: Sequence[str], groups: pd.DataFram
         of_kind = groups[groups["kind"] == one]
         for group, rows in of_kind.groupby("group", sort=False):
             colour, dashed = PLACE_COLOURS[str(group)], "--" if group in TOGETHER else "-"
-            line = {"color": colour, "marker": PLACE_MARKS[str(group)], "markevery": 1 + len(rows) // MOST_TICKS}
-            ax.plot(rows["layer"], rows[column], dashed, label=str(group), markersize=4, **line)
+            mark, every = PLACE_MARKS[str(group)], 1 + len(rows) // MOST_TICKS
+            drawn = ax.plot(rows["layer"], rows[column], dashed, color=colour, label=str(group))[0]
+            drawn.set(marker=mark, markersize=4, markevery=every)
             ax.fill_between(rows["layer"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
         ax.axhline(0, color=ink(), linewidth=0.8)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -103,7 +103,7 @@ def test_a_fact_that_the_model_knows(atlas: fm.Model) -> None:
         says = pd.read_csv(io.BytesIO(client.get(address("/fact", format="csv", **swap)).content))["answer_after"]
     expected = fm.trace_fact(atlas, text, subject).to_frame()
     assert cells["indirect"].tolist() == pytest.approx(expected["indirect"].tolist())
-    assert page.count('<table class="trace">') == 3
+    assert page.count('<table class="trace"') == 3
     assert "as the fact has it" in said(page)
     assert said(reached).startswith("Reached: with the edit ")
     assert says[0] == " Rome"
