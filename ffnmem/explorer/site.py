@@ -19,6 +19,6 @@ PAGES = (
     Page("Memory", "/memory", memory_view, memory_form, "the memory's numbers", memory_moved),
     Page("Find", "/find", find_view, find_form, "the search through all memories"),
     Page("Circuit", "/circuit", circuit_view, circuit_form, "the circuit", circuit_moved),
-    Page("Fact", "/fact", fact_view, fact_form, "the fact's trace"),
+    Page("Fact", "/fact", fact_view, fact_form, "the fact: its trace or its rewrite"),
 )
 """In the order of the navigation."""
