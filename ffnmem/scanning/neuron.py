@@ -283,10 +283,7 @@ class Neuron(Result):
     @property
     def frequent(self) -> pd.DataFrame:
         """Of ``by_token``, the tokens that occurred at which its mean coefficient is highest."""
-        seen = int(
-            (self.by_token["count"].to_numpy() > 0).sum()
-        )  # those that never occurred have no mean, and come last
-        return self.by_token.iloc[: min(seen, FREQUENT)]
+        return self.by_token[self.by_token["count"].to_numpy() > 0].head(FREQUENT)
 
     def to_dict(self, listed: int | None = None, *, full: bool = True) -> dict[str, Any]:
         """Plain values, ready for JSON; without ``full`` of the examples, bins and tokens only what ``sheet(listed)``

@@ -163,6 +163,11 @@ def test_examples_work(
         small_texts(monkeypatch)
     if "ffnmem calibrate" in line:
         few_models(monkeypatch)
+    if "--site site" in line:
+        fm.pages.site(tiny_store, "site")
+        shutil.copyfile("site/site.json", "x") if False else None
+    if "nightly.toml" in line:
+        Path("nightly.toml").write_text('model = "atlas"\n[prompts.italy]\ntext = "The capital of Italy is"\n')
     if "ffnmem dying-relu" in line:
         short_training(monkeypatch)
     if "ffnmem merge" in line:

@@ -20,6 +20,7 @@ OTHERS = (
     "circuit",
     "edit",
     "evaluate",
+    "explore",
     "health",
     "intervene",
     "knockout",
