@@ -82,8 +82,9 @@ def compare(
     its size, for key and value may turn round together). BOS, pads and special tokens do not count.
 
     It holds 16 bytes × d_mlp² for each pair of layers, at most ``memory`` in all unless one layer's take more: else
-    layers go in groups, each with a pass of its own; and in a pass the coefficients of ``batch_tokens`` tokens. With
-    ``out`` it can be killed at any moment: the same call goes on where the last checkpoint was, to the same bytes.
+    layers go in groups, each with a pass of its own; in a pass the coefficients of ``batch_tokens`` tokens; and at its
+    end, to find matches, up to twice the 16 bytes × d_mlp² of one pair more. With ``out`` it can be killed at any
+    moment: the same call goes on where the last checkpoint was, to the same bytes.
 
     Args:
         first: the model to compare with: the one before. second: the one after; default ``first``, for an edit.
@@ -114,19 +115,19 @@ def compare(
         A :class:`Comparison`. Its ``neurons`` have, for each neuron of the second model: ``layer``, ``neuron``;
         ``match_layer``, ``match_neuron``, the neuron of the first that fires most like it, ``correlation`` with it,
         ``own_correlation`` with the neuron of its own place; ``baseline``, the best correlation with as many random
-        neurons, ``excess``, the size of the correlation less that; ``assigned``, ``assigned_correlation``, its partner
-        one to one in the layer at its depth. ``key_cosine``, ``value_cosine`` (``gate_cosine``), with the match, and
-        ``value_norm_ratio``, its value's length of that of the match's; ``key_change``, ``value_change``
-        (``gate_change``), the length of the difference from the neuron of its own place (with the biases of keys and
-        gates), of that one's length. NaN, and −1 of a match, where there is no such thing. Without a text the match is
-        the neuron of its own place, and what is of firing is not there. ``verdict``: "same", weights as in its place;
-        "moved", changed, and still most like the neuron of its place; "permuted", most like another; "new", like none
-        beyond chance; "silent", changed, and its coefficient does not vary on this text.
+        neurons, ``excess``, the correlation (of gated neurons its size) less that; ``assigned``,
+        ``assigned_correlation``, its partner one to one in the layer at its depth. ``key_cosine``, ``value_cosine``
+        (``gate_cosine``), with the match, and ``value_norm_ratio``, its value's length of that of the match's;
+        ``key_change``, ``value_change`` (``gate_change``), the length of the difference from the neuron of its own
+        place (with the biases of keys and gates), of that one's length. NaN, and −1 of a match, where there is no such
+        thing. Without a text the match is the neuron of its own place, and what is of firing is not there. ``verdict``:
+        "same", weights as in its place; "moved", changed, and still most like the neuron of its place; "permuted", most
+        like another; "new", like none beyond chance; "silent", changed, and its coefficient does not vary on this text.
 
         ``layers``: counts of verdicts, ``change_median``, ``change_max`` (of key, gate or value, whichever is larger);
-        medians of the size of ``correlation`` and of ``baseline``, ``null``, the threshold of a match, ``above_null``,
-        the share of neurons above it, ``universal``, the share with an excess above .5, and ``assigned_agrees``, the
-        share whose best match is also their partner one to one.
+        medians of ``correlation`` (of gated neurons its size) and of ``baseline``, ``null``, the threshold of a match,
+        ``above_null``, the share of neurons above it, ``universal``, the share with an excess above .5, and
+        ``assigned_agrees``, the share whose best match is also their partner one to one.
 
         ``said``: ``tokens`` read, ``scored`` predictions, ``loss_first``, ``loss_second`` (nats), ``kl`` of the
         second's predictions from the first's, ``agreement`` of top tokens.
@@ -150,10 +151,11 @@ def compare(
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     check_seed(seed)
     other = other_model(first, second, edit)
+    tolerance = checked_tolerance(tolerance, first, other)
     if corpus is None:
         check_sizes(first, other)
         sides = Side.of(first, edit, False, runs=False), Side.of(other, edit, runs=False)
-        return written(compared(*sides, None, None, chance, tolerance), target)
+        return written(compared(*sides, None, chance, tolerance), target)
     if tokenizer_hash(first) != tokenizer_hash(other):
         raise InputError(
             f"{first.name} and {other.name} have other tokenizers, so no text is the same tokens for both: "
@@ -173,6 +175,8 @@ def compare(
             "reach": reach,
             "baseline": baseline,
             "chance": chance,
+            "tolerance": tolerance,
+            "assign": assign,
             "seed": seed,
         }
         one, two = (
@@ -189,13 +193,13 @@ def compare(
             "first": one.provenance.fingerprint,
             "second": two.provenance.fingerprint,
             **{name: told[name] for name in ("reach", "baseline", "seed")},
-            "groups": len(groups),
+            "groups of layers": [len(group) for group in groups],  # which ``memory`` makes
             "assign": assign,
         }
         run(sums, sample, made_by, None if target is None else folder, checkpoint_seconds, progress)
         if not sums.sums["count"][0]:
             raise InputError(f"{packed.source} has no text but special tokens")
-        found = written(compared(one, two, sums, reach, chance, tolerance), target)
+        found = written(compared(one, two, sums, chance, tolerance), target)
     if target is not None:
         remove_partial(folder)
     return found
@@ -233,6 +237,15 @@ def other_model(first: Model, second: Model | None, edit: Edit | None) -> Model:
     if edit is not None and second not in (None, first):
         raise InputError("an edit compares a model with itself: give the edit, or another model")
     return first if second is None else second
+
+
+def checked_tolerance(tolerance: float | None, first: Model, second: Model) -> float:
+    """The relative change up to which weights are the same; raises InputError."""
+    if tolerance is None:
+        return ROUNDINGS * max(torch.finfo(model.dtype).eps for model in (first, second))
+    if not 0 <= check_number("tolerance", tolerance) < 1:
+        raise InputError(f"tolerance must be at least 0 and below 1, not {tolerance}")
+    return tolerance
 
 
 def same_sizes(first: Model, second: Model) -> bool:
@@ -300,15 +313,9 @@ def written(found: Comparison, target: Path | None) -> Comparison:
 # -- what comes of it --------------------------------------------------------------------------------------------------
 
 
-def compared(
-    first: Side, second: Side, sums: PairSums | None, reach: int | None, chance: float, tolerance: float | None
-) -> Comparison:
+def compared(first: Side, second: Side, sums: PairSums | None, chance: float, tolerance: float) -> Comparison:
     """The result of weights, and of sums over a text."""
     alike = same_sizes(first.model, second.model)
-    if tolerance is None:
-        tolerance = ROUNDINGS * max(torch.finfo(side.model.dtype).eps for side in (first, second))
-    elif not 0 <= check_number("tolerance", tolerance) < 1:
-        raise InputError(f"tolerance must be at least 0 and below 1, not {tolerance}")
     neurons = pd.concat(
         [layer_frame(first, second, layer, sums, alike) for layer in range(second.model.n_layers)], ignore_index=True
     )
@@ -351,7 +358,8 @@ def layer_frame(first: Side, second: Side, layer: int, sums: PairSums | None, al
         found = dict(zip(FOUND, sums.found[slice(*sums.starts[layer : layer + 2])].T, strict=True))
         match = np.stack([found["match_layer"], found["match_neuron"]], axis=1)
         columns |= found
-        columns["excess"] = np.abs(found["correlation"]) - found["baseline"]
+        sizes = np.abs(found["correlation"]) if sums.unsigned else found["correlation"]
+        columns["excess"] = sizes - found["baseline"]
         if not sums.assign:
             del columns["assigned"], columns["assigned_correlation"]
     sides = [side for side in ("key", "gate", "value") if side in first.sides and side in second.sides]

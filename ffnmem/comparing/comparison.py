@@ -195,10 +195,10 @@ class Comparison(Result):
             return ["Whether a neuron is at another place now, only a text can say: none was given."]
         counts, found = self.counts(), []
         if counts["permuted"]:
-            sizes = self.neurons.loc[self.neurons["verdict"] == "permuted", "correlation"].abs()
+            sizes = match_sizes(self.neurons[self.neurons["verdict"] == "permuted"])
             found.append(
                 f"{counted(counts['permuted'], 'neuron')} fire most like one at another place of "
-                f"{printable(self.first)}, with a median correlation of {sizes.median():.2f}."
+                f"{printable(self.first)}, with a median correlation of {np.median(sizes):.2f}."
             )
         if counts["new"]:
             found.append(
@@ -328,6 +328,12 @@ def largest_change(neurons: pd.DataFrame) -> np.ndarray:
     return np.nan_to_num(np.maximum.reduce(parts), nan=np.inf, posinf=np.inf)
 
 
+def match_sizes(neurons: pd.DataFrame) -> np.ndarray:
+    """The correlations of matches; where both models are gated, how large they are, for there signs may turn round."""
+    found = neurons["correlation"].to_numpy()
+    return np.abs(found) if "gate_change" in neurons else found
+
+
 def verdicts(neurons: pd.DataFrame, chance: float, tolerance: float) -> np.ndarray:
     """What each neuron is, by its weights and its matches.
 
@@ -338,7 +344,7 @@ def verdicts(neurons: pd.DataFrame, chance: float, tolerance: float) -> np.ndarr
     change = largest_change(neurons)
     if "correlation" not in neurons:
         return np.where(change <= tolerance, "same", "moved")
-    sizes = neurons["correlation"].abs().to_numpy()
+    sizes = match_sizes(neurons)
     null = neurons["layer"].map(thresholds(neurons, chance)).to_numpy()
     reading = [neurons[name].to_numpy() for name in ("key_change", "gate_change") if name in neurons]
     reads_same = np.nan_to_num(np.maximum.reduce(reading), nan=np.inf) <= tolerance
@@ -379,7 +385,7 @@ def layer_rows(neurons: pd.DataFrame, chance: float) -> pd.DataFrame:
         else:
             row |= {"change_median": math.nan, "change_max": math.nan}
         if nulls:
-            sizes = part["correlation"].abs()
+            sizes = pd.Series(match_sizes(part))
             row |= {"correlation": sizes.median(), "baseline": part["baseline"].median(), "null": nulls[int(layer)]}
             row |= {"above_null": (sizes > nulls[int(layer)]).mean(), "universal": (part["excess"] > UNIVERSAL).mean()}
             row |= {"assigned_agrees": agreement(part)}
@@ -389,4 +395,8 @@ def layer_rows(neurons: pd.DataFrame, chance: float) -> pd.DataFrame:
 
 def agreement(part: pd.DataFrame) -> float:
     """How many neurons of a layer have as their best match the one that they are assigned to one to one."""
-    return float((part["match_neuron"] == part["assigned"]).mean()) if "assigned" in part else math.nan
+    if "assigned" not in part:
+        return math.nan
+    # A match in another layer may have the same number; and −1 says of both that there is none.
+    same = (part["match_neuron"] == part["assigned"]) & (part["correlation"] == part["assigned_correlation"])
+    return float(same.mean())

@@ -204,7 +204,7 @@ class PairSums(HeldSums):
         return self.shifted(f"random.{layer}", found).float()
 
     def turned(self, layer: int, part: int, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Pre-activations, or linear parts, rotated among each other; each keeps its own mean and deviation."""
+        """Pre-activations, or linear parts, in units of their deviations from their means, rotated among each other."""
         wide, held = at_least_float32(x), torch.from_numpy(self.sums[f"inner.{layer}"])
         if self.new:
             held[part, 0], held[part, 1] = wide.double().mean(0).cpu(), wide.double().std(0, correction=0).cpu()

@@ -252,16 +252,16 @@ def restored(path: Path, accumulators: Sequence[Kept], made_by: Mapping[str, Any
     held = [file.header] if alone else file.header.get("held", [])
     if len(held) != len(accumulators):
         raise FileError(f"{path} holds {len(held)} statistics, not {len(accumulators)}: remove {path.parent}")
-    for index, (one, header) in enumerate(zip(accumulators, held, strict=True)):
-        one.restore(Held(Stored(file, "" if alone else f"{index}."), header), path)
     progress = file.header["progress"]
-    for name, now in made_by.items():
+    for name, now in made_by.items():  # first: of other settings there may be other arrays
         before = progress.get(name, now)  # second moments were once kept with their batch_tokens alone
         if before != now:
             raise FileError(
                 f"{path.parent} was begun with {name} {quoted(before)}, not {quoted(now)}: finish it with that, or "
                 "remove this folder"
             )
+    for index, (one, header) in enumerate(zip(accumulators, held, strict=True)):
+        one.restore(Held(Stored(file, "" if alone else f"{index}."), header), path)
     return int(progress["batches"])
 
 

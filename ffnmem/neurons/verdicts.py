@@ -125,7 +125,8 @@ def share_interval(count: float, total: int) -> tuple[float, float]:
         return nan, nan
     share, square = count / total, NORMAL**2 / total
     middle, half = share + square / 2, NORMAL * sqrt(share * (1 - share) / total + square / total / 4)
-    return max((middle - half) / (1 + square), 0.0), min((middle + half) / (1 + square), 1.0)
+    # Of none and of all one end is the share itself, to the last digit.
+    return min(max((middle - half) / (1 + square), 0.0), share), max(min((middle + half) / (1 + square), 1.0), share)
 
 
 # The verdict on a neuron: dead, monosemantic, polysemantic or unclear, by one stated rule.

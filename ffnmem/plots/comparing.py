@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from ..comparing.comparison import VERDICTS, Comparison, largest_change
+from ..comparing.comparison import VERDICTS, Comparison, largest_change, match_sizes
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice
 from .attribution import FFN, axes_for, ink, layer_axis, stacked, titled
@@ -92,8 +92,10 @@ def changes(found: Comparison, ax: Axes) -> Axes:
 
 def correlations(found: Comparison, ax: Axes) -> Axes:
     """Best matches, and those among random neurons, as outlines of histograms."""
-    sizes = found.neurons["correlation"].abs().dropna()
-    ax.hist(sizes.clip(0, 1), BINS, histtype="stepfilled", color=FFN, alpha=0.55, label="best match")
+    sizes = match_sizes(found.neurons)
+    ax.hist(
+        sizes[np.isfinite(sizes)].clip(0, 1), BINS, histtype="stepfilled", color=FFN, alpha=0.55, label="best match"
+    )
     ax.hist(
         found.neurons["baseline"].dropna().clip(0, 1), BINS, histtype="step", color=RANDOM, linewidth=1.6,
         label="among random neurons",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..core.arguments import public
+from ..core.errors import InputError
 from ..core.token_text import visible
 from .attribution import axes_for, ink, sign_colours, titled
 
@@ -23,8 +24,13 @@ def tokens(projection: pd.DataFrame, ax: Axes | None = None, *, top: int = 8, ti
         projection: of one neuron, from :func:`ffnmem.project`; the logit lens' where it has several.
         ax: where to draw; default a new figure.
         top: tokens of each sign. title: above it.
+
+    Raises: InputError: none of a value there, or of several neurons.
     """
     found = projection[(projection["side"] == "value") & (projection["rank"] <= top)]
+    neurons = len(found[["layer", "neuron"]].drop_duplicates())
+    if neurons != 1:
+        raise InputError(f"the tokens of one neuron's value are drawn, not of {neurons or 'none'}")
     found = found[found["lens"] == found["lens"].iloc[0]].sort_values("score", ascending=False)
     title = title or "What its value promotes and suppresses"
     return bars([visible(text, 24) for text in found["token"]], found["score"], "score", title, ax)

@@ -666,7 +666,8 @@ class Store(Scanned, Result):
                 Neuronpedia's import: tokens promoted and suppressed, histograms, and examples with the coefficient at
                 every token. "delphi": a latent cache for EleutherAI's delphi: every coefficient above ``least`` in
                 some of the store's text, and that text.
-            folder: new or empty. neurons: which; default all, which takes long of a large model.
+            folder: new or empty. neurons: which; default all, which takes long of a large model, and for "delphi" 16
+                bytes of memory an entry.
             k: of "neuronpedia": examples of the largest coefficients, and of each band; default as :meth:`examples`.
             context: of it: tokens on each side of an example.
             least: of "delphi": the share of a neuron's largest coefficient above which one is an entry. To delphi a

@@ -19,6 +19,7 @@ from ..models.layer_pass import LayerPass
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
+from ..neurons.verdicts import share_interval as wilson
 from ..scanning.store import Store
 from ..scanning.tables import EXAMPLES
 
@@ -64,12 +65,9 @@ def share_interval(count: int, total: int) -> tuple[float, float, float]:
     Returns:
         share, low, high; all NaN of no case.
 
-    Source: Wilson 1927, as in ``scipy.stats.binomtest``.
+    Source: Wilson 1927.
     """
-    if total == 0:
-        return float("nan"), float("nan"), float("nan")
-    found = stats.binomtest(int(count), int(total)).proportion_ci(CONFIDENCE, method="wilson")
-    return count / total, float(found.low), float(found.high)
+    return count / total if total else float("nan"), *wilson(count, total)
 
 
 # Prefixes of a store's text: those that trigger keys, random ones, what follows them, and how they are batched.

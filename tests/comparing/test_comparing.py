@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import ffnmem as fm
 from ffnmem.comparing import Comparison
-from ffnmem.comparing.comparison import thresholds
+from ffnmem.comparing.comparison import agreement, thresholds, verdicts
 from ffnmem.core.errors import FileError, InputError
 
 from ..editing.edits import made as random_edit
@@ -233,10 +233,47 @@ def test_a_killed_comparison_goes_on_to_the_same_bytes(tiny: fm.Model, tokenizer
     again = fm.compare(tiny, other, TEXTS[:30], out=target, progress=kill, **wanted)
     assert calls == seen
     pd.testing.assert_frame_equal(again.neurons, whole.neurons, check_exact=True)
-    with refuses(FileError, OSError, "killed.safetensors", "another comparison", "seed"):
-        fm.compare(tiny, other, TEXTS[:30], out=target, seed=1, **wanted)
+    for name, value in (("seed", 1), ("tolerance", 0.5), ("assign", False)):
+        with refuses(FileError, OSError, "killed.safetensors", "another comparison", name):
+            fm.compare(tiny, other, TEXTS[:30], out=target, **{name: value}, **wanted)
     together = fm.compare(tiny, other, TEXTS[:30], batch_tokens=128)
     pd.testing.assert_frame_equal(together.neurons, whole.neurons, check_exact=True)
+
+
+@pytest.mark.parametrize(("changed", "named"), [({"reach": 1}, "reach"), ({"memory": 4.0}, "groups of layers")])
+def test_what_was_begun_otherwise_is_said_to_be(
+    tiny: fm.Model, tokenizer: Any, tmp_path: Path, changed: dict[str, Any], named: str
+) -> None:
+    """A checkpoint of other settings has other arrays, and is not damaged."""
+    other = fm.load(randomise(build_gpt2(), 5), tokenizer=tokenizer)
+    wanted = {"batch_tokens": 128, "memory": 1e-6, "checkpoint_seconds": 0, "reach": 0, "out": tmp_path / "x.st"}
+    calls = 0
+
+    def kill(_phase: str, _done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fm.compare(tiny, other, TEXTS[:30], progress=kill, **wanted)
+    with refuses(FileError, OSError, "was begun with", named):
+        fm.compare(tiny, other, TEXTS[:30], **{**wanted, **changed})
+
+
+@pytest.mark.parametrize(("gated", "verdict"), [(False, "new"), (True, "permuted")])
+def test_an_opposite_is_a_match_of_gated_neurons_alone(gated: bool, verdict: str) -> None:
+    """Where nothing may turn round, what fires at the opposite of all fires like none."""
+    change = {"key_change": [1.0], "value_change": [1.0]} | ({"gate_change": [1.0]} if gated else {})
+    row = {"layer": [0], "neuron": [0], "match_layer": [0], "match_neuron": [1], "baseline": [0.1]}
+    assert verdicts(pd.DataFrame({**row, **change, "correlation": [-0.9]}), 0.01, 0.0).tolist() == [verdict]
+
+
+def test_a_partner_is_of_its_own_layer() -> None:
+    """The same number in another layer is another neuron, and none is none."""
+    rows = {"match_neuron": [3, 3, -1], "assigned": [3, 3, -1]}
+    found = pd.DataFrame({**rows, "correlation": [0.9, 0.9, np.nan], "assigned_correlation": [0.9, 0.2, np.nan]})
+    assert agreement(found) == pytest.approx(1 / 3)
 
 
 def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: Any) -> None:

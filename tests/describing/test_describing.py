@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 import ffnmem as fm
 from ffnmem.core.errors import EndpointError, FileError, InputError, OutOfRangeError
@@ -123,9 +124,13 @@ def test_fuzzing_marks_each_context_twice(contexts: list[Drawn]) -> None:
 def test_balanced_accuracy_and_its_interval() -> None:
     """Not plain accuracy: of nine firing contexts and one quiet, always yes is right half the time."""
     assert balanced([1.0] * 9, [0.0])[0] == 0.5
-    middle, low, high = balanced([1.0] * 20, [1.0] * 20)
-    assert (middle, high) == (1.0, 1.0)
-    assert 0.85 < low < 0.92
+    for firing, quiet in ((20, 20), (13, 17), (0, 6)):
+        found = balanced([1.0] * firing + [0.0] * (20 - firing), [1.0] * quiet + [0.0] * (20 - quiet))
+        ends = [binomtest(k, 20).proportion_ci(method="wilson") for k in (firing, quiet)]
+        middle = (firing + quiet) / 40
+        low = np.hypot(firing / 20 - ends[0].low, quiet / 20 - ends[1].low) / 2
+        high = np.hypot(firing / 20 - ends[0].high, quiet / 20 - ends[1].high) / 2
+        assert found == pytest.approx((middle, middle - low, middle + high), rel=1e-12)
     assert np.isnan(balanced([1.0], [])).all()
 
 
