@@ -217,11 +217,13 @@ class Site:
         view: Any = None if form else self.explorer.results.get((page_.path, query.key))
         if view is None:
             job = self.jobs.submit((page_.path, query.key, form), partial(self.work, page_, query, form))
-            try:
-                wait = FILE if form else PROMPTLY
-                view = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job.future)), wait)
-            except TimeoutError:
+            outcome = asyncio.wrap_future(job.future)
+            outcome.add_done_callback(asyncio.Future.exception)  # looked at, else asyncio complains of a failure
+            await asyncio.wait([outcome], timeout=FILE if form else PROMPTLY)
+            if not job.future.done():
                 return self.wait(page_, query, job)
+            self.jobs.forget(job)
+            view = job.future.result()
         if isinstance(view, FfnmemError):
             raise view
         if form:
@@ -296,7 +298,8 @@ def read(request: Request) -> tuple[Query, str, str]:
 def here(request: Request) -> str:
     """The address as it was asked for."""
     typed = request.scope["query_string"].decode("latin-1")
-    return quote(request.scope["path"]) + (f"?{typed}" if typed else "")
+    path = "/" + quote(request.scope["path"]).lstrip("/")  # two slashes would lead to another site
+    return path + (f"?{typed}" if typed else "")
 
 
 def busy(error: FfnmemError) -> bool:
