@@ -57,7 +57,7 @@ class Lines:
 
 def write_csv(frame: pd.DataFrame, file: TextIO | io.StringIO, *, header: bool = True) -> None:
     """A table as CSV that reads back as it is, without its index."""
-    frame.to_csv(Lines(file), index=False, header=header, lineterminator=END)  # type: ignore[call-overload]
+    frame.to_csv(Lines(file), index=False, header=header, lineterminator=END)
 
 
 def csv_text(frame: pd.DataFrame) -> str:
