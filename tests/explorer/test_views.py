@@ -7,20 +7,26 @@ import io
 import json
 import re
 import shutil
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 import ffnmem as fm
-from ffnmem.explorer.queries import address
+from ffnmem.explorer.jobs import Abandoned
+from ffnmem.explorer.queries import Query, address
+from ffnmem.explorer.site import PAGES
 from ffnmem.explorer.views import Explorer
 from ffnmem.pages.rendering import content_hash
 from ffnmem.scanning.store import Store
 
+from ..helpers import PROMPT
 from .conftest import asking
 
 TEXT = "The Eiffel Tower is in"
@@ -262,3 +268,38 @@ def test_long_texts_are_refused(client: TestClient, path: str, monkeypatch: pyte
     found = client.get(address(path, text="The Eiffel Tower is in Paris"))
     assert found.status_code == 422
     assert "at most 3 are shown here" in found.text
+
+
+@pytest.mark.parametrize(
+    ("where", "asked"),
+    [
+        ("/fact", {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome", "editor": "ft_l", "edit": 1}),
+        ("/fact", {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome", "trace": 1}),
+        ("/circuit", {"text": PROMPT, "remove": "0.5", "minimal": 0.5}),
+        ("/prompt", {"text": PROMPT, "v": "0.1:0,1.2:3", "by": "causal"}),
+        ("/memory", {"neuron": "1.3", "part": "wires"}),
+    ],
+)
+def test_work_that_is_given_up_leaves_the_model_as_it_was(tiny: fm.Model, where: str, asked: dict[str, Any]) -> None:
+    """Wherever it is when nobody waits for it any more."""
+    page = next(one for one in PAGES if one.path == where)
+    query = Query([(name, str(value)) for name, value in asked.items()])
+    values = [ffn.values.detach().clone() for ffn in tiny.ffn]
+    said = fm.capture(tiny, PROMPT).logits_at(0, -1)
+    calls = 0
+
+    def given_up(_phase: str, _done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            raise Abandoned
+
+    for last in (1, 2, 3, 5, 8, 1000):
+        calls = 0
+        with nullcontext() if last == 1000 else suppress(Abandoned):
+            page.view(Explorer(tiny), query, given_up)
+        assert not tiny.interventions
+        assert not len(tiny.edits)
+        assert all(torch.equal(ffn.values, before) for ffn, before in zip(tiny.ffn, values, strict=True))
+        assert torch.equal(fm.capture(tiny, PROMPT).logits_at(0, -1), said)
+    assert calls, "it says how far it is, or it could not be given up"
