@@ -7,7 +7,6 @@ gets a page that says what it waits for. Nothing is ever written by a request.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import warnings
@@ -339,12 +338,8 @@ def app(explorer: Explorer, port: int, jobs: Jobs | None = None) -> Starlette:
 
 
 def check_loopback(host: str) -> str:
-    """``host`` if it is this machine's own; raises InputError: whoever reaches the page can use the model."""
-    try:
-        own = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        own = False
-    if not own:
+    """``host`` if it is one that is answered to; raises InputError: whoever reaches the page can use the model."""
+    if host not in {name.strip("[]") for name in HOSTS}:
         raise InputError(
             f"host {quoted(host)} is not this machine's own: the explorer listens on 127.0.0.1; from elsewhere, come "
             "through a tunnel (ssh -L 8765:127.0.0.1:8765)"

@@ -82,7 +82,7 @@ def test_only_the_explorers_own_scripts_and_styles_run(client: TestClient) -> No
 
 
 def test_other_hosts_are_refused() -> None:
-    for host in ("0.0.0.0", "192.168.1.5", "example.org", "::"):
+    for host in ("0.0.0.0", "192.168.1.5", "example.org", "::", "127.0.0.2", "[::1]"):
         with pytest.raises(InputError, match="is not this machine's own"):
             check_loopback(host)
     assert check_loopback("127.0.0.1") == "127.0.0.1"
