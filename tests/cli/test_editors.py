@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.editors import arguments_of, make_edit
+from ffnmem.cli.editors import arguments_of
 from ffnmem.core.choices import EDITORS as NAMES
 from ffnmem.core.choices import ORIGINAL, WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.core.errors import InputError, unwarned
 from ffnmem.evaluation import EDITORS
+from ffnmem.evaluation.editors import edit_by
 
 from ..editing.edits import EIFFEL
 from ..evaluation.made import tiny_moment
@@ -64,7 +65,7 @@ def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     if "alphaedit" in name:
         arguments["threshold"] = 10.0
     with unwarned():  # of a change that is large: what is edited is random
-        edit = make_edit(name, tiny, EIFFEL, " Rome", 3, arguments)
+        edit = edit_by(name, tiny, EIFFEL, " Rome", 3, arguments)
     assert edit.targets == ("Rome",)
     assert edit.method == name.removesuffix(ORIGINAL)
     assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)

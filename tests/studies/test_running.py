@@ -125,7 +125,7 @@ def test_a_figure_that_fails_leaves_the_tables(
     """Hours of work would go with a picture; and the folder must not look whole."""
     out = tmp_path / "out"
 
-    def fails(figure: object) -> bytes:
+    def fails(figure: object, dark: bool = False) -> bytes:
         raise MemoryError("no room for a canvas")
 
     with monkeypatch.context() as patch:
@@ -134,7 +134,7 @@ def test_a_figure_that_fails_leaves_the_tables(
             fm.studies.run("geva2021", tiny, tiny_store, out, **FEW)
     assert (out / "updates.csv").stat().st_size
     assert not (out / "index.html").exists()
-    monkeypatch.setattr(running, "png", lambda figure: b"")
+    monkeypatch.setattr(running, "png", lambda figure, dark=False: b"")
     study = fm.studies.run("geva2021", tiny, tiny_store, out, **FEW)
     assert {path.stem for path in out.glob("*.csv")} == {table.name for table in study.tables}
     assert (out / "index.html").exists()
