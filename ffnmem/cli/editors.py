@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
 from . import options
 from .options import Function, option, settings
-
-if TYPE_CHECKING:
-    pass
 
 
 def editor_options(command: Function) -> Function:

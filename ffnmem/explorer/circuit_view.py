@@ -297,7 +297,8 @@ def circuit_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     alone = kept_alone(explorer, asked, before, found, ())
     left = after = None
     if firings:
-        key = ("without", *asked.graph_key[:4], told(asked.removed))
+        by = None if alone is None else (alone.logit, alone.without)
+        key = ("without", *asked.graph_key[:4], told(asked.removed), by)
         after = explorer.cached(key, lambda: without(before, found, firings, alone))
         left = kept_alone(explorer, asked, before, found, firings)
     removal = told(asked.removed) if len(asked.removed) == 1 else counted(len(firings), "firing")

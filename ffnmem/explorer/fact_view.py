@@ -142,7 +142,7 @@ def traced(explorer: Explorer, fact: Fact, progress: Progress) -> Trace | str:
         except InputError as error:
             return str(error)
 
-    return explorer.cached(("trace", fact.text, fact.subject, fact.target_true), run)
+    return explorer.cached(("trace", fact), run)
 
 
 def edited(explorer: Explorer, asked: Asked, fact: Fact, progress: Progress) -> Edit:

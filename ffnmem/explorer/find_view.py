@@ -16,6 +16,7 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..neurons.measuring import opened
 from ..neurons.role_assignment import known_roles, roles
+from ..prompts.captures import capture
 from ..vocabulary.projections import promoted_tokens, promoters
 from ..vocabulary.vectors import sides_of
 from .queries import Query
@@ -186,7 +187,7 @@ def of_words(explorer: Explorer, ids: tuple[int, ...], side: str) -> np.ndarray[
 def of_text(explorer: Explorer, text: str) -> dict[str, Any]:
     """Where a text fires every neuron most: what is written there (\\|coefficient\\| times the value's length), the
     coefficient and the token. The beginning of sequence and other special tokens do not count."""
-    captured = explorer.capture(text)
+    captured = capture(explorer.model, text)  # of a long one too, and so not kept
     content = captured.content[0]
     if not bool(content.any()):
         raise InputError("the text has no token but special ones: type some words")

@@ -17,7 +17,7 @@ from ..core.progress import Progress
 WAITING = 8  # pieces of work in the queue
 PATIENCE = 60.0  # seconds after which nobody waits any more
 ENDING = 10.0  # seconds that the end waits for what runs
-KEPT = 64  # finished ones that can still be asked about
+KEPT = 64  # pieces of work whose outcome nobody has had yet
 
 Work = Callable[[Progress], Any]
 
@@ -40,6 +40,14 @@ class Job:
         if time.monotonic() - self.asked > PATIENCE:
             raise Abandoned
         self.phase, self.done, self.total = phase, done, total
+
+    def is_for(self, key: Hashable) -> bool:
+        """Whether it gives what a key asks for: not if it was given up, or ended and nobody has asked for long."""
+        if self.key != key:
+            return False
+        if not self.future.done():
+            return True
+        return time.monotonic() - self.asked <= PATIENCE and not isinstance(self.future.exception(), Abandoned)
 
     def run(self) -> None:
         if time.monotonic() - self.asked > PATIENCE:
@@ -71,13 +79,13 @@ class Jobs:
         self.thread.start()
 
     def submit(self, key: Hashable, work: Work) -> Job:
-        """A piece of work put into the queue, or the one with that key that is not done yet.
+        """A piece of work put into the queue, or the one with that key whose outcome nobody has had yet, so that a page
+        that waited finds it whatever it is.
 
         Raises: BusyError: too many wait.
         """
         with self.turn:
-            there = [*self.queue, *([self.current] if self.current else [])]
-            same = next((job for job in there if job.key == key), None)
+            same = next((job for job in self.known.values() if job.is_for(key)), None)
             if same is not None:
                 same.asked = time.monotonic()
                 return same
@@ -99,6 +107,11 @@ class Jobs:
         if job is not None:
             job.asked = time.monotonic()
         return job
+
+    def forget(self, job: Job) -> None:
+        """Somebody has had its outcome."""
+        with self.turn:
+            self.known.pop(job.id, None)
 
     def before(self, job: Job) -> int:
         """How many come before it."""

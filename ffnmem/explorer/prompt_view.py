@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from markupsafe import Markup
 
-from ..core.errors import InputError, OutOfRangeError, check_index, quoted
+from ..core.errors import OutOfRangeError, check_index, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.changes import Scale
@@ -24,7 +24,7 @@ from ..prompts.causal import CausalScores, causal_scores
 from ..prompts.paths import PathAttribution, attribute_paths
 from .queries import Query, Variant, address, told, variant_of
 from .rendering import csv_of, fragment, html_of, json_of, png_of
-from .views import Explorer, View
+from .views import TOKENS, Explorer, View
 
 PATH = "/prompt"
 SCORES = {
@@ -33,7 +33,6 @@ SCORES = {
     "causal": "causal",
 }
 """How memories are scored, by the name in the address."""
-TOKENS = 160  # of a prompt: a map of more is not looked at
 LISTED, MOST = 20, 200  # memories
 BESIDE = 3  # predictions below each token
 NEXT = 8  # rows of the comparison of variants
@@ -78,10 +77,8 @@ class Asked:
     @classmethod
     def of(cls, explorer: Explorer, query: Query) -> Asked:
         text = query.needed("text")
-        length = len(explorer.model.tokenize(text))
-        if length > TOKENS:
-            raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it")
         captured = explorer.capture(text)
+        length = captured.tokens.shape[1]
         position = length - 1
         if "at" in query:
             position = check_index("position", query.whole("at", 0, least=-TOKENS, most=TOKENS), length, "this prompt")

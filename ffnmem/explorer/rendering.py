@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from markupsafe import Markup
 from ..core.sheets import Sheet
 from ..pages.rendering import ROOM as PAGES
 from ..show import notebook
-from ..show.records import plain
+from ..show.records import csv_text, plain
 from .queries import address
 from .views import Download
 
@@ -56,9 +55,7 @@ def csv_of(frame: Callable[[], pd.DataFrame], name: str) -> Callable[[], Downloa
     """A table. Cells are as they are: import them as text where one may begin with "="."""
 
     def made() -> Download:
-        # Every text in quotes: a token may be a carriage return, which some readers take for the end of a line.
-        text = frame().to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        return Download(f"{name}.csv", "text/csv; charset=utf-8", text.encode())
+        return Download(f"{name}.csv", "text/csv; charset=utf-8", csv_text(frame()).encode())
 
     return made
 

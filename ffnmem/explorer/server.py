@@ -7,7 +7,6 @@ gets a page that says what it waits for. Nothing is ever written by a request.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import warnings
@@ -217,11 +216,13 @@ class Site:
         view: Any = None if form else self.explorer.results.get((page_.path, query.key))
         if view is None:
             job = self.jobs.submit((page_.path, query.key, form), partial(self.work, page_, query, form))
-            try:
-                wait = FILE if form else PROMPTLY
-                view = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job.future)), wait)
-            except TimeoutError:
+            outcome = asyncio.wrap_future(job.future)
+            outcome.add_done_callback(asyncio.Future.exception)  # looked at, else asyncio complains of a failure
+            await asyncio.wait([outcome], timeout=FILE if form else PROMPTLY)
+            if not job.future.done():
                 return self.wait(page_, query, job)
+            self.jobs.forget(job)
+            view = job.future.result()
         if isinstance(view, FfnmemError):
             raise view
         if form:
@@ -296,7 +297,8 @@ def read(request: Request) -> tuple[Query, str, str]:
 def here(request: Request) -> str:
     """The address as it was asked for."""
     typed = request.scope["query_string"].decode("latin-1")
-    return quote(request.scope["path"]) + (f"?{typed}" if typed else "")
+    path = "/" + quote(request.scope["path"]).lstrip("/")  # two slashes would lead to another site
+    return path + (f"?{typed}" if typed else "")
 
 
 def busy(error: FfnmemError) -> bool:
@@ -336,12 +338,8 @@ def app(explorer: Explorer, port: int, jobs: Jobs | None = None) -> Starlette:
 
 
 def check_loopback(host: str) -> str:
-    """``host`` if it is this machine's own; raises InputError: whoever reaches the page can use the model."""
-    try:
-        own = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        own = False
-    if not own:
+    """``host`` if it is one that is answered to; raises InputError: whoever reaches the page can use the model."""
+    if host not in {name.strip("[]") for name in HOSTS}:
         raise InputError(
             f"host {quoted(host)} is not this machine's own: the explorer listens on 127.0.0.1; from elsewhere, come "
             "through a tunnel (ssh -L 8765:127.0.0.1:8765)"

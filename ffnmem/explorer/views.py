@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from markupsafe import Markup
 
+from ..core.errors import InputError
 from ..core.progress import Progress
 from ..editing.moments import SecondMoment
 from ..facts.fact import Fact
@@ -23,6 +24,8 @@ from ..models.model import Model
 from ..prompts.captures import Capture, capture
 from ..scanning.store import Store
 from .queries import Query
+
+TOKENS = 160  # of a prompt: a map of more is not looked at
 
 Kept = TypeVar("Kept")
 NOTHING = Markup("")
@@ -146,5 +149,8 @@ class Explorer:
         return found
 
     def capture(self, prompt: str) -> Capture:
-        """The model on a prompt, as it is."""
+        """The model on a prompt, as it is; raises InputError: a long one, of which the few that are kept are large."""
+        length = len(self.model.tokenize(prompt))
+        if length > TOKENS:
+            raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it")
         return self.cached(("capture", prompt), lambda: capture(self.model, prompt))

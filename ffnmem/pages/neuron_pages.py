@@ -23,6 +23,7 @@ from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
+from ..show.records import write_csv
 from ..vocabulary.lenses import Lens
 from .links import to_cards
 from .neuron_cards import Card, card
@@ -242,7 +243,7 @@ def write_table(
         if suffix == ".csv":
             with temporary.open("x", encoding="utf-8", newline="") as file:
                 for index, frame in enumerate(frames):
-                    frame.to_csv(file, index=False, header=index == 0, lineterminator="\n")
+                    write_csv(frame, file, header=index == 0)
             return
         schema = columns.with_metadata({"ffnmem": json.dumps({"provenance": dict(provenance)})})
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:

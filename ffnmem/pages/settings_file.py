@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..prompts.attribution import attribute
 from ..prompts.captures import capture
 from ..scanning.store import Store, open_store
 from ..show.markdown import markdown
-from ..show.records import plain
+from ..show.records import csv_text, plain
 from ..show.result import Result
 from ..tracing.tracing import trace_fact
 from .links import INDEX
@@ -34,6 +35,8 @@ from .rendering import render
 FORMATS = ("html", "json", "csv", "md")
 REPORTS = Kind("reports.json", "ffnmem reports", 1, "the reports")
 FILES = "files"  # of the manifest: what earlier reports wrote
+OWN = tuple(Path(name).stem for name in (INDEX, REPORTS.manifest))
+LONGEST_NAME = 60  # characters: file systems take 255 bytes
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,10 @@ def check_whole(where: str, found: Settings) -> None:
     if found.neurons and found.store is None:
         raise InputError(f"{where}: neurons are of a store: give store, the folder that ffnmem scan wrote")
     names = [one.name for one in (*found.prompts, *found.facts)] + ["neurons"] * bool(found.neurons)
-    twice = [name for name in names if names.count(name) > 1]
+    own = next((name for name in names if name.lower() in OWN), None)
+    if own is not None:
+        raise InputError(f"{where}: the name {quoted(own)} is that of a file of the reports' own: choose another")
+    twice = [name for name in names if sum(name.lower() == other.lower() for other in names) > 1]
     if twice:
         raise InputError(f"{where}: the name {quoted(twice[0])} is there twice: each names files of its own")
 
@@ -152,8 +158,11 @@ def tables(
             raise InputError(f"{where} must be tables, not {quoted(one)}")
         check_table(f"{where} number {number}", one, keys, needed)
         name = one.get("name", f"{called}-{number}")
-        if not all(letter.isalnum() or letter in "-_" for letter in name):
-            raise InputError(f"{where} number {number}: name {quoted(name)} names files: letters, digits, - and _ only")
+        if len(name) > LONGEST_NAME or not re.fullmatch(r"[\w-]+", name):
+            raise InputError(
+                f"{where} number {number}: name {quoted(name)} names files: letters, digits, - and _ only, at most "
+                f"{LONGEST_NAME} of them"
+            )
         yield Asked(**{**one, "name": name})
 
 
@@ -184,10 +193,8 @@ def reports(settings: str | Path, *, progress: Progress | None = None) -> Path:
     """
     asked = read_settings(settings)
     with claimed(asked.out, REPORTS) as folder, locked(folder, "the reports"), workspace(folder) as (_, room):
-        made = room / "made"
-        made.mkdir()
-        names = list(write_reports(asked, made, progress))
-        replace_files(folder, made, names, str(settings))
+        names = list(write_reports(asked, room, progress))  # as deep as the folder, so that links lead on from there
+        replace_files(folder, room, names, str(settings))
     return folder
 
 
@@ -259,7 +266,7 @@ def result_files(
         elif form == "json":
             path.write_text(json_text(found.to_dict()), "utf-8")
         elif form == "csv":
-            found.to_frame().to_csv(path, index=False, lineterminator="\n")
+            path.write_text(csv_text(found.to_frame()), "utf-8", newline="\n")
         else:
             path.write_text(markdown(found.sheet()), "utf-8")
     return [f"{name}.{form}" for form in formats]

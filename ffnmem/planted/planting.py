@@ -31,6 +31,7 @@ from ..facts.formats import load_facts, write_facts
 from ..models.configs import quiet
 from ..models.loading import load
 from ..models.model import Model
+from ..show.records import csv_text
 from ..show.result import Result
 
 # `Planted`: a model whose memories were written by hand, with the truth about them and a corpus that uses them.
@@ -136,7 +137,7 @@ class Planted(Result):
         with appearing(path) as place, quiet():
             self.pristine.save_pretrained(place)
             self.model.tokenizer.save_pretrained(place)
-            write_whole(place / TRUTH, self.truth.to_csv(index=False))
+            write_whole(place / TRUTH, csv_text(self.truth))
             # Blank lines separate the documents of a text file.
             write_whole(place / CORPUS, "\n\n".join(self.texts) + "\n")
             if self.facts:

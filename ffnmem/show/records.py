@@ -8,7 +8,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +37,40 @@ def print_json(value: Any) -> None:
     write(text + "\n")
 
 
+END = "\r\n"
+
+
+class Lines:
+    """What a writer of CSV with lines that end in ``END`` writes to, for lines that end in "\\n".
+
+    A token may be a carriage return, which many readers take for the end of a line; Python's csv, and pandas with it,
+    quotes one only if lines end in one (until Python 3.13).
+    """
+
+    def __init__(self, file: TextIO | io.StringIO) -> None:
+        self.file = file
+
+    def write(self, row: str) -> int:
+        """A whole row: the writer hands over one at a time."""
+        return self.file.write(row.removesuffix(END) + "\n")
+
+
+def write_csv(frame: pd.DataFrame, file: TextIO | io.StringIO, *, header: bool = True) -> None:
+    """A table as CSV that reads back as it is, without its index."""
+    frame.to_csv(Lines(file), index=False, header=header, lineterminator=END)
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """The same as a text."""
+    buffer = io.StringIO()
+    write_csv(frame, buffer)
+    return buffer.getvalue()
+
+
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """One line a row under a line of names; what is missing is empty, lists are written as JSON arrays."""
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer = csv.DictWriter(Lines(buffer), columns, lineterminator=END)
     writer.writeheader()
     for row in rows:
         values = plain({name: row[name] for name in columns})

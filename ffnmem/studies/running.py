@@ -34,7 +34,7 @@ from ..pages.rendering import render
 from ..scanning.scanning import scan
 from ..scanning.store import Store
 from ..show.notebook import MINUS, percent
-from ..show.records import plain
+from ..show.records import csv_text, plain
 from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study_module
 
 # A study as files and as a page: CSV, PNG, JSON and HTML, each whole or not at all.
@@ -82,7 +82,7 @@ def write_study(study: Study, folder: Path) -> None:
     Everything is drawn before anything is replaced. While files are replaced there is no page: a folder without
     ``index.html`` is not whole. A figure that cannot be drawn leaves the tables of a new study.
     """
-    tables = {f"{table.name}.csv": table.frame.to_csv(index=False, lineterminator="\n") for table in study.tables}
+    tables = {f"{table.name}.csv": csv_text(table.frame) for table in study.tables}
     try:
         drawings = [png(figure) for figure in study.figures]
         dark = [png(figure, dark=True) for figure in study.figures]

@@ -43,6 +43,8 @@ def test_one_runs_at_a_time_and_the_queue_is_bounded(jobs: Jobs) -> None:
     go.set()
     assert [job.future.result(10) for job in (first, second, third)] == [1, 2, 3]
     assert max(most) == 1
+    assert jobs.submit("a", lambda _: 9) is first, "until somebody has had what comes of it"
+    jobs.forget(first)
     assert jobs.submit("a", lambda _: 9).future.result(10) == 9
 
 

@@ -52,6 +52,7 @@ def test_a_link_from_another_site_is_opened_only_after_a_click(client: TestClien
     found = client.get("/prompt?text=%3Cb%3E&v=0.1:0", headers=headers)
     assert found.status_code == 403
     assert 'href="/prompt?text=%3Cb%3E&amp;v=0.1:0"' in found.text
+    assert 'href="/evil.example/"' in client.get(f"{BASE}//evil.example/", headers=headers).text
 
 
 def test_nothing_is_written_and_addresses_have_a_bound(client: TestClient) -> None:
@@ -81,7 +82,7 @@ def test_only_the_explorers_own_scripts_and_styles_run(client: TestClient) -> No
 
 
 def test_other_hosts_are_refused() -> None:
-    for host in ("0.0.0.0", "192.168.1.5", "example.org", "::"):
+    for host in ("0.0.0.0", "192.168.1.5", "example.org", "::", "127.0.0.2", "[::1]"):
         with pytest.raises(InputError, match="is not this machine's own"):
             check_loopback(host)
     assert check_loopback("127.0.0.1") == "127.0.0.1"
@@ -162,6 +163,23 @@ def test_a_failure_shows_no_details(tiny: fm.Model, held: Held, monkeypatch: pyt
         assert "the terminal that runs the explorer says what" in found.text
         assert "secret details" not in found.text
         assert "Traceback" not in found.text
+
+
+@pytest.mark.parametrize("asked", ["broken=1", "text=kept&format=png"])
+def test_a_failure_found_late_is_said_once(
+    tiny: fm.Model, held: Held, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that waits loads itself again: it would do so for ever, were the work begun anew each time."""
+    monkeypatch.setattr(server, "FILE", 0.01)
+    with asking(Explorer(tiny)) as client:
+        found = client.get(f"/prompt?{asked}")
+        job = re.search(r'data-waiting="([^"]+)"', found.text)
+        assert job
+        held.go.set()
+        while not client.get(f"/waiting/{job[1]}").json()["done"]:
+            pass
+        assert client.get(f"/prompt?{asked}").status_code in (422, 500)
+        assert held.calls == 1
 
 
 def test_a_full_queue_is_a_page_of_its_own(tiny: fm.Model, held: Held) -> None:

@@ -7,20 +7,26 @@ import io
 import json
 import re
 import shutil
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 import ffnmem as fm
-from ffnmem.explorer.queries import address
+from ffnmem.explorer.jobs import Abandoned
+from ffnmem.explorer.queries import Query, address
+from ffnmem.explorer.site import PAGES
 from ffnmem.explorer.views import Explorer
 from ffnmem.pages.rendering import content_hash
 from ffnmem.scanning.store import Store
 
+from ..helpers import PROMPT
 from .conftest import asking
 
 TEXT = "The Eiffel Tower is in"
@@ -201,7 +207,7 @@ def test_a_mistake_is_said_on_the_page_and_the_form_keeps_what_was_typed(
     assert said in html.unescape(error[1])
     assert "<form" in found.text
     if "Eiffel" in where:
-        assert f">{TEXT}</textarea>" in found.text
+        assert f">\n{TEXT}</textarea>" in found.text
 
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\x1b[31m{{7*7}}"
@@ -215,11 +221,11 @@ def test_what_a_user_types_is_never_markup(client: TestClient, where: str) -> No
         page = client.get(address(where, *pairs)).text
         assert "<script>alert" not in page
         assert "<img" not in page
-        assert "\u202e" not in page
-        assert "\x1b" not in page
-    assert "49" not in re.findall(
-        r"<textarea[^>]*>(.*?)</textarea>", client.get(address("/prompt", text="{{7*7}}")).text
-    )
+        shown = re.sub(r'<textarea.*?</textarea>|<input[^>]* value="[^"]*"', "", page, flags=re.DOTALL)
+        assert "\u202e" not in shown, "but in fields, which hold what was typed"
+        assert "\x1b" not in shown
+    page = client.get(address("/prompt", text="{{7*7}}")).text
+    assert re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL) == ["{{7*7}}"]
 
 
 def test_a_target_of_several_tokens_says_which_one_is_explained(client: TestClient) -> None:
@@ -244,3 +250,56 @@ def test_verdicts_are_those_that_the_store_keeps(tiny: fm.Model, tiny_store: Sto
         some = csv(client, address("/find", verdict=verdict, format="csv"))
         assert len(some) == int((kept["verdict"] == verdict).sum())
         assert f"is <b>{verdict}</b>" in client.get("/memory/0.0").text
+
+
+def test_a_text_is_carried_along_as_it_was_typed(client: TestClient) -> None:
+    """A mark in place of a character that does not show would be another text, once the form is sent again."""
+    text = "\nThe\u200dEiffel \u00ad\"<b>'"
+    typed = html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+    page = client.get(address("/prompt", text=text)).text
+    assert f">\n{typed}</textarea>" in page
+    assert f'<input type="hidden" name="text" value="{typed}">' in page
+    assert f'name="text" size="40" maxlength="4000" value="{typed}"' in client.get(address("/find", text=text)).text
+
+
+@pytest.mark.parametrize("path", ["/prompt", "/circuit"])
+def test_long_texts_are_refused(client: TestClient, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffnmem.explorer.views.TOKENS", 3)
+    found = client.get(address(path, text="The Eiffel Tower is in Paris"))
+    assert found.status_code == 422
+    assert "at most 3 are shown here" in found.text
+
+
+@pytest.mark.parametrize(
+    ("where", "asked"),
+    [
+        ("/fact", {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome", "editor": "ft_l", "edit": 1}),
+        ("/fact", {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome", "trace": 1}),
+        ("/circuit", {"text": PROMPT, "remove": "0.5", "minimal": 0.5}),
+        ("/prompt", {"text": PROMPT, "v": "0.1:0,1.2:3", "by": "causal"}),
+        ("/memory", {"neuron": "1.3", "part": "wires"}),
+    ],
+)
+def test_work_that_is_given_up_leaves_the_model_as_it_was(tiny: fm.Model, where: str, asked: dict[str, Any]) -> None:
+    """Wherever it is when nobody waits for it any more."""
+    page = next(one for one in PAGES if one.path == where)
+    query = Query([(name, str(value)) for name, value in asked.items()])
+    values = [ffn.values.detach().clone() for ffn in tiny.ffn]
+    said = fm.capture(tiny, PROMPT).logits_at(0, -1)
+    calls = 0
+
+    def given_up(_phase: str, _done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            raise Abandoned
+
+    for last in (1, 2, 3, 5, 8, 1000):
+        calls = 0
+        with nullcontext() if last == 1000 else suppress(Abandoned):
+            page.view(Explorer(tiny), query, given_up)
+        assert not tiny.interventions
+        assert not len(tiny.edits)
+        assert all(torch.equal(ffn.values, before) for ffn, before in zip(tiny.ffn, values, strict=True))
+        assert torch.equal(fm.capture(tiny, PROMPT).logits_at(0, -1), said)
+    assert calls, "it says how far it is, or it could not be given up"

@@ -11,7 +11,7 @@ from ffnmem.core.choices import CASES
 from ffnmem.core.errors import FfnmemWarning, FileError, InputError, ModelError, OutOfRangeError
 from ffnmem.pages import neuron_pages
 from ffnmem.pages.neuron_cards import card
-from ffnmem.pages.neuron_pages import page_html
+from ffnmem.pages.neuron_pages import page_html, write_table
 from ffnmem.scanning import Store, open_store
 from ffnmem.show.notebook import FAINT
 
@@ -287,3 +287,10 @@ def test_shaded_pages_are_bounded_by_their_size(
     with pytest.raises(InputError, match=r"would make this page \d+ MB.*choose fewer neurons"):
         fm.pages.neurons(tiny_store, PLACES, tmp_path / "no.html", shade=True)
     assert not (tmp_path / "no.html").exists()
+
+
+def test_a_carriage_return_ends_no_row_of_a_table(tmp_path: Path) -> None:
+    """Of the tables of several neurons, which follow each other under one line of names."""
+    frames = [pd.DataFrame({"neuron": [neuron], "token": ["\r"]}) for neuron in (3, 4)]
+    write_table(tmp_path / "a.csv", ".csv", frames, {})
+    assert (tmp_path / "a.csv").read_bytes() == b'neuron,token\n3,"\r"\n4,"\r"\n'

@@ -65,6 +65,16 @@ def test_it_writes_what_is_asked_for(settings: Path, tiny: fm.Model) -> None:
     assert seen == [("reports", done, 3) for done in (1, 2, 3)]
 
 
+def test_neurons_lead_to_the_site(settings: Path, tiny_store: Store) -> None:
+    """From where a page lies in the end, not from where it is made."""
+    fm.pages.site(tiny_store, settings.parent / "site")
+    folder = fm.pages.reports(written(settings.parent, 'site = "site"\n' + settings.read_text("utf-8")))
+    page = Page((folder / "mine.html").read_text("utf-8"))
+    found = [attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")]
+    assert found
+    assert all((folder / way).is_file() for way in found), found[0]
+
+
 def test_a_run_replaces_the_one_before(settings: Path) -> None:
     """What the file no longer asks for goes; what is not ours stays."""
     folder = fm.pages.reports(settings)
@@ -105,7 +115,10 @@ def test_a_failing_run_leaves_the_one_before(settings: Path) -> None:
         (OUT + 'formats = ["pdf"]', "formats 'pdf' is unknown"),
         (OUT + "top = true", "top must be a whole number, not True"),
         (OUT + "[[prompts]]\nprompt = 'a'\nname = '../x'", "letters, digits, - and _ only"),
+        (OUT + "[[prompts]]\nprompt = 'a'\nname = '" + "x" * 61 + "'", "at most 60"),
         (OUT + "[[prompts]]\nprompt = 'a'\nname = 'x'\n" * 2, "the name 'x' is there twice"),
+        (OUT + "[[prompts]]\nprompt = 'a'\nname = 'Index'", "the name 'Index' is that of a file of the reports' own"),
+        (OUT + "[[prompts]]\nprompt = 'a'\nname = 'reports'", "'reports' is that of a file of the reports' own"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, said: str) -> None:
