@@ -184,10 +184,8 @@ def reports(settings: str | Path, *, progress: Progress | None = None) -> Path:
     """
     asked = read_settings(settings)
     with claimed(asked.out, REPORTS) as folder, locked(folder, "the reports"), workspace(folder) as (_, room):
-        made = room / "made"
-        made.mkdir()
-        names = list(write_reports(asked, made, progress))
-        replace_files(folder, made, names, str(settings))
+        names = list(write_reports(asked, room, progress))  # beside the folder, so that links from either are the same
+        replace_files(folder, room, names, str(settings))
     return folder
 
 

@@ -65,6 +65,17 @@ def test_it_writes_what_is_asked_for(settings: Path, tiny: fm.Model) -> None:
     assert seen == [("reports", done, 3) for done in (1, 2, 3)]
 
 
+def test_names_lead_to_the_site_from_where_the_page_lies(settings: Path, tiny_store: Store) -> None:
+    """Pages are made in another folder than they end in: a link from there would be dead."""
+    fm.pages.site(tiny_store, settings.parent / "site")
+    text = settings.read_text("utf-8").replace(OUT, f'{OUT}site = "site"\n')
+    folder = fm.pages.reports(written(settings.parent, text))
+    page = Page((folder / "mine.html").read_text("utf-8"))
+    links = [attrs["href"] for tag, attrs in page.tags if tag == "a" and "site" in (attrs.get("href") or "")]
+    assert links
+    assert all((folder / str(link)).is_file() for link in links)
+
+
 def test_a_run_replaces_the_one_before(settings: Path) -> None:
     """What the file no longer asks for goes; what is not ours stays."""
     folder = fm.pages.reports(settings)
