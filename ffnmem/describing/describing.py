@@ -17,6 +17,7 @@ from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
 from ..models.model import Model
+from ..models.turns import in_turn
 from ..neurons.intrusion import several
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
@@ -130,6 +131,7 @@ def within(share: float, low: float, high: float) -> str:
 
 
 @public
+@in_turn
 def describe(
     store: Store,
     neurons: NeuronName | Iterable[NeuronName],

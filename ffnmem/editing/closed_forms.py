@@ -347,8 +347,8 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     check_reaches(plan, request, found)
     averaged = found.key
     u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
-    rarity = float(averaged @ u) / len(u)
-    found = stretched(plan.settings, found, rarity)
+    rarity = float(averaged @ u) / len(u)  # 1 on average over text
+    found = stretched(plan.settings, found)
     u = u / u.norm()
     strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
@@ -358,17 +358,9 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
 
 
-RARE = 2.0  # atlas' subjects are at 1.1 (0.8 to 2.0), SmolLM2's at 5 (1.5 to 14)
-
-
-def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
-    """What was found with a longer δ, where the key is rare enough for others to feel little of it.
-
-    Args:
-        rarity: k*ᵀC⁻¹k*/d_mlp: the mean over text's tokens of that is 1, and the root mean square of what ΔW writes at
-            them is ‖δ‖ over the root of d_mlp times it.
-    """
-    if settings.stretch == 1.0 or rarity <= RARE or settings.anchor is not None:
+def stretched(settings: EditSettings, found: FoundValue) -> FoundValue:
+    """What was found with δ as many times as long as the settings have it, within their clamp."""
+    if settings.stretch == 1.0:
         return found
     length = float(found.delta.norm()) / (settings.clamp * found.scale)
     return replace(found, delta=found.delta * max(1.0, min(settings.stretch, 1.0 / max(length, 1e-30))))

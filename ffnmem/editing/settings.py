@@ -24,8 +24,8 @@ SCALES = ("ffn", "stream")
 OPTIMISERS = ("adam", "projections")
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
-    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0, "stretch": 1.5},
-    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay, "stretch": 1.0},
+    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0},
+    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay},
 }
 """What an optimiser takes for a model without published settings, unless it is given."""
 TOLD = ("source", "layer_by")
@@ -51,9 +51,8 @@ class EditSettings:
         likeliest: looks that find the target the likeliest answer, each of its tokens in every context, after which no
             further step is taken; projections count those that became their best. 0: that ends nothing.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
-        stretch: how many times as long :func:`ffnmem.rome` makes a δ whose key is rare on text, within the clamp: what
-            other words for the fact need beyond the contexts, other subjects there hardly feel
-            (:func:`ffnmem.editing.closed_forms.stretched`). 1: as it was found.
+        stretch: how many times as long :func:`ffnmem.rome` makes δ once it is found, within the clamp. What other words
+            for the fact need beyond the contexts; what keys like it, of neighbours, pay. 1: as it was found.
         anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
             than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
@@ -255,6 +254,8 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
         raise InputError("first is of projections: add optimiser=projections, or leave it out")
     if found.optimiser == "projections" and (found.decay or found.relative):
         raise InputError(f"{'decay' if found.decay else 'relative'} is Adam's: add optimiser=adam, or leave it out")
+    if found.stretch != 1.0 and found.anchor is not None:
+        raise InputError("stretch and anchor both set the length of what is written: leave one out")
     check_choice("kl_at", found.kl_at, KL_PLACES)
     check_choice("scale_of", found.scale_of, SCALES)
     return replace(found, layer=model.layer(found.layer))

@@ -34,7 +34,7 @@ HEADS = {
     "coefficient": "coefficient",
     "token": "fires at",
     "firing_rate": "fires",
-    "kurtosis": "kurtosis",
+    "kurtosis": "excess kurtosis",
     "role": "role",
     "verdict": "verdict",
 }

@@ -165,9 +165,10 @@ def test_examples_work(
         few_models(monkeypatch)
     if "--site site" in line:
         fm.pages.site(tiny_store, "site")
-        shutil.copyfile("site/site.json", "x") if False else None
+        small = True
     if "nightly.toml" in line:
-        Path("nightly.toml").write_text('model = "atlas"\n[prompts.italy]\ntext = "The capital of Italy is"\n')
+        prompt = '[[prompts]]\nname = "italy"\nprompt = "The capital of Italy is"\n'
+        Path("nightly.toml").write_text(f'model = "atlas"\nout = "nightly"\nformats = ["html"]\n{prompt}')
     if "ffnmem dying-relu" in line:
         short_training(monkeypatch)
     if "ffnmem merge" in line:

@@ -138,6 +138,13 @@ def test_a_memory_shows_its_tokens_neighbours_and_store(
     assert "Its meanings" in store_client.get("/memory/1.3?part=meanings").text
 
 
+def test_what_a_memory_computes_on_request_is_behind_its_own_address(store_client: TestClient) -> None:
+    page = store_client.get("/memory/1.3").text
+    links = set(re.findall(r'href="(/memory/[^"#]*part=[^"#]*)', page))
+    assert {"/memory/1.3?part=meanings", "/memory/1.3?part=wires"} <= links
+    assert all(link.startswith("/memory/1.3?") for link in links)
+
+
 def test_neighbours_are_the_nearest_by_cosine(tiny: fm.Model) -> None:
     import torch
 

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -7,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.pages.neuron_cards import HEIGHT, histogram_drawing
+from ffnmem.pages.neuron_cards import HEIGHT, card, histogram_drawing
+from ffnmem.pages.rendering import ROOM
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Bin, clipped, log_share, merged
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
 from ffnmem.scanning.statistics import histogram_frame
+from ffnmem.show.notebook import environment
 
 NATIVE = edges()
 COUNTS = st.lists(st.integers(0, 10**6), min_size=len(NATIVE) - 1, max_size=len(NATIVE) - 1)
@@ -110,6 +113,17 @@ def test_drawing_fills_its_frame(made: Make) -> None:
     assert shape.zero == pytest.approx(1000 * 0.12 / 2.37, abs=0.01)
     assert "-0.12 to 2.25" in shape.text
     assert sum(int(c.title.split(": ")[1].split(" ")[0].replace(",", "")) for c in shape.columns) == 112
+
+
+def test_a_tall_histogram_names_every_other_line(made: Make) -> None:
+    """From seven powers of ten on, as long scans have them, the numbers of all lines would run into one another."""
+    one = made({0.0: 10**7, 1.0: 100, 2.0: 1}, 0.0, 2.25)
+    shape = histogram_drawing(one)
+    assert shape is not None
+    assert len(shape.lines) >= 7
+    drawn = str(environment(ROOM).get_template("card.html").make_module().histogram(card(one)))  # type: ignore[attr-defined]
+    axis = drawn.split('class="fm-tens"')[1].split("</div>")[0]
+    assert re.findall(r">([^<>]+)</span>", axis) == [line.label for line in shape.lines[::2]]
 
 
 def test_log_share() -> None:
