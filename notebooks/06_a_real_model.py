@@ -180,8 +180,7 @@ table
 
 # %% [markdown]
 # The prompt and the nearest paraphrase now say Rome, and neighbours in Paris and elsewhere stay as they were. The tower
-# "was built in" a year before; now it is built in *honor*, and Rome has 11% there: an edit also answers where nobody
-# asked for a city.
+# still "was built in" a year, but Rome has 20% there now: an edit answers a little where nobody asked for a city.
 #
 # ## Which memories changed?
 

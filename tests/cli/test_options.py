@@ -18,6 +18,7 @@ READERS = ("ablate", "attribute", "decompose", "paths", "report")
 OTHERS = (
     "causal",
     "circuit",
+    "compare",
     "edit",
     "evaluate",
     "explore",

@@ -67,7 +67,8 @@ def test_refusals(tiny: fm.Model) -> None:
         ({"plain": 1.0}, "plain"), ({"key_plain": 0.0}, "key_plain"), ({"kl_at": "first"}, "kl_at"),
         ({"scale_of": "head"}, "scale_of"), ({"likeliest": -1}, "likeliest"), ({"likeliest": 1.5}, "likeliest"),
         ({"anchor": 0.0}, "anchor"), ({"anchor": math.inf}, "anchor"),
-        ({"stretch": 0.9}, "stretch"), ({"stretch": math.inf}, "stretch"), ({"stretch": 1.5, "anchor": 2.0}, "leave one out"),
+        ({"stretch": 0.9}, "stretch"), ({"stretch": math.inf}, "stretch"),
+        ({"stretch": 1.5, "anchor": 2.0}, "leave one out"),
     ):  # fmt: skip
         with refuses(InputError, ValueError, named_):
             settings_for(tiny, None, changes)
