@@ -20,14 +20,13 @@ from ..interventions.intervening import compare_predictions, intervene
 from ..models.residual import model_logits
 from ..pages.circuits import NodeRow, carried, circuit_html, circuit_values, promoted_tokens
 from ..pages.prompts import Chip
-from ..pages.rendering import TABLES, script_of
+from ..pages.rendering import script_of
 from ..prompts.captures import Capture, capture
 from ..prompts.circuit_edges import Firing
 from ..prompts.circuits import PRUNED, Circuit, circuit
 from ..prompts.condensing import GROUPED, condensed, id_of
 from ..prompts.minimal import minimal_circuit
 from ..prompts.sufficiency import Faithfulness, faithfulness
-from ..show.notebook import HERE
 from .prompt_view import example
 from .queries import LONGEST, Query, address
 from .rendering import asset, csv_of, fragment, html_of, json_of, png_of
@@ -349,10 +348,8 @@ def circuit_view(explorer: Explorer, query: Query, progress: Progress) -> View:
             "html": html_of(lambda: circuit_html(found, [], "", model, NAMED, TOKENS), name),
             "json": json_of(lambda: exported(found, groups), name),
         },
-        styles="\n".join(
-            (script_of("tables.css", HERE), script_of("edit.css"), script_of("circuit.css"), asset("circuit_view.css"))
-        ),
-        scripts="\n".join((script_of(TABLES, HERE), script_of("circuit.js"), asset("circuit_view.js"))),
+        styles="\n".join((script_of("edit.css"), script_of("circuit.css"), asset("circuit_view.css"))),
+        scripts="\n".join((script_of("circuit.js"), asset("circuit_view.js"))),
     )
 
 

@@ -30,8 +30,7 @@ from ..facts.questions import own_answer, target_ids
 from ..facts.templates import prompt_template
 from ..pages.edits import edit_html, edit_values, trace_values
 from ..pages.prompts import with_bars
-from ..pages.rendering import TABLES, script_of
-from ..show.notebook import HERE
+from ..pages.rendering import script_of
 from ..show.records import plain
 from ..tracing.traces import Trace
 from ..tracing.tracing import trace_fact
@@ -300,8 +299,7 @@ def fact_view(explorer: Explorer, query: Query, progress: Progress) -> View:
                             top=said.iloc[0], unreached=edit is not None and bool(edit.unreached)),
         body=body,
         downloads=downloads(explorer, fact, mapped, reason, edit, values, title, body),
-        styles="\n".join((script_of("tables.css", HERE), script_of("edit.css"), asset("fact_view.css"))),
-        scripts=script_of(TABLES, HERE),
+        styles="\n".join((script_of("edit.css"), asset("fact_view.css"))),
         notes=notes,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from ..core.sheets import Sheet
 from ..pages.rendering import ROOM as PAGES
+from ..pages.rendering import script_of
 from ..show import notebook
 from ..show.records import csv_text, plain
 from .queries import address
@@ -45,7 +46,12 @@ def styles() -> str:
     """What every page of the explorer is styled by: what pages are, then sheets, then its own."""
     # Without the frame's own rule, which is the first: the page has a frame.
     _, rules = files(notebook.HERE).joinpath("templates", "notebook.css").read_text("utf-8").split("}\n", 1)
-    return render("styles.css") + rules.replace(".ffnmem ", ".ffnmem .sheet ") + asset("explorer.css")
+    return (
+        render("styles.css")
+        + script_of("tables.css", notebook.HERE)
+        + rules.replace(".ffnmem ", ".ffnmem .sheet ")
+        + asset("explorer.css")
+    )
 
 
 # Downloads: each is a function, called when it is asked for.

@@ -39,7 +39,8 @@ from ..core.errors import (
     quoted,
 )
 from ..core.progress import Progress
-from ..pages.rendering import content_hash
+from ..pages.rendering import TABLES, content_hash, script_of
+from ..show.notebook import HERE
 from .jobs import Abandoned, Job, Jobs
 from .queries import Query
 from .rendering import asset, render, styles
@@ -110,7 +111,7 @@ class Guard:
 
 def page(status: int = 200, *, scripts: Sequence[str] = (), more: str = "", **values: Any) -> Response:
     """A whole page with the headers that hold it to its own styles and scripts."""
-    own = [asset("explorer.js"), *(script for script in scripts if script)]
+    own = [script_of(TABLES, HERE), asset("explorer.js"), *(script for script in scripts if script)]
     sheets = [styles(), *([more] if more else [])]
     policy = "; ".join(
         (

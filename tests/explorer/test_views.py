@@ -88,7 +88,7 @@ def test_the_prompt_shows_what_the_library_says(client: TestClient, tiny: fm.Mod
     assert causal["score"].tolist() == pytest.approx(fm.causal_scores(capture, rule="relp").top(200)["score"].tolist())
     page = client.get(address("/prompt", text=TEXT)).text
     top = paths.top(1).iloc[0]
-    assert f'<a href="/memory/{top.layer}.{top.neuron}">' in page
+    assert f'href="/memory/{top.layer}.{top.neuron}">' in page
     assert page.count('aria-current="true"') == 1
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// What a page waits for, whether the server is there, tables that sort, and keys. Without it everything still works.
+// What a page waits for, whether the server is there, and keys. Without it everything still works.
 (() => {
   const byId = (id) => document.getElementById(id);
   const busy = byId("busy"), lost = byId("lost");
@@ -46,35 +46,6 @@
     setTimeout(wait, 500);
   };
   if (id) setTimeout(wait, 300);
-
-  // Tables of class "sorts": a click on a column's head sorts by it, another one turns it round.
-  const valueOf = (cell) => {
-    const data = cell && cell.querySelector("data");
-    const text = data ? data.value : cell ? cell.textContent.trim() : "";
-    const number = Number(text.replace("−", "-").replace(/[,%]/g, ""));
-    return text !== "" && !Number.isNaN(number) ? number : text;
-  };
-  const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b
-    : typeof a === "number" ? -1 : typeof b === "number" ? 1 : a.localeCompare(b, "en", { numeric: true });
-  for (const table of document.querySelectorAll("table.sorts")) {
-    const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
-    heads.forEach((head, at) => {
-      if (head.tagName !== "TH" || !head.textContent.trim()) return;
-      const button = document.createElement("button");
-      button.type = "button";
-      button.append(...head.childNodes);
-      head.append(button);
-      button.addEventListener("click", () => {
-        const down = head.getAttribute("aria-sort") !== "descending";
-        heads.forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const body = table.tBodies[0];
-        const rows = [...body.rows].map((row) => [valueOf(row.cells[at]), row]);
-        rows.sort((a, b) => down ? compare(b[0], a[0]) : compare(a[0], b[0]));
-        body.append(...rows.map(([, row]) => row));
-      });
-    });
-  }
 
   // The map: arrow keys go from cell to cell.
   for (const table of document.querySelectorAll(".map-table")) {
