@@ -138,11 +138,17 @@ def test_a_memory_shows_its_tokens_neighbours_and_store(
     assert "Its meanings" in store_client.get("/memory/1.3?part=meanings").text
 
 
-def test_what_a_memory_computes_on_request_is_behind_its_own_address(store_client: TestClient) -> None:
+def test_what_a_memory_computes_on_request_is_behind_its_own_address(
+    store_client: TestClient, tiny_store: Store
+) -> None:
     page = store_client.get("/memory/1.3").text
-    links = set(re.findall(r'href="(/memory/[^"#]*part=[^"#]*)', page))
-    assert {"/memory/1.3?part=meanings", "/memory/1.3?part=wires"} <= links
-    assert all(link.startswith("/memory/1.3?") for link in links)
+    found = {link for link in links(page) if "part=" in link}
+    assert "/memory/1.3?part=wires" in found
+    assert all(link.startswith("/memory/1.3?") for link in found)
+    # Meanings that are kept beside the store stand on the page already.
+    kept = bool(tiny_store.neuron(1, 3).meanings)
+    assert ("/memory/1.3?part=meanings" in found) != kept
+    assert ("fm-meanings" in page.split("</style>")[-1]) == kept
 
 
 def test_neighbours_are_the_nearest_by_cosine(tiny: fm.Model) -> None:
