@@ -176,7 +176,7 @@ def word_ids(explorer: Explorer, typed: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def of_words(explorer: Explorer, ids: tuple[int, ...], side: str) -> np.ndarray[Any, Any]:
+def of_words(explorer: Explorer, ids: tuple[int, ...], side: str) -> np.ndarray:
     """The mean score of some tokens of every neuron, by layer and neuron."""
     every = sum(ffn.d_mlp for ffn in explorer.model.ffn)
     found = promoters(explorer.model, list(ids), k=every, side=side)

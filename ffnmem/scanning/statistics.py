@@ -145,7 +145,7 @@ def bucket_name(bucket: int, context: int) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def means(sums: Int64[np.ndarray, " groups"], counts: Int64[np.ndarray, " groups"]) -> Float64[np.ndarray, " groups"]:
+def means(sums: Int64[np.ndarray, "..."], counts: Int64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
     """Mean coefficient of each group; NaN for one that did not occur."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(counts > 0, exact_sums.small_as_floats(sums) / counts, np.nan)
