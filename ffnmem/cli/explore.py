@@ -73,9 +73,10 @@ def explore(
     source = source or ("atlas" if choice.name == "atlas" else None)
     facts = () if source is None else fm.load_facts(source)
     model = choice.load()
-    scanned = None if store is None else fm.open_store(store, model=model)
+    if opened is not None:
+        opened.hold(model)
     second = None if moment is None else load_second_moment(moment, model)
-    explorer = Explorer(model, scanned, facts, source or "", second)
+    explorer = Explorer(model, opened, facts, source or "", second)
 
     def ready(address: str) -> None:
         click.echo(address)

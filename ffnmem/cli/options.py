@@ -20,6 +20,7 @@ from ..core.choices import DIVISIONS, LENSES, SWEPT
 from ..core.errors import FileError, InputError, perhaps, quoted
 from ..core.files import check_destination
 from ..core.neuron_names import is_place, layer_of, read_neuron
+from ..core.token_text import token_id
 from ..show.terminal import user_text
 from .figures import check_figure
 from .guard import set_up
@@ -65,8 +66,8 @@ def unicode_text(typed: str) -> str:
 
 def token_or_id(typed: str) -> str | int:
     """A token as text, or by its number: ``id:417``."""
-    number = re.fullmatch(r"id:(\d{1,18})", typed, re.ASCII)
-    return unicode_text(typed) if number is None else int(number[1])
+    number = token_id(typed)
+    return unicode_text(typed) if number is None else number
 
 
 def shard_of(typed: str) -> tuple[int, int]:

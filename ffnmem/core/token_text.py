@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from html import escape
@@ -22,6 +23,12 @@ def printable(text: str, keep: str = "") -> str:
 def page_text(text: str) -> str:
     """Text of the user's or of a file for HTML: escaped, and printable but for its spaces and line breaks."""
     return escape(printable(text, keep="\n\t\u00a0\u2009\u202f\u3000"))
+
+
+def token_id(typed: str) -> int | None:
+    """The number of a token that is named by it, ``id:417``; None of any other text."""
+    number = re.fullmatch(r"id:(\d{1,18})", typed, re.ASCII)
+    return None if number is None else int(number[1])
 
 
 def pieces(token: str) -> list[tuple[str, bool]]:

@@ -28,12 +28,11 @@ from ..evaluation.effects import Effects
 from ..facts.fact import Fact, fact_about
 from ..facts.questions import own_answer, target_ids
 from ..facts.templates import prompt_template
-from ..pages.edits import edit_html, edit_values, trace_values
+from ..pages.edits import edit_html, edit_values, trace_or_reason, trace_values
 from ..pages.prompts import with_bars
 from ..pages.rendering import script_of
 from ..show.records import plain
 from ..tracing.traces import Trace
-from ..tracing.tracing import trace_fact
 from .circuit_view import hidden, to_memory
 from .queries import Query, address
 from .rendering import asset, csv_of, fragment, html_of, json_of, png_of, saved_page
@@ -129,19 +128,7 @@ def chosen(explorer: Explorer, asked: Asked) -> tuple[Fact, tuple[str, ...]]:
     ), notes
 
 
-# -- the trace, and the edit -----------------------------------------------------------------------------------------
-
-
-def traced(explorer: Explorer, fact: Fact, progress: Progress) -> Trace | str:
-    """The causal trace, or why there is none."""
-
-    def run() -> Trace | str:
-        try:
-            return trace_fact(explorer.model, fact, progress=progress)
-        except InputError as error:
-            return str(error)
-
-    return explorer.cached(("trace", fact), run)
+# -- the edit -----------------------------------------------------------------------------------------
 
 
 def edited(explorer: Explorer, asked: Asked, fact: Fact, progress: Progress) -> Edit:
@@ -266,8 +253,10 @@ def fact_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     before = explorer.capture(fact.text)
     said = before.predictions(-1, PREDICTED)
     known = int(said["token_id"].iloc[0]) == target_ids(explorer.model, fact.target_true)[0]
-    trace = traced(explorer, fact, progress) if asked.traced else None
-    mapped, reason = (trace, "") if isinstance(trace, Trace) else (None, trace or "")
+    mapped, reason = None, ""
+    if asked.traced:
+        found = partial(trace_or_reason, explorer.model, fact, progress=progress)
+        mapped, reason = explorer.cached(("trace", fact), found)
     values = trace_values(mapped, reason)
     edit = edited(explorer, asked, fact, progress) if asked.edited else None
     if edit is not None:

@@ -123,7 +123,7 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         "model": model,
         "role": role,
         "neighbours": explorer.cached(("neighbours", layer, neuron), lambda: neighbours(explorer, layer, neuron)),
-        "wires": None if wires is None else [edges_of(wires, side) for side in ("incoming", "outgoing")],
+        "wires": None if wires is None else [side.to_dict("records") for side in (wires.incoming, wires.outgoing)],
         "compared": None if wires is None else wires.compared,
         "meanings": None if found is None else of_sheet(found),
         "address": address,
@@ -242,11 +242,6 @@ def units(wires: Wires, side: str, layers: Sequence[int]) -> Iterator[tuple[int,
         for at in layers:
             rows = wires.writes(at) if side == "value" else wires.reads(at, side)
             yield at, torch.nn.functional.normalize(rows.float(), dim=-1)
-
-
-def edges_of(wires: VirtualWeights, side: str) -> list[dict[str, Any]]:
-    """Its connections of one direction."""
-    return getattr(wires, side).to_dict("records")
 
 
 def drawn(explorer: Explorer, of_store: Card | None, wires: VirtualWeights | None, projected: Any, name: str) -> Any:

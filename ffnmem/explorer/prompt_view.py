@@ -172,7 +172,7 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         downloads={
             "csv": csv_of(lambda: scores.top(MOST), name),
             "png": png_of(lambda: figure_of(scores, asked.top), name),
-            "html": html_of(lambda: report_html(captured, direct, paths, top=asked.top, tokens=8), name),
+            "html": html_of(lambda: report_html(captured, direct, paths, top=asked.top), name),
             "json": json_of(lambda: scores.to_dict(asked.top), name),
         },
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from ..core.errors import InputError, check_choice, check_text, counted, quoted
 from ..core.neuron_names import read_neuron
+from ..core.token_text import token_id
 
 LONGEST = 4000  # characters of a text
 MOST = 64  # parameters of an address
@@ -66,8 +66,8 @@ class Query:
     def token(self, name: str) -> str | int | None:
         """A token as text, or by its number: ``id:417``; None where none is given."""
         typed = self.text(name, most=200)
-        number = re.fullmatch(r"id:(\d{1,18})", typed.strip(), re.ASCII)
-        return int(number[1]) if number else typed or None
+        number = token_id(typed.strip())
+        return typed or None if number is None else number
 
     def text(self, name: str, default: str = "", *, most: int = LONGEST, what: str = "") -> str:
         """A text of at most ``most`` characters, its spaces as typed."""

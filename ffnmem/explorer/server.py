@@ -202,7 +202,9 @@ class Site:
                 return RedirectResponse(better, 303, HEADERS)
             return await self.found(page_, query, form, path)
         except FfnmemError as error:
-            status = 422 if isinstance(error, InputError | OutOfRangeError) else 503 if busy(error) else 500
+            status = (
+                422 if isinstance(error, InputError | OutOfRangeError) else 503 if isinstance(error, BusyError) else 500
+            )
             return problem(str(error), status, here=page_, form=self.form(page_, query), **self.common)
         except Abandoned:
             said = "Nobody waited for this any more, so it was given up: load the page again."
@@ -300,10 +302,6 @@ def here(request: Request) -> str:
     typed = request.scope["query_string"].decode("latin-1")
     path = "/" + quote(request.scope["path"]).lstrip("/")  # two slashes would lead to another site
     return path + (f"?{typed}" if typed else "")
-
-
-def busy(error: FfnmemError) -> bool:
-    return isinstance(error, BusyError)
 
 
 def by_path(path: str) -> Page:

@@ -12,10 +12,12 @@ import pandas as pd
 from ..core.arguments import public
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
+from ..core.progress import Progress
 from ..core.token_text import visible
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
+from ..facts.fact import Fact
 from ..facts.questions import target_ids
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -70,20 +72,27 @@ def edit(
     if not edit.facts:
         raise InputError(f"{edit.title} names no facts, which a report is about")
     effects = Effects(edit, model)
-    traced, reason = traced_or_reason(effects, trace, seed)
+    traced, reason = trace_of(effects, trace, seed)
     write_whole(path, edit_html(effects, traced, reason, top, seed, others))
     return path
 
 
-def traced_or_reason(effects: Effects, trace: Trace | bool | None, seed: int) -> tuple[Trace | None, str]:
+def trace_of(effects: Effects, trace: Trace | bool | None, seed: int) -> tuple[Trace | None, str]:
     """The trace of the edit's first fact in the unedited model, or why there is none."""
     if isinstance(trace, Trace):
         return trace, ""
     if trace is False:
         return None, ""
+    with effects.unedited():
+        return trace_or_reason(effects.model, effects.edit.facts[0], seed)
+
+
+def trace_or_reason(
+    model: Model, fact: Fact, seed: int = 0, progress: Progress | None = None
+) -> tuple[Trace | None, str]:
+    """The trace of a fact, or why there is none."""
     try:
-        with effects.unedited():
-            return trace_fact(effects.model, effects.edit.facts[0], seed=seed), ""
+        return trace_fact(model, fact, seed=seed, progress=progress), ""
     except InputError as error:
         return None, str(error)
 

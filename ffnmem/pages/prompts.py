@@ -293,6 +293,7 @@ def prompt_chips(capture: Capture, prompt: int = 0, limit: int | None = None) ->
 
 
 FIRINGS = 10  # rows of the table of single firings
+PROMOTED = 8  # tokens of each memory
 
 
 @public
@@ -305,7 +306,7 @@ def report(
     foil: str | int | None = None,
     out: str | Path = "report.html",
     top: int = 20,
-    tokens: int = 8,
+    tokens: int = PROMOTED,
     position: int = -1,
     first_token: bool = False,
     prepend_bos: bool | None = None,
@@ -345,9 +346,14 @@ def report(
     if captured.tokens.shape[0] != 1:
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
     attribution = attribute(captured, target, foil, position, first_token=first_token)
-    paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
-    write_whole(path, report_html(captured, attribution, paths, top=top, tokens=tokens, lens=through, links=others))
+    write_whole(path, prompt_html(captured, attribution, top=top, tokens=tokens, lens=through, links=others))
     return path
+
+
+def prompt_html(captured: Capture, attribution: Attribution, **shown: Any) -> str:
+    """The report of an attribution, whose paths are not known yet; ``shown`` as :func:`report_html` takes it."""
+    paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
+    return report_html(captured, attribution, paths, **shown)
 
 
 def report_html(
@@ -356,7 +362,7 @@ def report_html(
     paths: PathAttribution,
     *,
     top: int,
-    tokens: int,
+    tokens: int = PROMOTED,
     lens: JacobianLens | None = None,
     links: Links = nowhere,
 ) -> str:

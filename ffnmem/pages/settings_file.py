@@ -27,9 +27,9 @@ from ..show.markdown import markdown
 from ..show.records import csv_text, plain
 from ..show.result import Result
 from ..tracing.tracing import trace_fact
-from .links import INDEX
+from .links import INDEX, to_site
 from .neuron_pages import neurons
-from .prompts import report
+from .prompts import prompt_html
 from .rendering import render
 
 FORMATS = ("html", "json", "csv", "md")
@@ -232,16 +232,21 @@ def write_reports(asked: Settings, room: Path, progress: Progress | None) -> Ite
 def opened(folder: Path, model: Model | None) -> Store:
     """A store, with the model if it is of that one."""
     store = open_store(folder)
-    return open_store(folder, model=model) if model is not None and model.fingerprint == store.fingerprint else store
+    if model is not None and model.fingerprint == store.fingerprint:
+        store.hold(model)
+    return store
 
 
 def prompt_files(model: Model, one: Asked, asked: Settings, room: Path) -> list[str]:
     """The files of a prompt."""
 
-    def page(path: Path) -> None:
-        report(model, one.prompt, target=one.target, foil=one.foil, out=path, top=asked.top, site=asked.site)
+    captured = capture(model, one.prompt)
+    attribution = attribute(captured, one.target, one.foil)
 
-    attribution = attribute(capture(model, one.prompt), one.target, one.foil)
+    def page(path: Path) -> None:
+        links = to_site(asked.site, path, model.fingerprint)
+        path.write_text(prompt_html(captured, attribution, top=asked.top, links=links), "utf-8")
+
     return result_files(attribution, one.name, asked.formats, room, page)
 
 

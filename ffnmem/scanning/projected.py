@@ -64,10 +64,10 @@ def is_table_of(path: Path, manifest: Mapping[str, Any]) -> bool:
 
 
 class Source:
-    """The model of a store: the one given, or loaded by its name when it is first needed, and then held."""
+    """The model of a store. ``held``: the one given, or loaded by its name when it is first needed."""
 
-    def __init__(self, model: Model | None = None) -> None:
-        self.held = model
+    def __init__(self) -> None:
+        self.held: Model | None = None
         self.failed: FfnmemError | None = None
         self.projector: Projector | None = None
         self.through: tuple[Model, Lens, JacobianLens | None] | None = None

@@ -174,6 +174,11 @@ class Store(Scanned, Result):
         """Raise InputError if the store is of another model, or of other weights."""
         check_scanned(model, self.folder, self.manifest)
 
+    def hold(self, model: Model) -> None:
+        """Ask this model what the files do not answer; raises InputError if it is not the one that was scanned."""
+        self.check_model(model)
+        self._source.held = model
+
     def read_model(self) -> Model:
         """The model that was scanned: the one that the store was opened with, else the one that is loaded by its name.
 
@@ -725,9 +730,9 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
     manifest = read_manifest(path)
     for name, record in manifest["files"].items():
         check_file(path / name, record, content=False)
-    store = Store(path, manifest, _source=Source(model))
+    store = Store(path, manifest)
     if model is not None:
-        store.check_model(model)
+        store.hold(model)
     _ = store.header, store.corpus  # their descriptions, and the sizes of the corpus's files
     return store
 
