@@ -33,12 +33,13 @@ import torch
 from common import cpu, cpu_seconds, gpt2_small, machine, seconds, subject, toy_tokenizer
 
 import ffnmem as fm
+from ffnmem.core.threads import Threads
 from ffnmem.corpus import pack
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings
 from ffnmem.models.layer_pass import LayerPass
-from ffnmem.scanning import passes, scanning
-from ffnmem.scanning.reduction import Planner, Reducer, Workers, choose
+from ffnmem.scanning import kernels, passes, scanning
+from ffnmem.scanning.reduction import Planner, Reducer, choose
 from ffnmem.scanning.settings import make_settings
 from ffnmem.scanning.state import ScanState
 
@@ -72,7 +73,7 @@ class OurPass:
         sample = choose(sequences, 0, 8, 64)
         self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
         self.body, self.special = LayerPass(model), np.array(settings.special)
-        self.reducer = Reducer(self.state, Planner(self.state, sample), Workers())
+        self.reducer = Reducer(self.state, Planner(self.state, sample), Threads(whole=kernels.WIDTH))
 
     def __call__(self, batch: Batch) -> None:
         plan = self.reducer.begin(Page(batch, 1, self.special))

@@ -14,10 +14,10 @@ from torch import Tensor
 from ..core.choices import SEQUENCES_READ
 from ..core.errors import InputError, check_count, check_seed
 from ..core.progress import Progress
+from ..core.threads import Threads
 from ..corpus.excerpts import Page, Selection, draw_sequences
 from ..corpus.passes import Sums, accumulate
 from ..models.model import Model
-from ..scanning.reduction import Workers
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from .inputs import Firing
@@ -130,7 +130,7 @@ class ActiveCounts(Sums):
         self.counts = {layer: np.zeros((n_groups, size), np.int32) for layer, size in sizes.items()}
         super().__init__({"seen": self.seen, **{str(layer): fired for layer, fired in self.counts.items()}})
         self.first = min(sizes)
-        self.workers = Workers()
+        self.threads = Threads()
 
     def add(
         self,
@@ -151,11 +151,11 @@ class ActiveCounts(Sums):
             self.seen += np.bincount(group[inside], minlength=len(self.seen))
         pairs = np.stack([page.places[inside], group[inside]], axis=1)
         table, counts = pre.to("cpu", torch.float32).contiguous().numpy(), self.counts[layer]
-        self.workers(lambda start, stop: count_active(table, pairs, start, stop, counts), table.shape[1])
+        self.threads(lambda start, stop: count_active(table, pairs, start, stop, counts), table.shape[1])
 
     def close(self) -> None:
         """Let the threads go."""
-        self.workers.close()
+        self.threads.close()
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from ..core.errors import FileError, InputError
 from ..core.files import workspace
 from ..core.folders import claimed, locked, remove_files
 from ..core.progress import Progress
+from ..core.threads import available_cores
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.packing import link_pack, pack, reusable
@@ -29,7 +30,7 @@ from ..models.loading import load
 from ..models.model import Model
 from .manifest import FOLDER, is_vouched_for
 from .passes import Scanner
-from .reduction import available_cores, choose
+from .reduction import choose
 from .settings import ScanSettings
 from .state import ScanState
 from .state_file import Identity, ScanProgress, StateFile, save_state

@@ -11,11 +11,13 @@ import torch
 from einops import rearrange
 
 from ..core.progress import Progress
+from ..core.threads import Threads
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import Page, Selection, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
-from .reduction import SIDES, LayerBatch, Planner, RandomSample, Reducer, Workers, observe_sample
+from . import kernels
+from .reduction import SIDES, LayerBatch, Planner, RandomSample, Reducer, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
@@ -58,13 +60,13 @@ class Scanner(Observer):
         if not text.pieces:
             return
         forward = Forward(self.model, [self], getattr(torch, settings.dtype))
-        workers = Workers()
-        self.reducer = Reducer(self.state, Planner(self.state, self.sample), workers)
+        threads = Threads(whole=kernels.WIDTH)
+        self.reducer = Reducer(self.state, Planner(self.state, self.sample), threads)
         try:
             going_on = Checkpoint(self.progress.batch, lambda _pages: self.checkpoint(), self.every)
             read(text, forward, "scan", self.report, going_on)
         finally:
-            workers.close()
+            threads.close()
         self.state.done = np.union1d(self.state.done, [piece.unit.index for piece in text.pieces])
         self.progress = self.progress.with_(batch=0)
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +12,7 @@ from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, UInt64
 from torch import Tensor
 
 from ..core.choices import CASES
+from ..core.threads import Threads
 from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from . import exact_sums, kernels
@@ -273,8 +270,8 @@ class LayerSums:
 class Reducer:
     """Adds batches to a state. Neurons are shared out among threads; results do not depend on how many."""
 
-    def __init__(self, state: ScanState, planner: Planner, workers: Workers) -> None:
-        self.state, self.planner, self.workers = state, planner, workers
+    def __init__(self, state: ScanState, planner: Planner, threads: Threads) -> None:
+        self.state, self.planner, self.threads = state, planner, threads
 
     def begin(self, page: Page) -> BatchPlan:
         """Count a page; its layers follow by :meth:`layer`."""
@@ -306,7 +303,7 @@ class Reducer:
             batch.reduce(start, stop, sums, lists)
             kernels.grouped(batch.coefficients, plan.chosen, start, stop, sums.tokens)
 
-        self.workers(add, len(state.high))
+        self.threads(add, len(state.high))
         sums.add_to(state, f"layer {layer}")
         state.range[:] = joined_range(state.range, np.stack([batch.best[1].min(0), batch.best[0].max(0)]))
         if exact:
@@ -342,31 +339,3 @@ def observe_sample(state: LayerState, batch: LayerBatch) -> None:
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:
     return tensor.to("cpu", torch.float32).contiguous().numpy()
-
-
-class Workers:
-    """Threads that each take a share of the neurons; to be closed."""
-
-    def __init__(self, count: int | None = None) -> None:
-        self.count = min(count or available_cores(), 16)
-        self.pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
-
-    def __call__(self, run: Callable[[int, int], None], width: int) -> None:
-        """Call ``run(start, stop)`` for every share of ``width`` neurons and wait."""
-        if self.pool is None:
-            run(0, width)
-            return
-        # in whole strips, of which a share's last one would else be cut
-        share = -(-width // (self.count * kernels.WIDTH)) * kernels.WIDTH
-        bounds = [*range(0, width, share), width]
-        for future in [self.pool.submit(run, a, b) for a, b in itertools.pairwise(bounds) if a < b]:
-            future.result()
-
-    def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown()
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,9 +8,10 @@ import torch
 
 from ffnmem.core.choices import CASES
 from ffnmem.core.errors import InputError
+from ffnmem.core.threads import Threads
 from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import Page
-from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, Workers, choose
+from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, choose
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import EXTREMES, NOWHERE, ScanState
 
@@ -44,7 +45,7 @@ def reduced(
     sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int, chosen: ScanSettings
 ) -> ScanState:
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws, gated=True)
-    pool = Workers(workers)
+    pool = Threads(workers)
     reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
         for batch in sequences.batches(unit, batch_tokens):
@@ -98,7 +99,7 @@ def test_nothing_exact_after_half_precision(sequences: Sequences, sample: Random
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_refuses_linear_parts_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated=True)
-    reducer = Reducer(state, Planner(state, sample), Workers(1))
+    reducer = Reducer(state, Planner(state, sample), Threads(1))
     batch = next(sequences.batches(sequences.units[0], 40))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     zeros = torch.zeros(batch.tokens.size, WIDTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,11 @@ import pytest
 import torch
 
 from ffnmem.core.errors import InputError
+from ffnmem.core.threads import Threads
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, Workers, available_cores, choose, common, runs
+from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, choose, common, runs
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import BINS, ScanState, place_of
 
@@ -48,7 +48,7 @@ def reduced(
     sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int, chosen: ScanSettings
 ) -> ScanState:
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
-    pool = Workers(workers)
+    pool = Threads(workers)
     reducer = Reducer(state, Planner(state, sample), pool)
     for unit in sequences.units:
         for batch in sequences.batches(unit, batch_tokens):
@@ -156,7 +156,7 @@ def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: RandomSam
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer = Reducer(state, Planner(state, sample), Workers(1))
+    reducer = Reducer(state, Planner(state, sample), Threads(1))
     batch = next(sequences.batches(sequences.units[0], 40))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     values = torch.zeros(batch.tokens.size, WIDTH)
@@ -168,7 +168,7 @@ def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSampl
 def test_a_batch_without_content(sample: RandomSample) -> None:
     """A sequence of special tokens alone has no extreme: −∞ would be kept as its coefficient."""
     state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer = Reducer(state, Planner(state, sample), Workers(1))
+    reducer = Reducer(state, Planner(state, sample), Threads(1))
     batch = Batch(np.array([[BOS, 45, 45]]), sample.sequences[:1], np.array([3]))
     plan = reducer.begin(Page(batch, 1, SPECIAL))
     before = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
@@ -183,26 +183,6 @@ def test_runs_and_common() -> None:
     assert runs(tokens[:0], bucket[:0]).shape == (0, 2)
     assert common(np.array([7, 2, 30, 4]), np.array([2, 3, 4, 7])).tolist() == [[0, 3], [1, 0], [3, 2]]
     assert common(np.array([7]), np.array([], np.int64)).shape == (0, 2)
-
-
-def test_workers_share_out_every_neuron_once_and_pass_on_errors() -> None:
-    for count in (1, 3):
-        workers, seen, lock = Workers(count), np.zeros(10, int), threading.Lock()
-
-        def mark(start: int, stop: int, seen: np.ndarray = seen, lock: threading.Lock = lock) -> None:
-            with lock:
-                seen[start:stop] += 1
-
-        def fail(start: int, stop: int) -> None:
-            raise ZeroDivisionError
-
-        workers(mark, 10)
-        workers(mark, 1)
-        with pytest.raises(ZeroDivisionError):
-            workers(fail, 10)
-        workers.close()
-        assert seen.tolist() == [2] + [1] * 9
-    assert available_cores() >= 1
 
 
 def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSample, tmp_path: Path) -> None:
