@@ -37,6 +37,7 @@ from ffnmem.core.threads import Threads
 from ffnmem.corpus import pack
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings
+from ffnmem.corpus.passes import CHECKPOINT_SECONDS
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import kernels, passes, scanning
 from ffnmem.scanning.reduction import Planner, Reducer, choose
@@ -233,7 +234,10 @@ def whole_call(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
         began, wall = cpu(), time.perf_counter()
         with watched(parts):
-            store = fm.scan(model, text, folder / f"store{number}", project=False, progress=beside)
+            # of its time half is the body's, so that it saves itself as often as alone
+            rare = 2 * CHECKPOINT_SECONDS
+            out = folder / f"store{number}"
+            store = fm.scan(model, text, out, project=False, checkpoint_seconds=rare, progress=beside)
         scan_cpu, scan_wall = cpu() - began - took["cpu"], time.perf_counter() - wall - took["wall"]
         rounds.append(
             {"bare": took["cpu"], "scan": scan_cpu, "bare_wall": took["wall"], "scan_wall": scan_wall, **parts}

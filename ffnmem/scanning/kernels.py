@@ -507,6 +507,40 @@ def places(
     return found
 
 
+@_jit
+@no_type_check
+def sample(
+    pre: np.ndarray,
+    coefficients: np.ndarray,
+    linear: Any,
+    pos: int,
+    start: int,
+    stop: int,
+    best: np.ndarray,
+    at: np.ndarray,
+    sampled: np.ndarray,
+    values: np.ndarray,
+    places: np.ndarray,
+    parts: Any,
+) -> None:
+    """Note the extremes of one side [rows, d_mlp], as :func:`reduce` found them, of sampled rows.
+
+    ``sampled`` [n, 2] lists (row with content, row of the sample); ``values``, ``places`` [sample, d_mlp] are filled,
+    of gated neurons ``parts`` [2, sample, d_mlp], gates and linear parts there.
+    """
+    for i in range(sampled.shape[0]):
+        row, slot = sampled[i, 0], sampled[i, 1]
+        for n in range(start, stop):
+            value, p = best[row, n], at[row, n]
+            while coefficients[row * pos + p, n] != value:  # no mask: see compete
+                p += np.int32(1)
+            values[slot, n] = value
+            places[slot, n] = p
+            if linear is not None:
+                parts[0, slot, n] = pre[row * pos + p, n]
+                parts[1, slot, n] = linear[row * pos + p, n]
+
+
 GROUPED = 1536  # neurons a block: whole cache lines of many, as tokens lie a page apart in memory
 
 

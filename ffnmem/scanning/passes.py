@@ -146,7 +146,7 @@ class Wanted(Observer):
         number, state = int(page.batch.sequences[0]), self.state.layers[layer]
         batch = LayerBatch.of(self.plan, pre, coefficients, linear)
         batch.reduce(0, len(state.high), None)
-        observe_sample(state, batch)
+        observe_sample(state, batch, 0, len(state.high))
         for side in batch.sides:
             key = (layer, side)
             first, last = np.searchsorted(self.sorted[key], [number, number + 1])

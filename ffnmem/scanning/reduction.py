@@ -302,12 +302,12 @@ class Reducer:
         def add(start: int, stop: int) -> None:
             batch.reduce(start, stop, sums, lists)
             kernels.grouped(batch.coefficients, plan.chosen, start, stop, sums.tokens)
+            if exact:
+                observe_sample(state, batch, start, stop)
 
         self.threads(add, len(state.high))
         sums.add_to(state, f"layer {layer}")
         state.range[:] = joined_range(state.range, np.stack([batch.best[1].min(0), batch.best[0].max(0)]))
-        if exact:
-            observe_sample(state, batch)
 
 
 def lists_of(ranking: Ranking, exact: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -315,26 +315,28 @@ def lists_of(ranking: Ranking, exact: bool) -> tuple[np.ndarray, np.ndarray, np.
     return ranking.value, ranking.at, ranking.parts if exact else ranking.parts[:0]
 
 
-def observe_sample(state: LayerState, batch: LayerBatch) -> None:
-    """Keep what the random sample asks for, from float32 coefficients."""
-    plan, width = batch.plan, len(state.high)
-    pos = plan.shape[1]
-    sampled = plan.sampled[np.isfinite(batch.best[0, plan.sampled[:, 0], 0])]  # a row without content has no extremes
-    rows, slots = sampled[:, 0].copy(), sampled[:, 1]
-    every = np.arange(width)
+def observe_sample(state: LayerState, batch: LayerBatch, start: int, stop: int) -> None:
+    """Keep what the random sample asks for of some neurons, from float32 coefficients that were reduced."""
+    plan, gate = batch.plan, state.gate
+    pos, its = plan.shape[1], slice(start, stop)
+    sampled = plan.sampled[
+        np.isfinite(batch.best[0, plan.sampled[:, 0], start])
+    ]  # a row without content has no extremes
     for side, (value, at) in enumerate(
         ((state.sample_high, state.sample_high_at), (state.sample_low, state.sample_low_at))
     ):
-        found = batch.positions(EXTREMES[side], np.repeat(rows, width), np.tile(every, len(rows)))
-        found = rearrange(found, "(rows d_mlp) -> rows d_mlp", d_mlp=width)
-        value[slots], at[slots] = batch.best[side, rows], found
-        if state.gate is not None:
-            places, columns = np.broadcast_arrays(rows[:, None] * pos + found, every)
-            state.gate.sample_parts[side][:, slots] = batch.parts(places, columns)
+        parts = None if gate is None else gate.sample_parts[side]
+        kernels.sample(
+            *(*batch.numbers, pos, start, stop, batch.best[side], batch.at[side], sampled, value, at, parts),
+        )
     for row, slot, position in plan.drawn:
-        state.draw[slot] = batch.coefficients[row * pos + position]
-        if state.gate is not None:
-            state.gate.draw_parts[:, slot] = batch.parts(np.full(width, row * pos + position), every)
+        token = row * pos + position
+        state.draw[slot, its] = batch.coefficients[token, its]
+        if gate is not None and batch.linear is not None:
+            gate.draw_parts[0, slot, its], gate.draw_parts[1, slot, its] = (
+                batch.pre[token, its],
+                batch.linear[token, its],
+            )
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:
