@@ -21,7 +21,7 @@ from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, o
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
-from ..prompts.attribution import Target, plain_records
+from ..prompts.attribution import Target, largest, plain_records
 from ..prompts.captures import Capture, capture
 from ..show.result import Result
 from .ablating import OneAnswer, ask
@@ -68,15 +68,15 @@ class KnowledgeNeurons(Result):
         """The ``k`` neurons with the largest \\|attribution\\| (all for None), as ``neurons``."""
         values = self.attributions.double().cpu().numpy().ravel()
         d_mlp = self.attributions.shape[1]
-        order = np.argsort(-np.abs(values), kind="stable")[: len(values) if k is None else check_count("top", k)]
-        largest = float(values.max())
+        order = largest(values, None if k is None else check_count("top", k))
+        best = float(values.max())
         frame = pd.DataFrame(
             {
                 "layer": order // d_mlp,
                 "neuron": order % d_mlp,
                 "coefficient": self.coefficients.double().cpu().numpy().ravel()[order],
                 "attribution": values[order],
-                "share": values[order] / (largest if largest > 0 else np.nan),
+                "share": values[order] / (best if best > 0 else np.nan),
             }
         )
         frame.attrs = {"target": self.target, "provenance": self.provenance.to_dict()}

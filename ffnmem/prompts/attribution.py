@@ -133,8 +133,7 @@ class Attribution(Result):
         logits = self.neuron_logits.reshape(n, -1).double().cpu().numpy()
         coefficients = self.coefficients.reshape(n, -1).double().cpu().numpy()
         k = logits.shape[1] if k is None else min(check_count("top", k), logits.shape[1])
-        # Ties go to the earlier layer, then the lower neuron.
-        order = np.argsort(-np.abs(logits), axis=1, kind="stable")[:, :k]
+        order = np.stack([largest(one, k) for one in logits])
         taken = np.take_along_axis(logits, order, axis=1)
         whole = self.logits.double().cpu().numpy()
         whole = np.where(whole == 0, np.nan, whole)  # nothing is a share of a logit of exactly zero
@@ -410,6 +409,16 @@ def decompose(
     frame = pd.DataFrame(rows)
     frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.to_dict()}
     return frame
+
+
+def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, " k"]:
+    """Where the ``k`` largest magnitudes stand, or all, largest first; NaN last. Ties go to the first: the earlier
+    layer, then the earlier position, then the lower neuron."""
+    size = np.nan_to_num(np.abs(values), nan=-1.0, posinf=np.inf)
+    if k is None or k >= len(size):
+        return np.argsort(-size, kind="stable")
+    worth = np.flatnonzero(size >= np.partition(size, len(size) - k)[len(size) - k])  # sorting a million takes longer
+    return worth[np.argsort(-size[worth], kind="stable")][:k]
 
 
 @public

@@ -20,7 +20,7 @@ from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, rows, 
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
-from .attribution import plain_records
+from .attribution import largest, plain_records
 from .captures import Capture, token_after
 
 POSITIONS = 12  # rows of the table by position
@@ -189,7 +189,7 @@ class Firings(ABC):
     def neurons(self) -> pd.DataFrame:
         """One row a neuron, its positions summed, largest first: layer, neuron, the number, share."""
         summed = self.of_firings.double().sum(1).cpu().numpy()
-        order = np.argsort(-np.abs(summed).ravel(), kind="stable")
+        order = largest(summed.ravel(), None)
         layer, neuron = np.unravel_index(order, summed.shape)
         found = summed.ravel()[order]
         return pd.DataFrame({"layer": layer, "neuron": neuron, self.column: found, "share": self.shares(found)})
@@ -197,7 +197,7 @@ class Firings(ABC):
     def top(self, k: int = 20) -> pd.DataFrame:
         """The ``k`` largest firings: layer, neuron, position, token, coefficient, the number, share."""
         flat = self.of_firings.double().cpu().numpy()
-        order = np.argsort(-np.abs(flat).ravel(), kind="stable")[: check_count("top", k)]
+        order = largest(flat.ravel(), check_count("top", k))
         layer, position, neuron = np.unravel_index(order, flat.shape)
         found = flat.ravel()[order]
         return pd.DataFrame(
@@ -206,7 +206,7 @@ class Firings(ABC):
                 "neuron": neuron,
                 "position": position,
                 "token": [self.tokens[p] for p in position],
-                "coefficient": self.coefficients.double().cpu().numpy()[layer, position, neuron],
+                "coefficient": self.coefficients[layer, position, neuron].double().cpu().numpy(),
                 self.column: found,
                 "share": self.shares(found),
             }
