@@ -137,7 +137,9 @@ def print_shares(silenced: fm.tracing.Silencings) -> None:
             print(f"share lost, {group}, windows {band.start}-{band.stop - 1}".ljust(58), interval(shares))
 
 
-def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], mean: Path | None) -> None:
+def recall(
+    path: Path, limit: int, samples: int, out: Path, severed: list[str], mean: Path | None, traces_only: bool
+) -> None:
     model = fm.load("smollm2")
     facts, noise = known_in_random_order(model, path)
     kinds = () if severed else ("state", "ffn", "attention")
@@ -163,6 +165,8 @@ def recall(path: Path, limit: int, samples: int, out: Path, severed: list[str], 
         ),
     ):
         print(words.ljust(58), interval(values))
+    if traces_only:
+        return
     for words, more in (
         ("without-ffn", {}),
         ("without-attention", {"kinds": ("attention",)}),
@@ -196,6 +200,7 @@ def main() -> None:
     recalled.add_argument("--samples", type=int, default=10)
     recalled.add_argument("--out", type=Path, required=True)
     recalled.add_argument("--severed", action="append", default=[], choices=["ffn", "attention"])
+    recalled.add_argument("--traces-only", action="store_true", help="silence nothing")
     recalled.add_argument("--mean", type=Path, help="a store: silence by its means, too")
     given = parser.parse_args()
     if given.command == "prose":
@@ -203,7 +208,7 @@ def main() -> None:
     elif given.command == "bos":
         bos(given.facts, given.limit)
     elif given.command == "recall":
-        recall(given.facts, given.limit, given.samples, given.out, given.severed, given.mean)
+        recall(given.facts, given.limit, given.samples, given.out, given.severed, given.mean, given.traces_only)
     else:
         identities()
 
