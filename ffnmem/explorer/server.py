@@ -49,7 +49,8 @@ from .views import Explorer, Page, View
 
 LONGEST = 8192  # bytes of an address
 PROMPTLY = 1.0  # seconds that a request waits for its view before it gets a page that waits
-FILE = 30.0  # for a file
+FILE = 30.0  # for a file, before it is told to ask again
+AGAIN = 5  # seconds after which whoever is put off may ask again
 FORMATS = ("csv", "png", "html", "json", "safetensors")
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 OWN = ("same-origin", "none")
@@ -155,7 +156,7 @@ def problem(said: str, status: int, **values: Any) -> Response:
     title = HTTPStatus(status).phrase if here is None else here.name
     response = page(status, title=title, error=said, **values)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        response.headers["Retry-After"] = "5"
+        response.headers["Retry-After"] = str(AGAIN)
     return response
 
 
@@ -193,7 +194,7 @@ class Site:
         return {"before": self.jobs.before(job), "phase": job.phase, "part": job.done, "total": job.total}
 
     async def answer(self, request: Request, page_: Page) -> Response:
-        """A view's page, or its file, or the page that waits for it."""
+        """A view's page, or the page that waits for it; its file, or that it is to be asked for again."""
         query = Query([])
         try:
             query, form, path = read(request)
@@ -223,6 +224,8 @@ class Site:
             outcome.add_done_callback(asyncio.Future.exception)  # looked at, else asyncio complains of a failure
             await asyncio.wait([outcome], timeout=FILE if form else PROMPTLY)
             if not job.future.done():
+                if form:  # a page that waits would be saved as the file
+                    raise BusyError(f"the {form} of this page is still being made: ask for it again in a few seconds")
                 return self.wait(page_, query, job)
             self.jobs.forget(job)
             view = job.future.result()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ffnmem as fm
+from ffnmem.explorer import rendering, server
 from ffnmem.explorer.views import Explorer
 
 from .conftest import served
@@ -112,6 +114,38 @@ def test_without_scripts_views_are_the_same(browser: Browser, site: str) -> None
     page.locator("tbody th a").first.click()
     assert page.locator("h1").inner_text().startswith("Memory")
     page.context.close()
+
+
+def test_a_file_that_takes_long_is_saved_when_it_is_made(
+    browser: Browser, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "FILE", 0.05)
+    monkeypatch.setattr(server, "AGAIN", 1)
+    go, calls = threading.Event(), []
+
+    def slow(*_: object) -> str:
+        calls.append(1)
+        go.wait(20)
+        return "a,b\n"
+
+    monkeypatch.setattr(rendering, "csv_text", slow)
+    with served(Explorer(tiny)) as (address, _):
+        page = opened(browser, f"{address}/memory/1.3")
+        with page.expect_download() as download:
+            with page.expect_response(lambda answer: answer.status == 503):
+                page.get_by_role("link", name="CSV").click()
+            assert page.locator("#busy").is_visible()
+            go.set()
+        assert download.value.suggested_filename == "memory-1.3.csv"
+        assert download.value.path().read_text() == "a,b\n"
+        assert calls == [1]
+        assert page.locator("#busy").is_hidden()
+        assert page.url == f"{address}/memory/1.3"
+        monkeypatch.setattr(rendering, "csv_text", lambda *_: 1 / 0)
+        page.get_by_role("link", name="CSV").click()
+        page.wait_for_url("**format=csv")
+        assert "Something went wrong" in page.locator(".error").inner_text()
+        page.context.close()
 
 
 def test_a_server_that_is_gone_is_told_of(browser: Browser, tiny: fm.Model) -> None:

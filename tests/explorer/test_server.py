@@ -14,7 +14,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.explorer import server, site
 from ffnmem.explorer.queries import Query
 from ffnmem.explorer.server import check_loopback, listening_at
-from ffnmem.explorer.views import Explorer, Page, View
+from ffnmem.explorer.views import Download, Explorer, Page, View
 from ffnmem.pages.rendering import content_hash
 
 from .conftest import BASE, PORT, asking
@@ -107,7 +107,9 @@ class Held:
             raise InputError("wrong is wrong")
         if "broken" in query:
             raise RuntimeError("secret details")
-        return View("Done", Markup("<p>the result</p>"))
+        return View(
+            "Done", Markup("<p>the result</p>"), downloads={"csv": lambda: Download("it.csv", "text/csv", b"a,b\n")}
+        )
 
 
 @pytest.fixture
@@ -165,20 +167,35 @@ def test_a_failure_shows_no_details(tiny: fm.Model, held: Held, monkeypatch: pyt
         assert "Traceback" not in found.text
 
 
-@pytest.mark.parametrize("asked", ["broken=1", "text=kept&format=png"])
-def test_a_failure_found_late_is_said_once(
-    tiny: fm.Model, held: Held, asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_found_late_is_said_once(tiny: fm.Model, held: Held) -> None:
     """A page that waits loads itself again: it would do so for ever, were the work begun anew each time."""
-    monkeypatch.setattr(server, "FILE", 0.01)
     with asking(Explorer(tiny)) as client:
-        found = client.get(f"/prompt?{asked}")
+        found = client.get("/prompt?broken=1")
         job = re.search(r'data-waiting="([^"]+)"', found.text)
         assert job
         held.go.set()
         while not client.get(f"/waiting/{job[1]}").json()["done"]:
             pass
-        assert client.get(f"/prompt?{asked}").status_code in (422, 500)
+        assert client.get("/prompt?broken=1").status_code == 500
+        assert held.calls == 1
+
+
+def test_a_file_that_takes_long_is_asked_for_again_and_no_page_is_saved_in_its_place(
+    tiny: fm.Model, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "FILE", 0.01)
+    with asking(Explorer(tiny)) as client:
+        found = client.get("/prompt?text=kept&format=csv")
+        assert (found.status_code, found.headers["retry-after"]) == (503, "5")
+        assert "the csv of this page is still being made" in found.text
+        assert "data-waiting" not in found.text
+        assert "content-disposition" not in found.headers
+        monkeypatch.setattr(server, "FILE", 20.0)
+        held.go.set()
+        found = client.get("/prompt?text=kept&format=csv")
+        assert (found.status_code, found.text) == (200, "a,b\n")
+        assert found.headers["content-disposition"] == "attachment; filename*=UTF-8''it.csv"
+        assert client.get("/prompt?text=kept&format=png").status_code == 422
         assert held.calls == 1
 
 
