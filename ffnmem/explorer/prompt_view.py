@@ -133,6 +133,7 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     asked_about = answer(
         direct, asked.top, float(probabilities[ids[0]]), None if ids[1] is None else float(probabilities[ids[1]])
     )
+    on_paths, memories = carried(paths), listed(explorer, asked, scores, roles)
     body = fragment(
         "prompt.html",
         query=query,
@@ -156,9 +157,9 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         roles=roles,
         map=map_rows(mapped),
         limit=float(mapped.map.abs().max()) or 1.0,
-        carried=carried(paths),
+        carried=on_paths,
         answer=asked_about,
-        memories=listed(explorer, asked, scores, roles),
+        memories=memories,
         firings=not isinstance(scores, Attribution),
         strengths=STRENGTH,
         compared=compared(explorer, asked, direct, variants, progress) if variants else None,
@@ -168,7 +169,9 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         title="The memories behind an answer",
         body=body,
         notes=tuple(notes),
-        conclusion=fragment("prompt_sentence.html", answer=asked_about),
+        conclusion=fragment(
+            "prompt_sentence.html", answer=asked_about, carried=on_paths, memories=memories, by=asked.by
+        ),
         downloads={
             "csv": csv_of(lambda: scores.top(MOST), name),
             "png": png_of(lambda: figure_of(scores, asked.top), name),

@@ -63,7 +63,7 @@ class Circuit(Result):
         nodes: one row a node: id, kind ("answer", "firing", "attention", "head", "embedding", "position", "bias",
             "pruned"), layer, neuron, head, position, token, coefficient, pre and linear (what its edges sum to: a
             neuron's pre-activation, of a gated one gate and linear part; the answer's logit), influence (on the
-            answer), score (what it adds to the answer's logit directly, no other node between), error (|sum of its
+            answer), score (what it adds to the answer's logit with no other node between), error (|sum of its
             edges − what it read|, the larger one of a gated neuron).
         edges: one row an edge: source, target (ids), input ("pre", "gate", "linear", "logit"), weight: what the
             source adds to that input of the target, share (its absolute weight as a share of those of all firings
@@ -310,7 +310,7 @@ class Circuit(Result):
         facts: dict[str, Content] = {
             **answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit),
             **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
-            "directly": f"{direct}; error {self.error:.1e}",
+            "to the answer": f"{direct}; error {self.error:.1e}",
             "graph": size,
         }
         if alone is not None:
@@ -328,7 +328,7 @@ class Circuit(Result):
             Column("writes at", "token", limit=16),
             Column("position", "count"),
             Column("influence", "percent"),
-            Column("directly", "number", sign=True, bars=True),
+            Column("to the answer", "number", sign=True, bars=True),
             Column("reads most from", wraps=True),
         )
         found = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
@@ -345,7 +345,7 @@ class Circuit(Result):
             Column("position", "count"),
             Column("coefficient", "number"),
             Column("influence", "percent"),
-            Column("directly", "number", sign=True, bars=True),
+            Column("to the answer", "number", sign=True, bars=True),
             Column("reads most from", wraps=True),
         )
         for row in self.firings.head(top).itertuples():

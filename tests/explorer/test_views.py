@@ -316,3 +316,16 @@ def test_work_that_is_given_up_leaves_the_model_as_it_was(tiny: fm.Model, where:
         assert all(torch.equal(ffn.values, before) for ffn, before in zip(tiny.ffn, values, strict=True))
         assert torch.equal(fm.capture(tiny, PROMPT).logits_at(0, -1), said)
     assert calls, "it says how far it is, or it could not be given up"
+
+
+@pytest.mark.parametrize("by", ["paths", "direct"])
+def test_the_sentence_counts_what_the_table_lists(client: TestClient, tiny: fm.Model, by: str) -> None:
+    page = client.get(address("/prompt", text=TEXT, by=by, top=7)).text
+    said = page[page.index('<p class="sentence">') :].partition("</p>")[0]
+    captured = fm.capture(tiny, TEXT)
+    found = fm.attribute_paths(captured) if by == "paths" else fm.attribute(captured)
+    listed = [float(one) for one in re.findall(r'<data class="fm-number[^"]*" value="([^"]*)"', said)]
+    whole = float(found.map.sum()) if isinstance(found, fm.prompts.PathAttribution) else found.neurons["logit"].sum()
+    assert listed == pytest.approx([whole, found.top(7)["logit"].sum()], rel=1e-4)
+    assert ("directly" in said) == (by == "direct")
+    assert ("along all paths" in said) == (by == "paths")
