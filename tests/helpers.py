@@ -145,6 +145,16 @@ def build_gpt2(**changes: Any) -> Any:
     return randomise(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)))
 
 
+def build_twins(tokenizer: Any) -> Any:
+    """GPT-2 to which " Paris" and " Rome" are one: the difference of their logits is 0, and of all that adds to it."""
+    model = build_gpt2()
+    paris, rome = (tokenizer.encode(word)[0] for word in (" Paris", " Rome"))
+    with torch.no_grad():
+        weight = model.get_output_embeddings().weight
+        weight[rome] = weight[paris]
+    return model
+
+
 def build_gpt_neo(**changes: Any) -> Any:
     import transformers
 

@@ -207,7 +207,8 @@ def diff(
     Returns: An :class:`EditDiff`.
 
     Raises:
-        InputError: no target given for an edit without facts, or one that the model has no token for.
+        InputError: no target given for an edit without facts, or one that the model has no token for; a foil that
+            begins as the target does.
         OutOfRangeError: no such position. ModelError: an edit of another model.
     """
     text = prompt.text if isinstance(prompt, Fact) else prompt
@@ -258,8 +259,9 @@ def target_and_foil(
         return first(target, "target"), other
     own = target_ids(model, edit.targets[place])[0]
     if foil is None and edit.facts[place].target_true:
-        other = target_ids(model, edit.facts[place].target_true)[0]
-    return own, None if other == own else other
+        true = target_ids(model, edit.facts[place].target_true)[0]
+        other = None if true == own else true
+    return own, other
 
 
 def written_along(edit: EditRecord, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:

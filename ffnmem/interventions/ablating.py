@@ -42,7 +42,7 @@ from ..models.replaying import Restart
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
 from ..prompts.attribution import Target, attribute, choose_targets, plain_records
-from ..prompts.captures import Capture, token_after
+from ..prompts.captures import Capture, foil_after
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
 from .changes import Change, Mean, Resample, Set, as_change, make_plan
@@ -131,7 +131,7 @@ def ask(
             f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
             "remove hooks that change what passes, and load it without compatibility mode"
         )
-    foil_id = None if foil is None else token_after(capture, foil, row, last, first_token, "foil")
+    foil_id = foil_after(capture, foil, ids.tolist(), row, last, first_token)
     return OneAnswer(capture, row, last, int(ids[0]), foil_id, restart)
 
 

@@ -43,7 +43,7 @@ from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
 from ..show.result import Result
-from .captures import Capture, token_after
+from .captures import Capture, foil_after, token_after
 
 # `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
 
@@ -456,8 +456,8 @@ def attribute(
         An :class:`Attribution` with ``.neurons``, ``.components``, ``.logit`` and ``.error`` = \\|sum − logit\\|.
 
     Raises:
-        InputError: a target that is not one token, or of which neither reading is likelier; a capture of some layers
-            only. OutOfRangeError: no such position.
+        InputError: a target that is not one token, or of which neither reading is likelier; a foil that is the target;
+            a capture of some layers only. OutOfRangeError: no such position.
 
     Source: direct logit attribution as in Elhage et al. 2021; per memory, Geva et al. 2022 (2203.14680), §3.
     """
@@ -466,7 +466,7 @@ def attribute(
     capture.check_current()
     row = capture.row(prompt)
     positions, targets = choose_targets(capture, target, position, prompt, first_token)
-    foil_id = None if foil is None else token_after(capture, foil, row, positions[-1], first_token, "foil")
+    foil_id = foil_after(capture, foil, targets.tolist(), row, positions[-1], first_token)
     norm, cap = FinalNorm(capture.model), capture.model.layout.soft_cap
     final_in = at_least_float32(capture.residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
@@ -111,6 +111,22 @@ def token_after(
         before = model.token_strings(capture.tokens[row, [position]])[0]
         token = spelled(model, token, lambda: capture.logits_at(row, position), before=before, one=not first, what=what)
     return model.token_id(token, first)
+
+
+def foil_after(
+    capture: Capture, foil: str | SupportsIndex | None, targets: Collection[int], row: int, position: int, first: bool
+) -> int | None:
+    """The id of a foil of ``targets``, read as :func:`token_after` does; None where there is none.
+
+    Raises: InputError: as there; or it is the target, so that there is no difference to explain.
+    """
+    if foil is None:
+        return None
+    found = token_after(capture, foil, row, position, first, "foil")
+    if set(targets) == {found}:
+        name = quoted(capture.model.token_strings([found])[0])
+        raise InputError(f"target and foil are the same token, {name}, and their difference is 0: name two that differ")
+    return found
 
 
 def word_ids(

@@ -21,7 +21,7 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
 from .attribution import largest, plain_records
-from .captures import Capture, token_after
+from .captures import Capture, foil_after, token_after
 
 POSITIONS = 12  # rows of the table by position
 
@@ -55,7 +55,7 @@ class Asked:
         if target is None:
             target = int(capture.logits_at(row, pos).argmax())
         target_id = token_after(capture, target, row, pos, first_token)
-        foil_id = None if foil is None else token_after(capture, foil, row, pos, first_token, "foil")
+        foil_id = foil_after(capture, foil, [target_id], row, pos, first_token)
         return cls(capture, row, pos, target_id, foil_id)
 
     @property

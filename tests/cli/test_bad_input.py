@@ -90,6 +90,10 @@ def test_broken_weights(tiny_folder: Path, tmp_path: Path) -> None:
         (["attribute", PROMPT, "--target", " Parisian"], ["4 tokens", "·Paris | i | a | n", "--first-token"]),
         (["attribute", PROMPT, "--foil", " Parisian"], ["4 tokens", "--first-token"]),
         (["attribute", PROMPT, "--target", ""], ["target is empty"]),
+        *(
+            ([command, PROMPT, "--target", " Paris", "--foil", " Paris"], ["the same token, ' Paris'", "name two"])
+            for command in ("attribute", "paths", "causal", "circuit", "ablate")
+        ),
         (["attribute", PROMPT, "--device", "tpu9"], ["tpu9"]),
         (["attribute", PROMPT, "--plot", "/nowhere/at/all.png"], ["/nowhere/at"]),
         (["attribute", PROMPT, "--plot", "plot.gif"], [".png", ".svg", "plot.gif"]),

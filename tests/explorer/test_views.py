@@ -329,3 +329,10 @@ def test_the_sentence_counts_what_the_table_lists(client: TestClient, tiny: fm.M
     assert listed == pytest.approx([whole, found.top(7)["logit"].sum()], rel=1e-4)
     assert ("directly" in said) == (by == "direct")
     assert ("along all paths" in said) == (by == "paths")
+
+
+@pytest.mark.parametrize("where", ["/prompt", "/circuit"])
+def test_a_target_that_is_its_own_foil_is_refused(client: TestClient, tiny: fm.Model, where: str) -> None:
+    found = client.get(address(where, text=TEXT, target=" Paris", foil=f"id:{tiny.token_id(' Paris')}"))
+    assert found.status_code == 422
+    assert "target and foil are the same token, &#39; Paris&#39;" in found.text

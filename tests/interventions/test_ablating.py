@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.interventions import ablating
 
-from ..helpers import PROMPT, Pair, allclose, hook_count, refuses
+from ..helpers import PROMPT, Pair, allclose, build_twins, hook_count, refuses
 from .naive import IDS, exact, logits, setting
 
 NEURONS = [(1, 41), (0, 3), (0, 60), (1, 3)]
@@ -157,7 +157,8 @@ def test_what_changes_nothing_has_no_effect(tiny: fm.Model) -> None:
     for how in (fm.interventions.Scale(1.0), fm.interventions.Add(0.0)):
         found = fm.ablate(capture, TARGET, neurons=NEURONS, how=how)
         assert allclose(found.neurons[["direct", "logit", "probability", "loss"]], np.zeros((4, 4)), 1e-5)
-    nothing = fm.ablate(capture, TARGET, TARGET, neurons=NEURONS)
+    twins = fm.capture(fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer), PROMPT)
+    nothing = fm.ablate(twins, " Paris", " Rome", neurons=NEURONS)
     assert nothing.logit == 0.0
     assert (nothing.neurons["logit"] == 0).all()
     earlier = fm.ablate(capture, TARGET, neurons=[(tiny.n_layers - 1, 3)], positions=2).neurons

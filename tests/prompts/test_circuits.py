@@ -21,7 +21,7 @@ from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.firings import Asked
 from ffnmem.prompts.supernodes import grouped
 
-from ..helpers import PROMPT, allclose, build_tokenizer, refuses
+from ..helpers import PROMPT, allclose, build_tokenizer, build_twins, refuses
 
 
 @pytest.fixture(scope="module")
@@ -221,10 +221,11 @@ def test_one_token_is_a_prompt(tiny64: Model) -> None:
     assert len(circuit.firings) > 0
 
 
-def test_an_answer_that_nothing_brings_about(captured: fm.prompts.Capture) -> None:
-    # a logit minus itself: if it failed, no row of the table would have a layer
+def test_an_answer_that_nothing_brings_about(tokenizer: Any) -> None:
+    # a logit minus its like: if it failed, no row of the table would have a layer
+    capture = fm.capture(fm.load(build_twins(tokenizer), tokenizer=tokenizer, dtype="float64"), PROMPT)
     for way in ({}, {"heads": True}):
-        circuit = fm.circuit(captured, " Paris", " Paris", **way)
+        circuit = fm.circuit(capture, " Paris", " Rome", **way)
         assert circuit.logit == 0.0
         assert circuit.nodes["kind"].tolist() == ["answer", "pruned"]
 

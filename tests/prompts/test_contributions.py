@@ -17,7 +17,7 @@ from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
 
-from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, build_gpt2, refuses
+from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, build_gpt2, build_twins, refuses
 
 # -- decompose --------------------------------------------------------------------------------------------------------
 
@@ -200,11 +200,11 @@ def test_the_embedded_model(atlas: fm.Model) -> None:
 
 @given(data=st.data())
 def test_any_position_target_and_foil(tiny: fm.Model, data: st.DataObject) -> None:
-    """Some token or place (the first, a special one, target = foil) would be an exception to the sum."""
+    """Some token or place (the first, a special one) would be an exception to the sum."""
     ids = data.draw(st.lists(st.integers(0, tiny.d_vocab - 1), min_size=1, max_size=tiny.n_ctx))
     position = data.draw(st.integers(-len(ids), len(ids) - 1))
     target = data.draw(st.integers(0, tiny.d_vocab - 1))
-    foil = data.draw(st.none() | st.integers(0, tiny.d_vocab - 1))
+    foil = data.draw(st.none() | st.integers(0, tiny.d_vocab - 1).filter(lambda other: other != target))
     capture = fm.capture(tiny, ids, logits=True)
     assert capture.logits is not None
     expected = capture.logits[0, position, target] - (0 if foil is None else capture.logits[0, position, foil])
@@ -280,7 +280,12 @@ def test_a_foil_is_a_difference(pair: Pair) -> None:
     assert allclose(there.logits, -back.logits, 1e-6)
     for one, other in zip(there.component_logits, back.component_logits, strict=True):
         assert allclose(one.logits, -other.logits, 1e-5)
-    same = fm.attribute(capture, " Paris", " Paris")
+
+
+def test_a_logit_of_zero_has_no_shares(tokenizer: Any) -> None:
+    """Shares of nothing would be infinite."""
+    twins = fm.capture(fm.load(build_twins(tokenizer), tokenizer=tokenizer), PROMPT)
+    same = fm.attribute(twins, " Paris", " Rome")
     assert same.logit == 0
     assert not same.neuron_logits.any()
     assert same.neurons["share"].isna().all()

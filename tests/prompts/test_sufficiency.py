@@ -15,7 +15,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
 from ffnmem.prompts import faithfulness_over
 
-from ..helpers import PROMPT, Pair, allclose, build_gpt2, randomise
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, randomise
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +195,9 @@ def test_refusals_of_other_scores_sizes_and_answers(capture: fm.prompts.Capture,
         fm.faithfulness(capture, " Paris", " Rome", [(0, 1, 1)], sizes=[2])
     own = torch.stack([capture.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
     short = fm.capture(tiny, capture.tokens[0, :1])
+    twins = fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer)
     with pytest.raises(FfnmemError, match="nothing that firings"):
-        fm.faithfulness(fm.capture(tiny, capture.tokens[0, 1:2]), " Paris", " Paris", [(0, 1, 0)], mean=own)
+        fm.faithfulness(fm.capture(twins, capture.tokens[0, 1:2]), " Paris", " Rome", [(0, 1, 0)], mean=own)
     if short.starts_with_bos:
         with pytest.raises(FfnmemError, match="always kept"):
             fm.faithfulness(short, " Paris", " Rome")

@@ -95,6 +95,39 @@ def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
         assert getattr(call(**answer), word) == " Paris"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"target": " Paris", "foil": " Paris"},
+        {"target": " Parisian", "foil": " Paris", "first_token": True},
+        {"foil": "the likeliest"},
+    ],
+    ids=["written alike", "the same first token", "the model's own target"],
+)
+def test_a_target_that_is_its_own_foil_is_refused(tiny: fm.Model, answer: dict[str, Any]) -> None:
+    """A difference of 0 has no shares, and its table would be noise."""
+    capture = fm.capture(tiny, PROMPT)
+    if "target" not in answer:
+        answer = {"foil": int(capture.logits_at(0, -1).argmax())}
+    said = None
+    for call in (fm.attribute, fm.attribute_paths, fm.causal_scores, fm.circuit, fm.faithfulness, fm.ablate):
+        with pytest.raises(
+            InputError, match=r"^target and foil are the same token, .*: name two that differ$"
+        ) as found:
+            call(capture, **answer)
+        said = said or str(found.value)
+        assert str(found.value) == said
+
+
+def test_a_foil_may_be_the_target_of_some_positions(tiny: fm.Model) -> None:
+    """Only where it is that of all is there nothing to explain."""
+    capture = fm.capture(tiny, PROMPT)
+    ids = capture.tokens[0, 1:].tolist()
+    found = fm.attribute(capture, fm.prompts.NEXT, ids[2])
+    assert found.logits[2] == 0
+    assert found.error < 1e-4
+
+
 def test_ids_are_taken_as_they_are(tiny: fm.Model) -> None:
     """The one without a space could not be asked for."""
     text, plain, _ = both(tiny)
