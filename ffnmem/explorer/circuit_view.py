@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -27,7 +26,7 @@ from ..prompts.circuits import PRUNED, Circuit, circuit
 from ..prompts.condensing import GROUPED, condensed, id_of
 from ..prompts.minimal import minimal_circuit
 from ..prompts.sufficiency import Faithfulness, faithfulness
-from .prompt_view import example
+from .prompt_view import example, shortened
 from .queries import LONGEST, Query, address
 from .rendering import asset, csv_of, fragment, html_of, json_of, png_of
 from .views import Explorer, View
@@ -43,6 +42,14 @@ IDS, GROUPS = 400, 24  # of an address, at most
 LONGEST_NAME = 40
 READ = 3  # what a group's row names of what it reads, and of who reads it
 DRAWN = 40  # firings of a picture
+FIELDS = {
+    "firings": "firings looked into",
+    "minimal": "the fewest that keep",
+    "nodes": "keep of the influence",
+    "edges": "then of the edges’",
+    "alike": "group those alike by",
+}
+"""What the form calls its numbers."""
 ATTENTION = ("paths", "layers", "heads")
 ACTIONS = ("pin", "remove", "prune", "group", "back")
 QUESTION = ("text", "target", "foil", "at")
@@ -83,13 +90,16 @@ class Asked:
     @classmethod
     def of(cls, query: Query) -> Asked:
         """Raises InputError."""
-        share = partial(query.number, least=0.001, most=1)
+
+        def share(name: str, default: float) -> float:
+            return query.number(name, default, least=0.001, most=1, what=quoted(FIELDS[name]))
+
         return cls(
-            text=query.needed("text", what="the prompt"),
+            text=query.needed("text", what="the text"),
             target=query.token("target"),
             foil=query.token("foil"),
             position=query.whole("at", -1, least=-LONGEST, most=LONGEST),
-            firings=query.whole("firings", LOOKED_INTO, least=1, most=MOST),
+            firings=query.whole("firings", LOOKED_INTO, least=1, most=MOST, what=quoted(FIELDS["firings"])),
             minimal=share("minimal", 0.9) if "minimal" in query else None,
             attention=query.choice("attention", ATTENTION, ATTENTION[0]),
             nodes=share("nodes", NODE_THRESHOLD),
@@ -274,6 +284,7 @@ def circuit_form(explorer: Explorer, query: Query) -> Markup:
         settings=hidden(query, SETTINGS),
         question=hidden(query, (*QUESTION, "pin", "prune", "group", "remove")),
         attentions=ATTENTION,
+        fields=FIELDS,
         defaults={"firings": LOOKED_INTO, "nodes": NODE_THRESHOLD, "edges": EDGE_THRESHOLD},
     )
 
@@ -333,6 +344,7 @@ def circuit_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     name = "circuit"
     return View(
         title="The circuit behind an answer",
+        notes=shortened(asked.target, found.target, asked.foil, found.foil),
         conclusion=fragment(
             "circuit_said.html",
             circuit=found,
@@ -358,7 +370,13 @@ def made(before: Capture, asked: Asked, progress: Progress) -> Circuit:
     more: dict[str, Any] = {"nodes": asked.firings}
     if asked.minimal is not None:
         more["firings"] = minimal_circuit(
-            before, asked.target, asked.foil, position=asked.position, faithfulness=asked.minimal, progress=progress
+            before,
+            asked.target,
+            asked.foil,
+            position=asked.position,
+            faithfulness=asked.minimal,
+            first_token=True,
+            progress=progress,
         )
         if len(more["firings"].firings) > MOST:
             count = len(more["firings"].firings)
@@ -368,7 +386,8 @@ def made(before: Capture, asked: Asked, progress: Progress) -> Circuit:
             )
     return circuit(
         before, asked.target, asked.foil, asked.position, node_threshold=asked.nodes, edge_threshold=asked.edges,
-        attention=asked.attention == "layers", heads=asked.attention == "heads", progress=progress, **more,
+        attention=asked.attention == "layers", heads=asked.attention == "heads", first_token=True, progress=progress,
+        **more,
     )  # fmt: skip
 
 

@@ -118,9 +118,6 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     direct = explorer.cached(
         ("direct", *asked.key), lambda: attribute(captured, asked.target, asked.foil, asked.position, first_token=True)
     )
-    notes = []
-    if isinstance(asked.target, str) and direct.target.strip() != asked.target.strip():
-        notes.append(f"the target {quoted(asked.target)} is several tokens: its first one is explained")
     ids = direct.target_ids[0], direct.foil_id
     paths = scored(explorer, asked, direct, "paths", progress)
     scores = paths if asked.by == "paths" else scored(explorer, asked, direct, asked.by, progress)
@@ -168,7 +165,7 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     return View(
         title="The memories behind an answer",
         body=body,
-        notes=tuple(notes),
+        notes=shortened(asked.target, direct.target, asked.foil, direct.foil),
         conclusion=fragment(
             "prompt_sentence.html", answer=asked_about, carried=on_paths, memories=memories, by=asked.by
         ),
@@ -197,6 +194,15 @@ def scored(explorer: Explorer, asked: Asked, direct: Attribution, by: str, progr
             lambda: causal_scores(asked.captured, target, foil, "relp", position=asked.position, progress=progress),
         )
     return direct
+
+
+def shortened(target: str | int | None, found: str, foil: str | int | None, other: str | None) -> tuple[str, ...]:
+    """What is to be noted where a target or a foil that was asked for is several tokens."""
+    return tuple(
+        f"the {name} {quoted(asked)} is several tokens: its first one is explained"
+        for name, asked, token in (("target", target, found), ("foil", foil, other))
+        if isinstance(asked, str) and token is not None and token.strip() != asked.strip()
+    )
 
 
 def column_of(scores: Scores) -> str:

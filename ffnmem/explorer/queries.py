@@ -82,23 +82,23 @@ class Query:
             raise InputError(f"{what or name} is missing: type one")
         return self.text(name, most=most, what=what)
 
-    def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """A whole number in a range."""
-        typed = self.raw(name, str(default)).strip()
+    def whole(self, name: str, default: int, *, least: int, most: int, what: str = "") -> int:
+        """A whole number in a range; ``what``: what its field is called."""
+        typed, what = self.raw(name, str(default)).strip(), what or name
         if len(typed) > 20 or not typed.removeprefix("-").isdecimal() or not typed.isascii():
-            raise InputError(f"{name} must be a whole number from {least:,} to {most:,}, not {quoted(typed)}")
+            raise InputError(f"{what} must be a whole number from {least:,} to {most:,}, not {quoted(typed)}")
         found = int(typed)
         if not least <= found <= most:
-            raise InputError(f"{name} must be from {least:,} to {most:,}, not {found:,}")
+            raise InputError(f"{what} must be from {least:,} to {most:,}, not {found:,}")
         return found
 
-    def number(self, name: str, default: float, *, least: float, most: float) -> float:
-        """A number in a range."""
-        return number_of(name, self.raw(name, str(default)), least, most)
+    def number(self, name: str, default: float, *, least: float, most: float, what: str = "") -> float:
+        """A number in a range; ``what``: what its field is called."""
+        return number_of(what or name, self.raw(name, str(default)), least, most)
 
-    def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """One of some names."""
-        return check_choice(name, self.raw(name, default).strip(), choices)
+    def choice(self, name: str, choices: Collection[str], default: str, *, what: str = "") -> str:
+        """One of some names; ``what``: what its field is called."""
+        return check_choice(what or name, self.raw(name, default).strip(), choices)
 
     def flag(self, name: str) -> bool:
         """Whether a box is ticked."""

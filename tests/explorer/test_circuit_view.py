@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from typing import TYPE_CHECKING
@@ -50,6 +51,24 @@ def error(client: TestClient, **asked: object) -> str:
     assert len(lines) == 1
     assert "\n" not in lines[0]
     return str(lines[0])
+
+
+def test_mistakes_name_the_fields_of_the_form(client: TestClient) -> None:
+    """Whoever typed into a field does not know what the library calls its parameter."""
+    page = client.get(address("/circuit", text=PROMPT, **SOME)).text
+    for name, typed in (("firings", "many"), ("minimal", "2"), ("nodes", "x"), ("edges", "-1"), ("alike", "0")):
+        found = re.search(rf'<label>([^<]*) <input name="{name}"', page)
+        assert found is not None
+        field = html.unescape(found[1]).removeprefix("or ")
+        assert html.unescape(error(client, **{"text": PROMPT, **SOME, name: typed})).startswith(f"'{field}' must be")
+
+
+def test_a_word_of_several_tokens_is_read_by_its_first_one(client: TestClient, tiny: fm.Model) -> None:
+    asked = {**SOME, "target": " Parisian", "foil": " Romeian"}
+    page = html.unescape(client.get(address("/circuit", text=PROMPT, **asked)).text)
+    assert "the target ' Parisian' is several tokens: its first one is explained" in page
+    assert "the foil ' Romeian' is several tokens" in page
+    assert "several tokens" not in client.get(address("/circuit", text=PROMPT, **SOME)).text
 
 
 def test_the_graph_is_the_librarys(client: TestClient, tiny: fm.Model) -> None:
@@ -161,16 +180,15 @@ def test_the_fewest_that_keep_a_share(client: TestClient, tiny: fm.Model) -> Non
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"target": "Hungary"}, "one token"),
         ({"remove": "7.1@2"}, "layer 7 is out of range"),
         ({"remove": "0.64@2"}, "neuron 64 is out of range"),
         ({"remove": "0.1@99"}, "there is no firing 0.1@99"),
         ({"remove": "everything"}, "3.17@5"),
         ({"pin": "<b>"}, "takes nodes such as"),
         ({"group": "no colon"}, "a group is a name"),
-        ({"firings": "0"}, "firings must be from 1"),
-        ({"minimal": "7"}, "minimal must be a number"),
-        ({"nodes": "nan"}, "nodes must be a number"),
+        ({"firings": "0"}, "&#39;firings looked into&#39; must be from 1"),
+        ({"minimal": "7"}, "must be a number from 0.001"),
+        ({"nodes": "nan"}, "must be a number from 0.001"),
         ({"attention": "all"}, "attention"),
         ({"at": "99"}, "position 99 is out of range"),
     ],
