@@ -1,4 +1,5 @@
-"""``diff``: which memories fire otherwise after an edit, and what that does to an answer."""
+"""What an edit changes: ``diff``, which memories fire otherwise and what that does to an answer; and
+``value_changes``, which values it rewrites."""
 
 from __future__ import annotations
 
@@ -239,6 +240,38 @@ def diff(
         tokens=new.tokens,
         provenance=before.provenance.with_settings(edit=edit.digest, method=edit.method),
     )
+
+
+@in_turn
+def value_changes(edit: EditRecord, model: Model, k: int | None = 20) -> pd.DataFrame:
+    """How much of each neuron's value an edit rewrites.
+
+    Args:
+        edit: made for the model; applied or not, which stays as it is.
+        model: which.
+        k: neurons to keep; None for all of the layers that it changes.
+
+    Returns: One row a neuron, largest norm first: ``layer``, ``neuron``, ``norm`` ‖Δvᵢ‖, ``of_value`` ‖Δvᵢ‖/‖vᵢ‖ with
+        vᵢ as it is without the edit (NaN where it is zero), ``share`` ‖Δvᵢ‖² of what is added to all layers, ‖ΔW‖².
+
+    Raises: InputError: ``k`` below 1. ModelError: an edit of another model.
+    """
+    with with_edit(edit, model, present=False):
+        own = [model.ffn[change.layer].values.detach().double().norm(dim=-1).cpu() for change in edit.changes]
+    norms = [change.norms for change in edit.changes]
+    found, lengths = torch.cat(norms).numpy(), torch.cat(own).numpy()
+    whole = edit.norm**2
+    frame = pd.DataFrame(
+        {
+            "layer": np.repeat(edit.layers, [len(one) for one in norms]),
+            "neuron": np.concatenate([np.arange(len(one)) for one in norms]),
+            "norm": found,
+            "of_value": np.divide(found, lengths, out=np.full_like(found, np.nan), where=lengths > 0),
+            "share": found**2 / whole if whole else np.full_like(found, np.nan),
+        }
+    )
+    frame = frame.sort_values("norm", ascending=False, kind="stable", ignore_index=True)
+    return frame if k is None else frame.head(check_count("k", k))
 
 
 def target_and_foil(

@@ -15,7 +15,7 @@ from ..facts.fact import Fact
 from ..models.model import Model
 from . import applying, saving
 from .applying import hooked
-from .differing import EditDiff, diff
+from .differing import EditDiff, diff, value_changes
 from .edit_record import EditedLayer, EditRecord
 from .saving import load_edit, save_edit
 
@@ -108,6 +108,13 @@ class Edit(EditRecord):
         See :func:`ffnmem.editing.differing.diff`.
         """
         return diff(self, model, prompt, k, target=target, foil=foil, position=position)
+
+    def value_changes(self, model: Model, k: int | None = 20) -> pd.DataFrame:
+        """How much of each neuron's value it rewrites: layer, neuron, norm, of_value, share; largest norm first.
+
+        See :func:`ffnmem.editing.differing.value_changes`.
+        """
+        return value_changes(self, model, k)
 
     # -- on disk -------------------------------------------------------------------------------------------------
 

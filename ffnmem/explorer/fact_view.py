@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from markupsafe import Markup
 
 from ..core.choices import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
@@ -177,31 +176,6 @@ def effects_of(explorer: Explorer, asked: Asked, fact: Fact, edit: Edit, progres
     return explorer.cached(("effects", *edit_key(asked, fact), asked.free), run)
 
 
-def rewritten(explorer: Explorer, edit: Edit, top: int = REWRITTEN) -> list[Any]:
-    """The values that an edit changes most: of each neuron ‖Δv‖, as a share of ‖v‖, and of all of ‖ΔW‖²."""
-    parts = []
-    for change in edit.changes:
-        squares = ((change.right @ change.right.T @ change.left) * change.left).sum(0).clamp(min=0)
-        best = squares.argsort(descending=True, stable=True)[:top]
-        own = (
-            explorer.model.ffn[change.layer].values.detach()[best.to(explorer.model.device)].double().cpu().norm(dim=-1)
-        )
-        norms = squares[best].sqrt()
-        parts.append(
-            pd.DataFrame(
-                {
-                    "layer": change.layer,
-                    "neuron": best.tolist(),
-                    "norm": norms.tolist(),
-                    "of_value": (norms / own.clamp(min=torch.finfo(torch.float64).tiny)).tolist(),
-                    "share": (squares[best] / edit.norm**2).tolist(),
-                }
-            )
-        )
-    found = pd.concat(parts, ignore_index=True).sort_values("norm", ascending=False, kind="stable")
-    return with_bars(found.head(top), "norm")
-
-
 def kept_words(explorer: Explorer, edit: Edit, prompts: pd.DataFrame) -> list[str]:
     """How many other wordings say the new target, and how many prompts about neighbours are answered as before."""
     new = explorer.model.token_strings(target_ids(explorer.model, edit.targets[0])[:1])[0]
@@ -260,7 +234,8 @@ def fact_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     values = trace_values(mapped, reason)
     edit = edited(explorer, asked, fact, progress) if asked.edited else None
     if edit is not None:
-        values |= effects_of(explorer, asked, fact, edit, progress) | {"rewritten": rewritten(explorer, edit)}
+        values |= effects_of(explorer, asked, fact, edit, progress)
+        values["rewritten"] = with_bars(edit.value_changes(explorer.model, REWRITTEN), "norm")
         values["kept"] = kept_words(explorer, edit, values["prompts"])
     else:
         values |= {"provenance": before.provenance.to_dict()}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pandas as pd
 import pytest
+import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
@@ -160,3 +161,34 @@ def test_refusals(tiny: fm.Model, make_tiny: Make) -> None:
     with refuses(ModelError, ValueError, edit.fingerprint):
         edit.diff(make_tiny(dtype="bfloat16"), PROMPT)
     assert len(tiny.edits) == 0
+
+
+def test_how_much_of_each_value_is_rewritten(pair64: Pair) -> None:
+    """Of a layer whose neurons are counted as another's, or beside values that the edit stands in already."""
+    model, edit = pair64.model, made(pair64.model, (0, 1), rank=2)
+    own = {layer: model.ffn[layer].values.detach().clone().double() for layer in edit.layers}
+    found = edit.value_changes(model, None)
+    assert sorted(zip(found["layer"], found["neuron"], strict=True)) == [
+        (layer, neuron) for layer in edit.layers for neuron in range(len(own[layer]))
+    ]
+    for one in edit.changes:
+        mine = found[found["layer"] == one.layer].sort_values("neuron")
+        norms = one.delta().norm(dim=-1)
+        assert allclose(mine["norm"], norms, 1e-10)
+        assert allclose(mine["of_value"], norms / own[one.layer].norm(dim=-1), 1e-10)
+    assert found["norm"].is_monotonic_decreasing
+    assert allclose(found["share"].sum(), 1.0, 1e-12)
+    with edit.applied(model):
+        pd.testing.assert_frame_equal(edit.value_changes(model, None), found)
+    pd.testing.assert_frame_equal(edit.value_changes(model, 3), found.head(3))
+
+
+def test_a_value_of_zero_has_no_share_that_is_rewritten(make_tiny: Make) -> None:
+    model = make_tiny()
+    with torch.no_grad():
+        model.ffn[0].values[5] = 0.0
+    found = made(model, (0,)).value_changes(model, None).set_index("neuron")
+    assert found["of_value"].isna().sum() == 1
+    assert pd.isna(found.loc[5, "of_value"])
+    with pytest.raises(InputError, match="k must be at least 1"):
+        made(model, (0,)).value_changes(model, 0)

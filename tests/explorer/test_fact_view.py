@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 import ffnmem as fm
 from ffnmem.evaluation.effects import Effects, prompts_of
-from ffnmem.explorer.fact_view import kept_words, rewritten
+from ffnmem.explorer.fact_view import kept_words
 from ffnmem.explorer.queries import address
 from ffnmem.explorer.views import Explorer
 
@@ -165,16 +165,15 @@ def test_the_same_address_makes_the_same_edit(tiny: fm.Model) -> None:
     assert "Another prompt: Paris" in pages[0]
 
 
-def test_the_values_that_an_edit_rewrites_most(tiny: fm.Model, edit: fm.Edit) -> None:
-    (change,) = edit.changes
-    norms = change.delta().norm(dim=-1)
-    found = rewritten(Explorer(tiny), edit, 5)
-    assert [row.norm for row in found] == pytest.approx(norms.sort(descending=True).values[:5].tolist())
-    assert [row.norm for row in found] == pytest.approx([float(norms[row.neuron]) for row in found])
-    own = tiny.ffn[change.layer].values.detach().double().norm(dim=-1)
-    assert [row.of_value for row in found] == pytest.approx([float(norms[r.neuron] / own[r.neuron]) for r in found])
-    everything = rewritten(Explorer(tiny), edit, tiny.d_mlp)
-    assert sum(row.share for row in everything) == pytest.approx(1.0)
+def test_the_values_that_an_edit_rewrites_most(client: TestClient, tiny: fm.Model, tmp_path: Path) -> None:
+    where = address("/fact", edit=1, **ABOUT)
+    (tmp_path / "edit.safetensors").write_bytes(client.get(f"{where}&format=safetensors").content)
+    expected = fm.Edit.load(tmp_path / "edit.safetensors").value_changes(tiny, 10)
+    table = client.get(where).text.partition("The values it rewrites most")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)[1:]
+    shown = [[float(one) for one in re.findall(r'<data value="([^"]+)"', row)] for row in rows]
+    assert shown == [pytest.approx([row.norm, row.of_value, row.share]) for row in expected.itertuples()]
+    assert all(f">{row.layer}.{row.neuron}<" in one for row, one in zip(expected.itertuples(), rows, strict=True))
 
 
 @pytest.mark.parametrize(
