@@ -17,6 +17,8 @@ from ..core.files import check_ordinary, user_path, workspace, writing
 from ..core.folders import Kind, claimed, locked
 from ..core.neuron_names import read_neuron
 from ..core.progress import Progress
+from ..core.resources import EMBEDDED
+from ..models.gguf import SUFFIX
 from ..models.loading import load
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -97,7 +99,7 @@ def read_settings(path: str | Path) -> Settings:
         check_kind(f"{path}: neurons", name, str)
     found = Settings(
         out=beside / user_path(given["out"]),
-        model=given.get("model", Settings.model),
+        model=model_beside(beside, given.get("model", Settings.model)),
         store=place("store"),
         site=place("site"),
         formats=tuple(dict.fromkeys(formats)),
@@ -108,6 +110,14 @@ def read_settings(path: str | Path) -> Settings:
     )
     check_whole(str(path), found)
     return found
+
+
+def model_beside(folder: Path, given: str) -> str:
+    """A model as :func:`ffnmem.load` takes it: of a path, from ``folder``; a name or a hub id as it is, unless
+    something of that name lies there."""
+    path = folder / user_path(given)
+    meant = given.startswith((".", "/", "~")) or given.count("/") > 1 or given.lower().endswith(SUFFIX)
+    return str(path) if given not in EMBEDDED and (meant or path.exists()) else given
 
 
 def check_whole(where: str, found: Settings) -> None:
@@ -174,8 +184,8 @@ def reports(settings: str | Path, *, progress: Progress | None = None) -> Path:
     The file is TOML: ``out`` (the folder) and at least one of ``neurons`` (names, of ``store``), ``[[prompts]]``
     (``prompt``, and ``target``, ``foil``, ``name``) and ``[[facts]]`` to trace (``prompt``, ``subject``, and
     ``target``, ``name``); and ``model``, ``site``, ``formats`` (of html, json, csv and md) and ``top``. Paths are from
-    the file's folder. A prompt becomes ``NAME.html`` and so on, all neurons ``neurons.html``, and ``index.html`` leads
-    to all.
+    the file's folder, that of a model too. A prompt becomes ``NAME.html`` and so on, all neurons ``neurons.html``, and
+    ``index.html`` leads to all.
 
     Everything is made before anything is replaced; then each file is replaced whole, ``index.html`` last, and what an
     earlier run wrote and this one does not is removed.

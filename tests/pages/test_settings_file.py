@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -63,6 +64,32 @@ def test_it_writes_what_is_asked_for(settings: Path, tiny: fm.Model) -> None:
     links = [attrs["href"] for tag, attrs in index.tags if tag == "a"]
     assert set(links) == names
     assert seen == [("reports", done, 3) for done in (1, 2, 3)]
+
+
+def test_a_models_path_is_from_the_files_folder(
+    tiny: fm.Model, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The night's job runs in another folder than the day's."""
+    (tmp_path / "models").mkdir()
+    shutil.copytree(tiny_folder, tmp_path / "models" / "tiny")
+    monkeypatch.chdir(tmp_path / "models")
+    for model in ("models/tiny", "./models/tiny"):
+        file = written(tmp_path, f'{OUT}model = "{model}"\nformats = ["json"]\n[[prompts]]\nprompt = "{PROMPT}"\n')
+        folder = fm.pages.reports(file)
+    found = json.loads((folder / "prompt-1.json").read_text("utf-8"))
+    assert found["provenance"]["fingerprint"] == tiny.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("given", "from_folder"),
+    [("./mine", True), ("../mine", True), ("a/b/mine", True), ("mine.gguf", True), ("there", True),
+     ("gpt2", False), ("owner/mine", False), ("atlas", False), ("/mine", False)],
+)  # fmt: skip
+def test_names_of_models_are_no_paths(tmp_path: Path, given: str, from_folder: bool) -> None:
+    for name in ("there", "atlas"):
+        (tmp_path / name).mkdir()
+    asked = read_settings(written(tmp_path, f'{OUT}model = "{given}"\n[[prompts]]\nprompt = "x"\n'))
+    assert asked.model == (str(tmp_path / given) if from_folder else given)
 
 
 def test_neurons_lead_to_the_site(settings: Path, tiny_store: Store) -> None:
