@@ -13,6 +13,7 @@ from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
 from ..core.files import check_destination
 from ..core.sheets import Sheet
+from ..pages.links import to_site
 from ..show.records import emit
 from . import options
 from .figures import save_axes
@@ -56,6 +57,7 @@ from .progress import late_bar
     metavar="FILE",
     help="Also write the graph as a page: nodes by layer and position, what each read and who reads it.",
 )
+@options.site("names of neurons without a card lead", "With --html")
 @option("--store", metavar="DIR", help="With --html: cards and examples of the top neurons, from this scan.")
 @options.bos
 @options.model
@@ -67,6 +69,7 @@ def circuit(
     export: str | None,
     html: str | None,
     store: str | None,
+    site: str | None,
     minimal: float | None,
     choice: ModelChoice,
     form: str,
@@ -90,9 +93,12 @@ def circuit(
     share.
     """
     destination = None if export is None else check_destination(export)
-    if store is not None and html is None:
-        raise InputError("--store is for the page: give --html FILE, too")
+    for flag, given in (("--store", store), ("--site", site)):
+        if given is not None and html is None:
+            raise InputError(f"{flag} is for the page: give --html FILE, too")
     model = choice.load()
+    if html is not None:
+        to_site(site, Path(html), model.fingerprint)  # one that will not do is told of before the work
     examples = None if store is None else fm.open_store(store, model=model)
     capture = fm.capture(model, prompt)
     with late_bar() as progress:
@@ -119,5 +125,5 @@ def circuit(
         note(f"wrote {destination}")
     if html is not None:
         with late_bar() as progress:
-            page = fm.pages.circuit(found, html, examples, model, progress=progress)
+            page = fm.pages.circuit(found, html, examples, model, site=site, progress=progress)
         note(f"wrote {page}")

@@ -17,6 +17,7 @@ from ..core.errors import InputError, ModelError, quoted
 from ..core.files import check_new_folder
 from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
+from ..pages.links import to_site
 from ..show.records import emit, print_json
 from . import options
 from .editors import arguments_of, editor_options
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 OF_FACTS = ("subject", "wanted", "true", "paraphrases", "neighbours", "source")
 MAKING = (*OF_FACTS, "editor", "layer", "moment", "force", "assigned", "seed", "out", "unreached")
-SHOWING = ("report", "lora", "top")
+SHOWING = ("report", "site", "lora", "top")
 NOT_REACHED = 1  # the exit status
 MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
 
@@ -70,6 +71,7 @@ MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
 )
 @option("-o", "--out", callback=file_to_write(OWN), metavar="FILE", help="Save the edit: FILE.safetensors, a few kB.")
 @option("--report", callback=file_to_write(PAGE), metavar="FILE", help="Also write a page about the edit: FILE.html.")
+@options.site("names of neurons lead", "With --report")
 @option("--export", metavar="DIR", help="Write the edited model as a new Hugging Face checkpoint.")
 @option("--lora", metavar="DIR", help="Write the edit as a PEFT adapter, of rank one where it is that.")
 @option("--apply", "files", multiple=True, metavar="FILE", help="Use a saved edit (repeatable).")
@@ -120,11 +122,11 @@ def edit(
     if asked["undone"]:
         revert_checkpoint(asked["undone"], choice, asked["original"], asked["export"], form)
         return 0
-    if asked["files"]:
-        found = loaded(asked["files"])
-        model = choice.load()
-    else:
-        model = choice.load()
+    found = loaded(asked["files"]) if asked["files"] else None
+    model = choice.load()
+    if asked["report"] is not None:
+        to_site(asked["site"], Path(asked["report"]), model.fingerprint)
+    if found is None:
         found = made(model, prompts[0], asked)
     show(model, found, prompts if asked["files"] and prompts else None, form, asked, full)
     return NOT_REACHED if found.unreached and not asked["files"] and not asked["unreached"] else 0
@@ -140,6 +142,8 @@ def check_options(context: click.Context) -> None:
     applying, reverting = bool(values["files"]), bool(values["undone"])
     if applying and reverting:
         raise InputError("--apply and --revert exclude each other: give one of them")
+    if "site" in flags and values["report"] is None:
+        raise InputError("--site is for the page: give --report FILE, too")
     if applying or reverting:
         idle = (*MAKING, "original") if applying else (*MAKING, *SHOWING, "prompts")
         for name, flag in flags.items():
@@ -208,7 +212,7 @@ def show(
     if asked["lora"] is not None:
         paths["adapter"] = found.export_lora(model, asked["lora"])
     if asked["report"] is not None:
-        paths["report"] = fm.pages.edit(found, model, out=asked["report"])
+        paths["report"] = fm.pages.edit(found, model, out=asked["report"], site=asked["site"])
 
     def data() -> dict[str, Any]:
         values = effects.to_dict() if full else effects.brief()

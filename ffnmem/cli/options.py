@@ -389,6 +389,12 @@ def plot(what: str) -> Decorator:
     return option("--plot", callback=checked, metavar="FILE", help=f"Also draw {what} into FILE: .png, .svg or .pdf.")
 
 
+def site(what: str, of: str = "") -> Decorator:
+    """--site: a site of the model's neurons, to which ``what`` leads; ``of``: what it goes with."""
+    said = f"site of the model's neurons (ffnmem report --all), to which {what}."
+    return option("--site", metavar="DIR", help=f"{of}: a {said}" if of else f"A {said}")
+
+
 def json(command: Function) -> Function:
     """--json, which reaches the command as ``form``: "table" or "json"."""
 

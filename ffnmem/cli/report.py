@@ -67,7 +67,7 @@ OF_OTHERS = (
 @option(
     "--all", "every", is_flag=True, help="With --store: every neuron, as a site with a search, into the folder --out."
 )
-@option("--site", metavar="DIR", help="Of a PROMPT: a site of the model's neurons, to which their names lead.")
+@options.site("names of neurons lead", "Of a PROMPT")
 @option(
     "-o",
     "--out",

@@ -24,6 +24,7 @@ from .progress import Progress
 @argument("store", required=False)
 @option("--corpus", metavar="CORPUS", help="Without STORE, what to scan, as ffnmem scan takes it; into DIR/store.")
 @option("--out", required=True, metavar="DIR", help="The folder to write; made if it is not there.")
+@options.site("the page's neurons lead")
 @option("--sequences", type=COUNT, metavar="N", help="How many random sequences of the text to look at.")
 @options.settings(
     "Any other setting of the study, such as keys=100; study.json lists them. Can be given several times."
@@ -39,6 +40,7 @@ def study(
     store: str | None,
     corpus: str | None,
     out: str,
+    site: str | None,
     sequences: int | None,
     assigned: tuple[tuple[str, Any], ...],
     k: int | None,
@@ -79,8 +81,9 @@ def study(
     model = choice.load()
     with Progress() as progress:
         found = fm.studies.run(
-            study_name, model, source, out, seed=seed, scan_options=scan, progress=progress.report, **settings
-        )
+            study_name, model, source, out, seed=seed, scan_options=scan, progress=progress.report, site=site,
+            **settings,
+        )  # fmt: skip
     tables = found.tables if full else found.tables[:1]
     emit(
         found,

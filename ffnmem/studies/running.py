@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from ..core.arguments import public
 from ..core.checked_files import is_whole, with_checksum
 from ..core.choices import STUDY_EXAMPLES
 from ..core.errors import FileError, InputError, quoted
-from ..core.files import write_whole
+from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed
 from ..core.progress import Progress
 from ..models.model import Model
 from ..models.turns import in_turn
+from ..pages.links import Links, nowhere, to_site
 from ..pages.rendering import render
 from ..scanning.scanning import scan
 from ..scanning.store import Store
@@ -56,11 +57,12 @@ TEXTS = ("prefix", "context")  # columns of running text, in which spaces are sp
 
 @dataclass(frozen=True)
 class PageCell:
-    """One cell of a table on a page: a number as text, a token, or running text."""
+    """One cell of a table on a page: a number as text, a token, or running text; ``address``: where it leads."""
 
     kind: str
     text: str
     value: float | None = None
+    address: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class PageTable:
         return len(self.table.frame) - len(self.rows)
 
 
-def write_study(study: Study, folder: Path) -> None:
-    """Write a study's files into a folder that exists. Raises FileError.
+def write_study(study: Study, folder: Path, links: Links = nowhere) -> None:
+    """Write a study's files into a folder that exists; ``links``: where its page's neurons lead. Raises FileError.
 
     Everything is drawn before anything is replaced. While files are replaced there is no page: a folder without
     ``index.html`` is not whole. A figure that cannot be drawn leaves the tables of a new study.
@@ -90,7 +92,7 @@ def write_study(study: Study, folder: Path) -> None:
         if not (folder / PAGE).exists():
             write_all(folder, tables)
         raise
-    shown_page = page(study, drawings, dark)
+    shown_page = page(study, drawings, dark, links)
     about = json.dumps(described(study), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
     try:
         (folder / PAGE).unlink(missing_ok=True)
@@ -165,10 +167,10 @@ def flowing_text(text: str) -> str:
     return " ".join(text.split())
 
 
-def page(study: Study, drawings: Sequence[bytes], dark: Sequence[bytes] = ()) -> str:
+def page(study: Study, drawings: Sequence[bytes], dark: Sequence[bytes] = (), links: Links = nowhere) -> str:
     """The page: every figure with its caption, every table (the first rows of long ones), settings and provenance.
 
-    ``dark``: the figures for dark screens, if they were drawn.
+    ``dark``: the figures for dark screens, if they were drawn. ``links``: where neurons lead.
     """
     pictures = [
         (figure, embedded(drawing), embedded(other) if other else "", told_in_words(figure))
@@ -179,7 +181,7 @@ def page(study: Study, drawings: Sequence[bytes], dark: Sequence[bytes] = ()) ->
         study=study,
         version=__version__,
         pictures=pictures,
-        tables=[page_table(table, ROWS) for table in study.tables],
+        tables=[page_table(table, ROWS, links) for table in study.tables],
         settings={name: flat(value) for name, value in study.settings.items()},
         published={name: flat(value) for name, value in study.published.items()},
         provenance={name: flat(value) for name, value in study.provenance.items()},
@@ -196,15 +198,19 @@ def flat(value: Any) -> Any:
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else value
 
 
-def page_table(table: StudyTable, limit: int) -> PageTable:
-    """The first rows of a table as cells."""
+def page_table(table: StudyTable, limit: int, links: Links = nowhere) -> PageTable:
+    """The first rows of a table as cells; a neuron beside its layer leads to where ``links`` has it."""
     columns = tuple(str(name) for name in table.frame.columns)
     head = table.frame.head(limit)
-    rows = tuple(
-        tuple(cell(name, value) for name, value in zip(columns, row, strict=True))
-        for row in head.itertuples(index=False, name=None)
-    )
-    return PageTable(table, columns, rows)
+    rows = []
+    for row in head.itertuples(index=False, name=None):
+        cells = {name: cell(name, value) for name, value in zip(columns, row, strict=True)}
+        if "layer" in cells and "neuron" in cells:
+            layer, neuron = cells["layer"].value, cells["neuron"].value
+            if layer is not None and neuron is not None:
+                cells["neuron"] = replace(cells["neuron"], address=links(int(layer), int(neuron)))
+        rows.append(tuple(cells.values()))
+    return PageTable(table, columns, tuple(rows))
 
 
 def cell(column: str, value: Any) -> PageCell:
@@ -240,6 +246,7 @@ def run(
     seed: int = 0,
     scan_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    site: str | Path | None = None,
     **settings: Any,
 ) -> Study:
     """Run the protocol of a paper on a model, and write its tables, figures and settings.
@@ -256,17 +263,20 @@ def run(
         seed: of every random choice, the scan's too.
         scan_options: of :func:`ffnmem.scan`, such as ``{"k": 50, "context": 64}``; by default k is 25.
         progress: called as (phase, done, total) by scan and study.
+        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which the page's neurons lead.
         settings: of that study; its function in ``ffnmem.studies`` documents them.
 
     Returns:
         A :class:`Study`: ``.tables``, ``.figures``, ``.table(name)``, ``.plot(name)``, ``.settings``, ``.published``.
 
     Raises:
-        InputError: an unknown study or setting, another model's store, or options for a scan that is not needed.
-        FileError: a folder that cannot be written or holds something else, or as :func:`ffnmem.scan`.
+        InputError: an unknown study or setting, another model's store or site, or options for a scan that is not
+            needed.
+        FileError: no site, a folder that cannot be written or holds something else, or as :func:`ffnmem.scan`.
     """
     module = study_module(name)
     check_settings(name, settings)
+    links = to_site(site, user_path(out) / PAGE, model.fingerprint)
     if isinstance(corpus, Store):
         if scan_options:
             raise InputError(f"{corpus.folder} is scanned already: leave out scan_options {sorted(scan_options)}")
@@ -284,5 +294,5 @@ def run(
             store = scan(model, corpus, folder / STORE, progress=progress, **options)
         found = module.study(model, store, progress=progress, seed=seed, **settings)
         assert isinstance(found, Study)
-        write_study(found, folder)
+        write_study(found, folder, links)
     return found

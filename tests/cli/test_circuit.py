@@ -82,5 +82,7 @@ def test_mistakes(asked: list[Any], tmp_path: Path) -> None:
     mistake(*asked, "--node-threshold", "2", named=("node_threshold", "at most 1"))
     mistake(*asked, "--export", tmp_path, named=("is a folder",))
     mistake(*asked, "--store", tmp_path, named=("--html",))
+    mistake(*asked, "--site", tmp_path, named=("--site", "--html"))
+    mistake(*asked, "--html", tmp_path / "c.html", "--site", tmp_path, named=(tmp_path, "no site of neurons"))
     (tmp_path / "mine.html").write_text("my own text")
     mistake(*asked, "--html", tmp_path / "mine.html", named=("mine.html", "nothing that ffnmem wrote"))

@@ -137,6 +137,8 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
         (["--apply", "e", "--target", "Rome"], ["--target", "--apply"]),
         (["--apply", "nothing.safetensors"], ["nothing.safetensors"]),
         (["--revert", "e"], ["--export"]),
+        ([*ASKED, "--site", "site"], ["--site", "--report"]),
+        ([*ASKED, "--report", "e.html", "--site", "nowhere"], ["nowhere", "no site of neurons"]),
         (["--revert", "e", PROMPT, "--export", "x"], ["PROMPT", "--revert"]),
         (["--revert", "e", "--report", "x.html", "--export", "x"], ["--report", "--revert"]),
     ],

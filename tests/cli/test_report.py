@@ -8,8 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import ffnmem as fm
 from ffnmem.scanning import Store
 
+from ..pages.page import Page
+from .editing import saved
 from .running import PROMPT, mistake, run
 
 
@@ -129,6 +132,27 @@ def test_all_neurons_become_a_site(tiny_store: Store, tiny_folder: Path, tmp_pat
     mistake("report", *store, "--all", "--layer", 1, named=("--layer", "--all"))
     mistake("report", PROMPT, "--all", named=("--all", "PROMPT"))
     mistake("report", *store, "--all", "--site", site, named=("--site", "--store"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_names_on_every_page_lead_to_the_site(
+    tiny: fm.Model, tiny_store: Store, tiny_folder: Path, tmp_path: Path
+) -> None:
+    """An edit's, a circuit's and a study's as those of a prompt, from where each page lies."""
+    site, pages = tmp_path / "site", tmp_path / "pages"
+    pages.mkdir()
+    fm.pages.site(tiny_store, site)
+    saved(tiny, tmp_path / "e.safetensors")
+    common = ("--model", tiny_folder, "--site", site)
+    run("edit", "--apply", tmp_path / "e.safetensors", "--report", pages / "edit.html", *common)
+    run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
+    few = [part for name in ("keys", "prefixes", "updates") for part in ("--set", f"{name}=2")]
+    run("study", "geva2021", tiny_store.folder, "--out", pages / "study", "--sequences", 8, *few, *common)
+    for path in (pages / "edit.html", pages / "circuit.html", pages / "study" / "index.html"):
+        page = Page(path.read_text("utf-8"))
+        found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}
+        assert found, path
+        assert all((path.parent / way).resolve().is_file() for way in found), path
 
 
 def test_a_settings_file(tiny_folder: Path, tmp_path: Path) -> None:

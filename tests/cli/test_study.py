@@ -78,6 +78,7 @@ def test_from_a_corpus(tiny_folder: Path, tmp_path: Path) -> None:
         (("STORE", "--set", "keys=3", "--set", "keys=4"), ("keys", "twice")),
         (("STORE", "--sequences", "3", "--set", "n_sequences=4"), ("n_sequences", "twice", "--sequences")),
         (("STORE", "--json", "--csv"), ("--json", "--csv")),
+        (("STORE", "--site", "nowhere"), ("nowhere", "no site of neurons")),
     ],
 )
 def test_mistakes(
