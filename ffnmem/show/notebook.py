@@ -219,12 +219,13 @@ def count(value: int) -> str:
 
 
 def probability(value: float) -> str:
-    """In percent with one decimal, so that a column lines up; what would round to nothing or to certainty says so."""
+    """In percent with one decimal, so that a column lines up; below 0.2% with two digits that count, of which one
+    decimal would leave one or none; what would round to certainty says so."""
     if not math.isfinite(value):
         return MISSING
     if 0.9995 <= value < 1:
         return "> 99.9%"
-    if 0 < value < 0.0005:
+    if 0 < value < 0.002:
         return f"{float(f'{100 * value:.2g}'):.7f}".rstrip("0") + "%" if value >= 1e-7 else tiny(value)
     return f"{100 * value:.1f}%"
 
