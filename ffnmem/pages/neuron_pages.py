@@ -18,6 +18,7 @@ from ..core.errors import InputError, ModelError, check_count, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
+from ..describing.describing import Descriptions
 from ..models.turns import in_turn
 from ..scanning.neuron import Neuron, kinds_shown
 from ..scanning.store import SHADES, Store
@@ -72,6 +73,7 @@ def neurons(
     context: int = 12,
     shade: bool | None = None,
     lens: Lens = LOGIT,
+    descriptions: Descriptions | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write what a store knows of some neurons into one file.
@@ -93,6 +95,8 @@ def neurons(
             it has no model; True takes at most 80, and no more than 20 MB.
         lens: what the tokens of values are read through on cards, as :func:`ffnmem.project` takes it; any but "logit"
             needs the store's model.
+        descriptions: from :func:`ffnmem.describe`, of this store's model: its words on the cards of the neurons that it
+            has; in the page's provenance, who found them.
         progress: called as ("read", done, all) after each neuron, then as ("shade", done, all) in tokens.
 
     Returns:
@@ -100,7 +104,8 @@ def neurons(
 
     Raises:
         FileError: a damaged store, or a file that cannot be written. InputError: an unknown suffix or kind, no neurons,
-        or too many; ``shade=True`` for what is no page. OutOfRangeError: a neuron that the store does not have.
+        or too many; ``shade=True`` for what is no page; descriptions of another model, or for what has no cards.
+        OutOfRangeError: a neuron that the store does not have.
         ModelError: ``shade=True`` without the model; one that gives other coefficients than the store has.
     """
     suffix = check_suffix(out)
@@ -109,6 +114,7 @@ def neurons(
     kinds = check_kinds(store, kind, store.kinds if suffix in TABLES else kinds_shown(store))
     width = check_count("context", context, least=0)
     check_shade(shade, suffix, len(places))
+    check_descriptions(descriptions, store, suffix)
     if suffix in TABLES:
         frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
         schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
@@ -116,18 +122,20 @@ def neurons(
         return path
     neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width, lens=lens) for place in places)
     found = list(reporting(neurons_read, len(places), progress))
+    if descriptions is not None:
+        found = described(descriptions, found)
     if suffix == ".html":
         found, unshaded = shaded(store, found, k, shade, progress)
-        html = page_html(store, [card(one, k) for one in found], unshaded)
+        html = page_html(store, [card(one, k) for one in found], unshaded, descriptions)
         if len(html) > LARGEST and any(one.passages for one in found):
             size = f"shaded tokens would make this page {len(html) / 1e6:.0f} MB, more than browsers show quickly"
             if shade:
                 raise InputError(f"{size} ({LARGEST / 1e6:.0f}): choose fewer neurons, a smaller k, or shade=False")
             plain = [card(replace(one, passages={}), k) for one in found]
-            html = page_html(store, plain, f"Tokens are not shaded: {size}.")
+            html = page_html(store, plain, f"Tokens are not shaded: {size}.", descriptions)
         write_whole(path, html)
     else:
-        write_whole(path, neurons_markdown(store, found, k))
+        write_whole(path, neurons_markdown(store, found, k, descriptions))
     return path
 
 
@@ -164,6 +172,32 @@ def check_shade(shade: bool | None, suffix: str, count: int) -> None:
         raise InputError(f"tokens are shaded on pages only: name a file that ends in .html, not in {suffix}")
     if shade and count > MOST_SHADED:
         raise InputError(f"{count} neurons are too many for a page with shaded tokens, which takes {MOST_SHADED}")
+
+
+def check_descriptions(descriptions: Descriptions | None, store: Store, suffix: str) -> None:
+    """Raise InputError where descriptions are given that no card here can have."""
+    if descriptions is None:
+        return
+    if suffix in TABLES:
+        raise InputError(f"descriptions stand on cards: name a file that ends in .html or .md, not in {suffix}")
+    fingerprint = descriptions.provenance["fingerprint"]
+    if fingerprint != store.fingerprint:
+        raise InputError(
+            f"the descriptions are of {descriptions.model} {fingerprint}, and the store is of {store.model} "
+            f"{store.fingerprint}"
+        )
+
+
+def described(descriptions: Descriptions, neurons: Sequence[Neuron]) -> list[Neuron]:
+    """The neurons with their descriptions; those that were not described as they are."""
+    known = set(zip(descriptions.table["layer"], descriptions.table["neuron"], strict=True))
+    return [descriptions.on(one) if (one.layer, one.neuron) in known else one for one in neurons]
+
+
+def origin(store: Store, descriptions: Descriptions | None) -> dict[str, Any]:
+    """Where the numbers of a page come from, and its words."""
+    told = {} if descriptions is None else descriptions.told
+    return {**store.provenance, "basis": store.manifest["basis"], **told}
 
 
 def shaded(
@@ -205,8 +239,9 @@ def reporting(items: Iterable[Item], total: int, progress: Progress | None) -> I
         yield item
 
 
-def page_html(store: Store, cards: Sequence[Card], unshaded: str = "") -> str:
-    """The page of some neurons. ``unshaded``: why their tokens are not shaded, where they might have been."""
+def page_html(store: Store, cards: Sequence[Card], unshaded: str = "", descriptions: Descriptions | None = None) -> str:
+    """The page of some neurons. ``unshaded``: why their tokens are not shaded, where they might have been;
+    ``descriptions``: those that stand on the cards."""
     title = f"Neuron {cards[0].name}" if len(cards) == 1 else f"{len(cards):,} neurons"
     return render(
         "neurons.html",
@@ -218,18 +253,21 @@ def page_html(store: Store, cards: Sequence[Card], unshaded: str = "") -> str:
         unshaded=unshaded,
         corpus=store.manifest["corpus"],
         tokens=store.n_tokens,
-        provenance={**store.provenance, "basis": store.manifest["basis"]},
+        described=any(card.neuron.description for card in cards),
+        provenance=origin(store, descriptions),
     )
 
 
-def neurons_markdown(store: Store, neurons: Sequence[Neuron], listed: int | None = None) -> str:
+def neurons_markdown(
+    store: Store, neurons: Sequence[Neuron], listed: int | None = None, descriptions: Descriptions | None = None
+) -> str:
     """The sheets of some neurons as Markdown, for notes, issues and pull requests."""
     name = f"Neuron {neurons[0].name}" if len(neurons) == 1 else f"{len(neurons):,} neurons"
     parts = [
         f"# {name} of {escaped(store.model)}\n\nFrom a scan of {escaped(store.manifest['corpus']['source'])}:"
         f" {counted(store.n_tokens, 'token')}. **Bold** marks the token at which the neuron fires.\n",
         *(markdown(one.sheet(listed, origin=False)) for one in neurons),
-        f"*{escaped(provenance_line(store.provenance))}*\n",
+        f"*{escaped(provenance_line({**store.provenance, **({} if descriptions is None else descriptions.told)}))}*\n",
     ]
     return "\n".join(parts)
 

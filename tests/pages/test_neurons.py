@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -42,6 +43,39 @@ def test_page_shows_each_neuron(tiny_store: Store, tmp_path: Path) -> None:
 
 
 LAST = ["Where these numbers come from"]
+
+
+@pytest.fixture(scope="module")
+def descriptions(tiny_store: Store, tiny: fm.Model) -> fm.describing.Descriptions:
+    store = open_store(tiny_store.folder, tiny)
+    return fm.describe(store, PLACES[:2], lambda _messages: f"fires at {HOSTILE.splitlines()[0]}", shown=4)
+
+
+def test_cards_have_the_words_that_were_found(
+    tiny_store: Store, descriptions: fm.describing.Descriptions, tmp_path: Path
+) -> None:
+    path = fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html", descriptions=descriptions)
+    page = Page(read(path))
+    assert page.words.count("described as fires at <script>alert(1)") == 2, "the third was not described"
+    _, *rows = page.tables["index"]
+    assert [row[-1].text.startswith("fires at <script>") for row in rows] == [True, True, False]
+    assert "explained by" in page.words
+    assert "alert(1)</script>" not in read(path)
+    found = read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "cards.md", descriptions=descriptions))
+    assert found.count("described as") == 2
+    assert "explained by" in found
+    assert "described as" not in read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html"))
+
+
+def test_descriptions_that_fit_no_card_are_refused(
+    tiny_store: Store, descriptions: fm.describing.Descriptions, tmp_path: Path
+) -> None:
+    with refuses(InputError, ValueError, "descriptions", ".html", ".csv"):
+        fm.pages.neurons(tiny_store, PLACES, tmp_path / "cards.csv", descriptions=descriptions)
+    other = replace(descriptions, provenance={**descriptions.provenance, "fingerprint": "f" * 12})
+    with refuses(InputError, ValueError, "f" * 12, tiny_store.fingerprint):
+        fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html", descriptions=other)
+    assert not list(tmp_path.iterdir())
 
 
 def test_page_of_one_neuron_has_its_examples(tiny_store: Store, tmp_path: Path) -> None:
