@@ -13,7 +13,8 @@ and ``config.json`` (``delphi/latents/cache.py`` of EleutherAI/delphi at commit 
 eai-delphi 0.1). A store keeps a neuron's strongest sequences and no others, from which no cache can be made; so the
 text is read again, and every coefficient above a share of the neuron's largest is in it. The neurons of an FFN are
 hardly ever exactly 0, and to delphi a context without an entry is one in which a latent is silent: the share says what
-counts.
+counts. Activations of delphi's latents are above 0, and it sorts examples by them, so that negative coefficients are no
+entries, however large: there a neuron is silent. ``config.json`` says so (``sign``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.errors import InputError, check_count, check_number
-from ..core.files import appearing, check_new_folder, write_whole
+from ..core.files import appearing, check_new_folder, write_whole, writing
 from ..core.progress import Progress
 from ..corpus.excerpts import Page, Selection, draw_sequences
 from ..corpus.passes import Forward, Observer, read
@@ -169,16 +170,24 @@ def rounded(values: Any) -> list[float]:
 # delphi.
 
 
-class Firings(Observer):
-    """Every coefficient of some neurons above a threshold of each. ``numbers``: of the sequences read, ascending.
+ENTRY = np.dtype([("row", "<i4"), ("position", "<i4"), ("neuron", "<i4"), ("coefficient", "<f4")])
 
-    Attributes:
-        found: by layer, arrays of rows among the numbers, positions, neurons and coefficients.
+
+class Firings(Observer):
+    """Every coefficient of some neurons above a threshold of each, in a file a layer: of all neurons they are more than
+    memory holds.
+
+    Args:
+        thresholds: by layer. numbers: of the sequences read, ascending. folder: for the files.
     """
 
-    def __init__(self, thresholds: Mapping[int, Float[Tensor, " d_mlp"]], numbers: Int64[np.ndarray, " n"]) -> None:
-        self.thresholds, self.numbers = thresholds, numbers
-        self.found: dict[int, list[tuple[np.ndarray, ...]]] = {layer: [] for layer in thresholds}
+    def __init__(
+        self, thresholds: Mapping[int, Float[Tensor, " d_mlp"]], numbers: Int64[np.ndarray, " n"], folder: Path
+    ) -> None:
+        self.thresholds, self.numbers, self.folder = thresholds, numbers, folder
+
+    def file(self, layer: int) -> Path:
+        return self.folder / f"{layer}.entries"
 
     def add(
         self,
@@ -197,17 +206,17 @@ class Firings(Observer):
         content = page.mask[cells]
         cells, neurons, values = cells[content], neurons[content], values[content]
         width = page.batch.tokens.shape[1]
-        rows = np.searchsorted(self.numbers, page.batch.sequences[cells // width])
-        self.found[layer].append(
-            (rows.astype(np.int32), (cells % width).astype(np.int32), neurons.astype(np.int32), values)
-        )
+        entries = np.empty(len(values), ENTRY)
+        entries["row"] = np.searchsorted(self.numbers, page.batch.sequences[cells // width])
+        entries["position"], entries["neuron"], entries["coefficient"] = cells % width, neurons, values
+        with writing(self.folder), self.file(layer).open("ab") as file:
+            file.write(entries.tobytes())
 
-    def of(self, layer: int) -> tuple[np.ndarray, ...]:
-        """Rows, positions, neurons and coefficients of a layer, in the order of the text."""
-        some = self.found[layer]
-        parts = [np.concatenate([part[i] for part in some]) for i in range(4)] if some else [np.empty(0, np.int32)] * 4
-        order = np.lexsort((parts[2], parts[1], parts[0]))
-        return tuple(part[order] for part in parts)
+    def of(self, layer: int) -> np.ndarray:
+        """Entries of a layer, in the order of the text; its file goes."""
+        found = np.fromfile(self.file(layer), ENTRY) if self.file(layer).exists() else np.empty(0, ENTRY)
+        self.file(layer).unlink(missing_ok=True)
+        return found[np.lexsort((found["neuron"], found["position"], found["row"]))]
 
 
 def delphi(
@@ -233,10 +242,6 @@ def delphi(
         largest = torch.tensor(store.stats(layer)["max"].to_numpy()[neurons]).clamp(min=0)
         threshold[neurons] = torch.where(largest > 0, (least * largest).clamp(min=1e-5), torch.inf).float()
         thresholds[layer] = threshold
-    firings = Firings(thresholds, numbers)
-    with model.turns.reading("export"):
-        forward = Forward(model, [firings], torch.float32, max(thresholds))
-        read(Selection(store.sequences, store.settings.text, numbers), forward, "text", progress)
     pad = store.settings.special[0] if store.settings.special else 0
     tokens = np.full((len(numbers), store.settings.context), pad, np.int64)
     for row, number in enumerate(numbers.tolist()):
@@ -257,11 +262,16 @@ def delphi(
             "version": __version__,
             "fingerprint": store.fingerprint,
             "least": least,
+            "sign": "positive",
             "pad_token_id": int(pad),
             "sequences": "all" if len(numbers) == len(store.sequences) else numbers.tolist(),
         },
     }
     with appearing(path) as room:
+        firings = Firings(thresholds, numbers, room)
+        with model.turns.reading("export"):
+            forward = Forward(model, [firings], torch.float32, max(thresholds))
+            read(Selection(store.sequences, store.settings.text, numbers), forward, "text", progress)
         for layer in thresholds:
             place = room / layer_name(layer)
             place.mkdir()
@@ -271,19 +281,18 @@ def delphi(
 
 
 def write_splits(
-    folder: Path, firings: tuple[np.ndarray, ...], tokens: Int64[np.ndarray, "rows pos"], width: int, parts: int
+    folder: Path, entries: np.ndarray, tokens: Int64[np.ndarray, "rows pos"], width: int, parts: int
 ) -> None:
     """A layer's neurons in parts of like many: entries as delphi has them, neurons counted from the part's first."""
-    rows, positions, neurons, values = firings
     bounds = np.linspace(0, width, min(parts, width) + 1).astype(np.int64)
     for start, end in zip(bounds[:-1].tolist(), (bounds[1:] - 1).tolist(), strict=True):
-        inside = (neurons >= start) & (neurons <= end)
-        locations = np.stack([rows[inside], positions[inside], neurons[inside] - start], axis=1)
+        some = entries[(entries["neuron"] >= start) & (entries["neuron"] <= end)]
+        locations = np.stack([some["row"], some["position"], some["neuron"] - start], axis=1)
         small = locations.size == 0 or int(locations.max()) < 2**16
         save_file(
             {
                 "locations": locations.astype(np.uint16 if small else np.uint32),
-                "activations": values[inside].astype(np.float16),
+                "activations": some["coefficient"].astype(np.float16),
                 "tokens": tokens,
             },
             folder / f"{start}_{end}.safetensors",

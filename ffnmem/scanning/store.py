@@ -670,9 +670,10 @@ class Store(Scanned, Result):
             form: "neuronpedia": dashboard records in batches, as SAEDashboard's NeuronpediaRunner writes them for
                 Neuronpedia's import: tokens promoted and suppressed, histograms, and examples with the coefficient at
                 every token. "delphi": a latent cache for EleutherAI's delphi: every coefficient above ``least`` in
-                some of the store's text, and that text.
-            folder: new or empty. neurons: which; default all, which takes long of a large model, and for "delphi" 16
-                bytes of memory an entry.
+                some of the store's text, and that text. Negative coefficients are no entries, however large: delphi's
+                latents are silent or above 0.
+            folder: new or empty. neurons: which; default all, which takes long of a large model, and for "delphi" some
+                40 bytes of memory for each entry of one layer, and meanwhile 16 on disk for each of all.
             k: of "neuronpedia": examples of the largest coefficients, and of each band; default as :meth:`examples`.
             context: of it: tokens on each side of an example.
             least: of "delphi": the share of a neuron's largest coefficient above which one is an entry. To delphi a

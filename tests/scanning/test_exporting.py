@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
-from ffnmem.scanning import Store, open_store
+from ffnmem.scanning import Store, exporting, open_store
 
 from ..helpers import allclose, refuses
 
@@ -136,6 +136,36 @@ def test_delphi(store: Store, tmp_path: Path) -> None:
             expected |= {(number, at): row[at] for at in range(store.sequences.lead, length) if row[at] > 0.2 * largest}
         assert {tuple(place) for place in places.tolist()} == set(expected)
         assert allclose(values, [expected[tuple(place)] for place in places.tolist()], 2e-3)
+
+
+def test_negative_coefficients_are_no_entries(store: Store, tmp_path: Path) -> None:
+    """delphi's latents are silent or above 0: a neuron with nothing else is silent, however large it is."""
+    stats = store.stats(0)
+    below = stats[stats["min"].abs() > stats["max"]]["neuron"].tolist()
+    assert below, "no neuron here is more negative than positive"
+    folder = store.export("delphi", tmp_path / "out", neurons=[(0, n) for n in below], least=0.0, sequences=None)
+    found, tokens, config = cache(folder / "blocks.0.mlp.hook_post")
+    assert all((values > 0).all() for _, values in found.values())
+    assert set(found) == {n for n in below if stats["max"][n] > 1e-5}
+    assert config["ffnmem"]["sign"] == "positive"
+    content = sum(len(store.sequences.sequence_tokens(n)) - store.sequences.lead for n in range(len(tokens)))
+    assert all(len(places) < content for places, _ in found.values()), "where it is negative there is none"
+
+
+def test_delphi_holds_one_layer_at_a_time(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of all layers wait on disk: of all neurons of a large model they are more than memory holds."""
+    seen: list[tuple[int, list[str]]] = []
+    write = exporting.write_splits
+
+    def watched(folder: Path, entries: np.ndarray, *rest: Any) -> None:
+        seen.append((len(entries), sorted(path.name for path in folder.parent.glob("*.entries"))))
+        write(folder, entries, *rest)
+
+    monkeypatch.setattr(exporting, "write_splits", watched)
+    folder = store.export("delphi", tmp_path / "out")
+    assert [left for _, left in seen] == [["1.entries"], []]
+    assert all(count > 0 for count, _ in seen)
+    assert {path.name for path in folder.iterdir()} == {"blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"}
 
 
 def test_delphi_of_some_text(store: Store, tmp_path: Path) -> None:
