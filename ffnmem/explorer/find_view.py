@@ -60,7 +60,7 @@ def find_form(explorer: Explorer, query: Query) -> Markup:
 def find_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     """A table of memories."""
     if not query:
-        return View("Find memories", fragment("find_start.html", store=explorer.store))
+        return View("Find memories", fragment("find_start.html", store=explorer.store, text_roles=TEXT_ROLES))
     frame = chosen(explorer, query, progress)
     columns = [name for name in HEADS if name == "memory" or name in frame]
     default = next(name for name in ("score", "weight", "memory") if name in columns)

@@ -19,6 +19,7 @@ import torch
 from starlette.testclient import TestClient
 
 import ffnmem as fm
+from ffnmem.core.choices import ROLE_NAMES, TEXT_ROLES
 from ffnmem.explorer.jobs import Abandoned
 from ffnmem.explorer.queries import Query, address
 from ffnmem.explorer.site import PAGES
@@ -179,6 +180,19 @@ def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Mo
     assert capture.token_strings()[int(fired["position"])] == fired["token"]
     up = csv(client, address("/find", words="the", sort="score", order="up", format="csv"))
     assert up["score"].is_monotonic_increasing
+
+
+def test_roles_say_what_they_are_told_by(client: TestClient, store_client: TestClient) -> None:
+    """With a store, too, they are those of the weights: whoever misses one is told where it is found."""
+    for one in (client, store_client):
+        page = one.get("/find").text
+        assert "role by weights" in page
+        offered = re.findall(
+            r"<option>([a-z-]+)</option>", page.partition("role by weights")[2].partition("</select>")[0]
+        )
+        assert offered == [name for name in ROLE_NAMES if name not in TEXT_ROLES]
+        assert ", ".join(TEXT_ROLES) + " need a text" in page
+        assert one.get(address("/find", role=TEXT_ROLES[0])).status_code == 422
 
 
 def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:
