@@ -71,6 +71,17 @@ def test_components_sum_to_the_logit_on_every_architecture(architecture: Model) 
             assert paths.logit == pytest.approx(direct.logit, abs=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_components_sum_to_the_logit_in_half_precision(tiny_folder: Path, dtype: str) -> None:
+    # the pass itself rounds to three digits; sums of its parts may lose no more
+    model = fm.load(str(tiny_folder), dtype=dtype)
+    capture = fm.capture(model, ["The Eiffel Tower is in Paris", "Rome is"])
+    for prompt in (0, 1):
+        paths = fm.attribute_paths(capture, " Paris", prompt=prompt)
+        assert paths.error < 0.02 * float(paths.components["logit"].abs().sum())
+        assert paths.neuron_logits.dtype == torch.float32
+
+
 def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> None:
     # if it failed, a neuron would be credited along the wrong direction
     model = fm.load(str(tiny_folder), dtype="float64")
