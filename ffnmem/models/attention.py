@@ -126,7 +126,7 @@ class OfNothing(TorchFunctionMode):
         product = product_in(func, args, kwargs)
         if product is None or bool(product.rows.any()):
             return func(*args, **(kwargs or {}))
-        return ZeroProduct.apply(product.rows, product.oriented, product.bias)
+        return ZeroProduct.apply(product.rows, product.oriented, product.bias)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,8 @@ def product_of(module: nn.Module) -> Tensor | None:
         return None
     if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
         return None
-    weight: Tensor = own.weight
+    weight = own.weight
+    assert isinstance(weight, Tensor)
     return weight
 
 
