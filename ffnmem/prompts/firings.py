@@ -211,10 +211,10 @@ class Firings(ABC):
 
     def top(self, k: int = 20) -> pd.DataFrame:
         """The ``k`` largest firings: layer, neuron, position, token, coefficient, the number, share."""
-        flat = self.of_firings.double().cpu().numpy()
+        flat = at_least_float32(self.of_firings).cpu().numpy()
         order = largest(flat.ravel(), check_count("top", k))
         layer, position, neuron = np.unravel_index(order, flat.shape)
-        found = flat.ravel()[order]
+        found = flat.ravel()[order].astype(np.float64)
         return pd.DataFrame(
             {
                 "layer": layer,
