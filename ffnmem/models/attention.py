@@ -341,18 +341,20 @@ class Calls:
                 handle.remove()
 
 
-def frozen_attention(model: Model, tokens: Tensor, known: KnownFFNs | None = None) -> list[FrozenAttention]:
+def frozen_attention(model: Model, tokens: Tensor, known: Passed | KnownFFNs | None = None) -> list[FrozenAttention]:
     """Every attention layer of one forward pass over ``tokens [pos]``.
 
     Args:
-        known: what the FFNs compute in this pass, from an earlier one: they are run only where a layer has hooks or
-            projections of other kinds, or if the pass comes to something else without them.
+        known: this pass, recorded before; or what its FFNs compute, from an earlier one: they are run only where a
+            layer has hooks or projections of other kinds, or if the pass comes to something else without them.
 
     Raises HookError if a layer does not give its pattern.
     """
     clip = model.layout.architecture.clip
     if setting(model.hf_model.config, clip) is not None:
         raise UnsupportedModelError(f"{model.name} clips what its attention reads ({clip}), which is not linear")
+    if isinstance(known, Passed):
+        return known.layers(model)
     products = None if known is None else known.products(model)
     found = None if products is None else Passed.of(model, tokens, products)
     if found is None or known is None or not known.led_to(found.final[0]):
@@ -370,14 +372,21 @@ class Passed:
     final: list[Tensor]
 
     @classmethod
-    def of(cls, model: Model, tokens: Tensor, products: Products | None = None) -> Passed:
+    @contextmanager
+    def recorded(cls, model: Model) -> Iterator[Passed]:
+        """What passes inside the block."""
         found = cls(Calls(), {}, {}, [])
         before: list[tuple[nn.Module, OnTensor]] = [(model.layout.final_norm, found.final.append)]
         after: list[tuple[nn.Module, OnTensor]] = []
         for layer, block in enumerate(model.layout.blocks):
             after.append((block.attention_out, keeper(found.written, layer)))
             before.append((block.whole, keeper(found.inputs, layer)))
-        with found.calls.recorded(model.layout.blocks), listening(before, after), products or nullcontext():
+        with found.calls.recorded(model.layout.blocks), listening(before, after):
+            yield found
+
+    @classmethod
+    def of(cls, model: Model, tokens: Tensor, products: Products | None = None) -> Passed:
+        with cls.recorded(model) as found, products or nullcontext():
             model.body(tokens.reshape(1, -1))
         return found
 

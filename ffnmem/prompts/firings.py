@@ -94,6 +94,9 @@ class Asked:
 
     def attentions(self) -> list[FrozenAttention]:
         """Every attention layer of this prompt's pass up to the answer, frozen."""
+        kept = self.capture.attended
+        if kept is not None and len(self.tokens) == self.capture.tokens.shape[1]:
+            return frozen_attention(self.model, self.tokens, kept)
         return frozen_attention(self.model, self.tokens, self.known_ffns())
 
     def known_ffns(self) -> KnownFFNs:
