@@ -167,7 +167,7 @@ def same(found: Any, expected: Any, at: str = "") -> None:
             found, expected = (one.reshape(-1).view(torch.uint8).numpy() for one in (found, expected))
         assert found.tobytes() == expected.tobytes() if found.dtype != object else (found == expected).all(), at
     elif is_dataclass(expected):
-        for one in fields(expected):  # type: ignore[arg-type]
+        for one in (one for one in fields(expected) if one.metadata.get("saved", True)):  # type: ignore[arg-type]
             same(getattr(found, one.name), getattr(expected, one.name), f"{at}.{one.name}")
     elif isinstance(expected, Mapping):
         same(list(found), list(expected), at)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     metavar="POSITION",
     help="Block this position too, together with others so given (repeatable): 0 is the first token, -1 the last.",
 )
+@option("-o", "--out", metavar="DIR", help="With --facts: keep each result there; the same call goes on with it.")
 @options.seed("Of facts drawn.")
 @options.plot("a heat map (with --facts, the means by layer)")
 @options.bos
@@ -60,6 +61,7 @@ def knockout(
     known_only: bool,
     positions: tuple[int, ...],
     seed: int,
+    out: str | None,
     plot: Path | None,
     choice: ModelChoice,
     full: bool,
@@ -94,9 +96,9 @@ def knockout(
             choice, str(source), relation=relation, limit=limit, seed=seed, known_by=known_by
         )
         with Progress() as bars:
-            found = fm.tracing.knockout_facts(model, facts, progress=bars.report, **settings)
+            found = fm.tracing.knockout_facts(model, facts, out=out, progress=bars.report, **settings)
     else:
-        refuse(context, (*WITH_FACTS, "seed"), "a PROMPT")
+        refuse(context, (*WITH_FACTS, "seed", "out"), "a PROMPT")
         if subject is None:
             raise InputError("--subject is missing: say which words of the prompt it is about")
         settings["positions"] = positions or None

@@ -39,6 +39,7 @@ PHASES = {  # what is said of each, and what it counts
     "explain": ("asking for descriptions", "questions"),
     "judge": ("asking for judgements", "questions"),
     "directions": ("reading text along directions", "tokens"),
+    "verdicts": ("judging", "directions"),
     "geometry": ("comparing keys and values", "layers"),
     "duplicates": ("seeking near-duplicates", "pairs of layers"),
     "edit": ("finding what to write", "facts"),

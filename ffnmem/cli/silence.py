@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     help="Layers that are silenced at once.  [default: 10 of every 48, at least 3]",
 )
 @option("--mean", metavar="STORE", help="Silenced FFNs write what they write on the mean over STORE, not nothing.")
+@option("-o", "--out", metavar="DIR", help="With --facts: keep each result there; the same call goes on with it.")
 @options.seed("Of facts drawn.")
 @options.plot("a heat map for each kind (with --facts, the means by layer)")
 @options.bos
@@ -63,6 +64,7 @@ def silence(
     known_only: bool,
     mean: str | None,
     seed: int,
+    out: str | None,
     plot: Path | None,
     choice: ModelChoice,
     full: bool,
@@ -97,9 +99,9 @@ def silence(
             choice, str(source), relation=relation, limit=limit, seed=seed, known_by=known_by
         )
         with Progress() as bars:
-            found = fm.tracing.silence_facts(model, facts, progress=bars.report, **settings)
+            found = fm.tracing.silence_facts(model, facts, out=out, progress=bars.report, **settings)
     else:
-        refuse(context, (*WITH_FACTS, "seed"), "a PROMPT")
+        refuse(context, (*WITH_FACTS, "seed", "out"), "a PROMPT")
         if subject is None:
             raise InputError("--subject is missing: say which words of the prompt it is about")
         settings["mean"] = None if mean is None else fm.open_store(mean)

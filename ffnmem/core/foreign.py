@@ -1,9 +1,12 @@
-"""What other libraries raise, as one line and one error of ours: the only place that catches everything."""
+"""What other libraries raise, as one line and one error of ours: the only place that catches everything. And what they
+hold for the whole process, changed for a while."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import update_wrapper
 
 from .errors import FfnmemError
 
@@ -52,3 +55,31 @@ def first_line(error: BaseException) -> str:
     said = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     whole = said[:LONGEST].rpartition(". ")[0] or said[:LONGEST]  # sentences, where there are any
     return said if len(said) <= LONGEST else f"{whole}…"
+
+
+class Shared:
+    """A block that changes something of another library's for the whole process, whichever threads are inside of it:
+    the first to enter makes the change, the last to leave undoes it.
+
+    Args:
+        change: makes a block that does so for one thread.
+    """
+
+    def __init__(self, change: Callable[[], AbstractContextManager[None]]) -> None:
+        self.change = change
+        self.lock, self.inside, self.undo = threading.Lock(), 0, ExitStack()
+        update_wrapper(self, change)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            if not self.inside:
+                self.undo.enter_context(self.change())
+            self.inside += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if not self.inside:
+                    self.undo.close()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange, repeat
@@ -23,9 +23,9 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .architectures import setting
-from .hooks import first_tensor, keeper, listening
-from .layout import LayerModules
-from .model import Model
+from .hooks import OnTensor, first_tensor, keeper, listening
+from .layout import Half, LayerModules, inner
+from .model import AGREE, HALF, Model
 from .norms import NormMap, at_least_float32
 from .residual import pull
 
@@ -87,6 +87,129 @@ class Blocking(TorchFunctionMode):
         return found.reshape(scores.shape)
 
 
+PRODUCTS = (nn.functional.linear, torch.addmm)
+
+
+class Product(NamedTuple):
+    """A product with a weight: ``rows [*n, d_in]`` · ``weight``, as the function takes it, + ``bias``."""
+
+    rows: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    oriented: Float[Tensor, "d_in d_out"]
+
+
+def product_in(func: Any, args: tuple[Any, ...], kwargs: Any) -> Product | None:
+    """The product that linear and Conv1D modules take, in a call of some function; None in others."""
+    if func is nn.functional.linear and 2 <= len(args) <= 3 and not kwargs:
+        return Product(args[0], args[1], args[2] if len(args) == 3 else None, args[1].T)
+    if func is torch.addmm and len(args) == 3 and not kwargs:
+        return Product(args[1], args[2], args[0], args[2])
+    return None
+
+
+class ZeroProduct(torch.autograd.Function):
+    """The product of rows of zeros: its bias. Its gradient is any product's."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, oriented: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.oriented = oriented.detach()
+        found = rows.new_zeros(*rows.shape[:-1], oriented.shape[1])
+        return found if bias is None else found + bias.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] @ ctx.oriented.T, None, None
+
+
+class OfNothing(TorchFunctionMode):
+    """A block in which this thread takes no products of zeros: they are their biases."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        product = product_in(func, args, kwargs) if func in PRODUCTS else None
+        if product is None or bool(product.rows.any()):
+            return func(*args, **(kwargs or {}))
+        return ZeroProduct.apply(product.rows, product.oriented, product.bias)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, eq=False)
+class KnownFFNs:
+    """What the FFNs of a pass are known to compute, so that they need not run again.
+
+    Attributes:
+        pre, linear, out: by layer, what gates (of classic FFNs keys), keys of gated ones, and values give.
+        final_in: ``[pos, d_model]``, what such a pass brings to the final norm.
+    """
+
+    pre: Mapping[int, Float[Tensor, "pos d_mlp"]]
+    linear: Mapping[int, Float[Tensor, "pos d_mlp"]]
+    out: Mapping[int, Float[Tensor, "pos d_model"]]
+    final_in: Float[Tensor, "pos d_model"]
+
+    def products(self, model: Model) -> Products | None:
+        """The products that need not be taken; None where a projection may give something else than one product, or
+        has hooks, which would act once more on what they gave."""
+        found: dict[tuple[int, torch.Size], Tensor] = {}
+        for layer, block in enumerate(model.layout.blocks):
+            parts = [(block.project_out, self.out)]
+            if block.project_gate is None:
+                parts.append((block.project_in, self.pre))
+            else:
+                parts += [(block.project_gate, self.pre), (block.project_in, self.linear)]
+            for module, known in parts:
+                weight = product_of(module)
+                if weight is None or Products.key(weight) in found:
+                    return None
+                found[Products.key(weight)] = known[layer]
+        return Products(found)
+
+    def led_to(self, final: Float[Tensor, "pos d_model"]) -> bool:
+        """Whether a pass came to the same."""
+        found, expected = at_least_float32(final), at_least_float32(self.final_in)
+        off = (found - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)
+        return float(off.max()) <= AGREE.get(final.dtype, HALF)
+
+
+def product_of(module: nn.Module) -> Tensor | None:
+    """The weight of a projection that gives one product with it and nothing else; None where it may do more."""
+    from transformers.pytorch_utils import Conv1D
+
+    own = inner(module)
+    if type(own) not in (nn.Linear, Conv1D, Half) or "forward" in vars(own):
+        return None
+    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        return None
+    weight = own.weight
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+class Products(TorchFunctionMode):
+    """A block in which this thread's products with some weights are given, not taken.
+
+    Args:
+        known: ``[rows, d_out]`` by :meth:`key` of the weight.
+    """
+
+    def __init__(self, known: Mapping[tuple[int, torch.Size], Float[Tensor, "rows d_out"]]) -> None:
+        super().__init__()
+        self.known = known
+
+    @staticmethod
+    def key(weight: Tensor) -> tuple[int, torch.Size]:
+        """What tells a weight from others, whichever view of it is asked."""
+        return weight.data_ptr(), weight.shape
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        product = product_in(func, args, kwargs) if func in PRODUCTS else None
+        if product is not None:
+            rows = product.rows.shape[:-1]
+            known = self.known.get(self.key(product.weight))
+            if known is not None and len(known) == rows.numel():
+                return known.reshape(*rows, -1).clone()  # Falcon adds to it in place
+        return func(*args, **(kwargs or {}))
+
+
 @dataclass(frozen=True, eq=False)
 class FrozenAttention:
     """Attention output at t = Σ_heads Σ_p A[t, p] · LN(x_p)·W_V·W_O + biases, with A and LN's scale as they were.
@@ -122,7 +245,7 @@ class FrozenAttention:
         """
         directions = pull(self.post, self.factor, directions, self.written)
         nothing = torch.zeros_like(at_least_float32(self.normed)).requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), OfNothing():
             biases = at_least_float32(self.run(nothing)).reshape(directions.shape[-2:])
             (carried,) = torch.autograd.grad(
                 biases, nothing, directions.to(biases.dtype), is_grads_batched=directions.ndim > 2
@@ -218,30 +341,64 @@ class Calls:
                 handle.remove()
 
 
-def frozen_attention(model: Model, tokens: Tensor) -> list[FrozenAttention]:
+def frozen_attention(model: Model, tokens: Tensor, known: Passed | KnownFFNs | None = None) -> list[FrozenAttention]:
     """Every attention layer of one forward pass over ``tokens [pos]``.
+
+    Args:
+        known: this pass, recorded before; or what its FFNs compute, from an earlier one: they are run only where a
+            layer has hooks or projections of other kinds, or if the pass comes to something else without them.
 
     Raises HookError if a layer does not give its pattern.
     """
     clip = model.layout.architecture.clip
     if setting(model.hf_model.config, clip) is not None:
         raise UnsupportedModelError(f"{model.name} clips what its attention reads ({clip}), which is not linear")
-    calls = Calls()
-    inputs: dict[int, Tensor] = {}
-    written: dict[int, Tensor] = {}
-    outputs, befores = [], []
-    for layer, block in enumerate(model.layout.blocks):
-        outputs.append((block.attention_out, keeper(written, layer)))
-        befores.append((block.whole, keeper(inputs, layer)))
-    with calls.recorded(model.layout.blocks), listening(befores, outputs):
-        model.body(tokens.reshape(1, -1))
-    silent = [layer for layer in range(model.n_layers) if layer not in calls.patterns or layer not in inputs]
-    if silent:
-        raise HookError(f"layers {listed(silent)} of {model.name} do not show their attention patterns")
-    return [
-        frozen(model, block, *calls.given[layer], calls.patterns[layer], inputs[layer], written[layer])
-        for layer, block in enumerate(model.layout.blocks)
-    ]
+    if isinstance(known, Passed):
+        return known.layers(model)
+    products = None if known is None else known.products(model)
+    found = None if products is None else Passed.of(model, tokens, products)
+    if found is None or known is None or not known.led_to(found.final[0]):
+        found = Passed.of(model, tokens)
+    return found.layers(model)
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """One pass: its calls of attention, what goes into each layer and the final norm, and what attention wrote."""
+
+    calls: Calls
+    inputs: dict[int, Tensor]
+    written: dict[int, Tensor]
+    final: list[Tensor]
+
+    @classmethod
+    @contextmanager
+    def recorded(cls, model: Model) -> Iterator[Passed]:
+        """What passes inside the block."""
+        found = cls(Calls(), {}, {}, [])
+        before: list[tuple[nn.Module, OnTensor]] = [(model.layout.final_norm, found.final.append)]
+        after: list[tuple[nn.Module, OnTensor]] = []
+        for layer, block in enumerate(model.layout.blocks):
+            after.append((block.attention_out, keeper(found.written, layer)))
+            before.append((block.whole, keeper(found.inputs, layer)))
+        with found.calls.recorded(model.layout.blocks), listening(before, after):
+            yield found
+
+    @classmethod
+    def of(cls, model: Model, tokens: Tensor, products: Products | None = None) -> Passed:
+        with cls.recorded(model) as found, products or nullcontext():
+            model.body(tokens.reshape(1, -1))
+        return found
+
+    def layers(self, model: Model) -> list[FrozenAttention]:
+        calls, inputs, written = self.calls, self.inputs, self.written
+        silent = [layer for layer in range(model.n_layers) if layer not in calls.patterns or layer not in inputs]
+        if silent:
+            raise HookError(f"layers {listed(silent)} of {model.name} do not show their attention patterns")
+        return [
+            frozen(model, block, *calls.given[layer], calls.patterns[layer], inputs[layer], written[layer])
+            for layer, block in enumerate(model.layout.blocks)
+        ]
 
 
 def frozen(

@@ -24,7 +24,7 @@ from ..core.errors import (
     quoted,
 )
 from ..core.files import user_path
-from ..core.foreign import first_line, foreign, reason_of
+from ..core.foreign import Shared, first_line, foreign, reason_of
 from ..core.resources import EMBEDDED, WHEELS, cached_model, embedded_folder
 from .architectures import DESCRIBED, Architecture
 
@@ -36,6 +36,7 @@ READ = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """The files of a model's folder that are opened."""
 
 
+@Shared
 @contextmanager
 def quiet() -> Iterator[None]:
     """No progress bars and no advice from the libraries below while a model loads; as it was afterwards."""

@@ -19,7 +19,7 @@ from ..core.errors import (
     listed,
     quoted,
 )
-from ..core.foreign import foreign
+from ..core.foreign import Shared, foreign
 from .architectures import DESCRIBED
 from .configs import check_counts, class_name, model_path, quiet
 
@@ -306,6 +306,7 @@ def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:
         backend.model.ignore_merges = True
 
 
+@Shared
 @contextmanager
 def no_bar() -> Iterator[None]:
     """No bar of transformers' for the tensors, which its own switch for bars leaves on."""

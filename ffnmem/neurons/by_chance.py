@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Float32, Int64
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
@@ -99,42 +99,62 @@ def turned_alike(own: KeyPairs, background: Background, random: np.random.Genera
 
 @dataclass(eq=False)
 class Highest:
-    """Of each direction and each sequence read, the largest coefficient and where; and how often it was above 0."""
+    """Of each direction, the largest coefficients, each of a sequence of its own, and that of every sampled sequence;
+    and how often it was above 0. As large for any text.
 
-    values: Float32[np.ndarray, "sequences n"]
-    at: Int64[np.ndarray, "sequences n"]
+    Attributes:
+        top, places: of the TOP largest, largest first, ties in the text's order. places are ``place_of``.
+        sample, sample_places: of the sampled sequences, in their order.
+    """
+
+    top: Float32[np.ndarray, "top n"]
+    places: Int64[np.ndarray, "top n"]
+    sample: Float32[np.ndarray, "sampled n"]
+    sample_places: Int64[np.ndarray, "sampled n"]
     fired: Int64[np.ndarray, " n"]
 
     @staticmethod
-    def of(sequences: int, n: int) -> Highest:
-        values = np.full((sequences, n), -np.inf, np.float32)
-        return Highest(values, np.zeros((sequences, n), np.int64), np.zeros(n, np.int64))
+    def of(sampled: int, n: int) -> Highest:
+        def nothing(rows: int) -> tuple[np.ndarray, np.ndarray]:
+            return np.full((rows, n), -np.inf, np.float32), np.zeros((rows, n), np.int64)
 
-    def firing(
-        self, layer: int, neurons: Int64[np.ndarray, " n"], numbers: Int64[np.ndarray, " sequences"],
-        sampled: Bool[np.ndarray, " sequences"],
-    ) -> Firing:  # fmt: skip
+        return Highest(*nothing(TOP), *nothing(sampled), np.zeros(n, np.int64))
+
+    def add(
+        self, here: Float32[np.ndarray, "rows pos n"], sequences: Int64[np.ndarray, " rows"],
+        sampled: Int64[np.ndarray, " sampled"],
+    ) -> None:  # fmt: skip
+        """Some sequences' coefficients; −∞ where none counts. ``sampled``: which sequences are, ascending."""
+        values, places = here.max(1), place_of(sequences[:, None], here.argmax(1))
+        self.fired += (here > 0).sum((0, 1))
+        known = np.isin(sequences, sampled)
+        at = np.searchsorted(sampled, sequences[known])
+        self.sample[at], self.sample_places[at] = values[known], places[known]
+        values, places = np.concatenate([self.top, values]), np.concatenate([self.places, places])
+        order = np.lexsort((places, -values), axis=0)[:TOP]
+        self.top, self.places = (np.take_along_axis(some, order, axis=0) for some in (values, places))
+
+    def firing(self, layer: int, neurons: Int64[np.ndarray, " n"]) -> Firing:
         """The examples, chosen as those of a store's neurons are."""
         places, strengths = np.full((len(neurons), MOST), -1, np.int64), np.zeros((len(neurons), MOST))
-        where = place_of(numbers[:, None], self.at)
+        top, sample = self.top.astype(np.float64), self.sample.astype(np.float64)
         for i in range(len(neurons)):
-            sizes = self.values[:, i].astype(np.float64)
-            top = np.argsort(-sizes, kind="stable")[:TOP]
-            if not len(top) or sizes[top[0]] <= 0:
+            if top[0, i] <= 0:
                 continue
-            chosen, weight = chosen_examples(sizes[top], where[top, i], sizes[sampled], where[sampled, i])
+            chosen, weight = chosen_examples(top[:, i], self.places[:, i], sample[:, i], self.sample_places[:, i])
             places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen, weight
-        return Firing(layer, neurons, places, strengths, np.maximum(self.values.max(0), 0).astype(np.float64))
+        return Firing(layer, neurons, places, strengths, np.maximum(top[0], 0))
 
 
 def highest(
-    store: Store, model: Model, numbers: Int64[np.ndarray, " sequences"],
+    store: Store, model: Model, numbers: Int64[np.ndarray, " sequences"], sample: Int64[np.ndarray, " sampled"],
     reading: Mapping[int, Mapping[str, KeyPairs]], factor: float, progress: Progress | None,
 ) -> tuple[dict[int, dict[str, Highest]], int]:  # fmt: skip
-    """Of each layer's directions of each kind, in the sequences of these numbers; and how many positions these have."""
+    """Of each layer's directions of each kind, in the sequences of these numbers, some of which are the sample; and how
+    many positions these have."""
     body, until, positions = LayerPass(model), max(reading), 0
     found = {
-        layer: {kind: Highest.of(len(numbers), len(pairs[0][0])) for kind, pairs in kinds.items()}
+        layer: {kind: Highest.of(len(sample), len(pairs[0][0])) for kind, pairs in kinds.items()}
         for layer, kinds in reading.items()
     }
 
@@ -142,14 +162,10 @@ def highest(
         if layer not in reading:
             return
         mask = rearrange(page.mask, "(rows pos) -> rows pos", rows=len(page.batch.sequences))
-        row = np.searchsorted(numbers, page.batch.sequences)
         for kind, pairs in reading[layer].items():
             here = factor * coefficients(model, layer, rearrange(x, "rows pos d -> (rows pos) d"), pairs)
             here = rearrange(here, "n (rows pos) -> rows pos n", rows=len(mask))
-            here = np.where(mask[:, :, None], here, -np.inf)
-            kept = found[layer][kind]
-            kept.at[row], kept.values[row] = here.argmax(1), here.max(1)
-            kept.fired += (here > 0).sum((0, 1))
+            found[layer][kind].add(np.where(mask[:, :, None], here, -np.inf), page.batch.sequences, sample)
 
     def take(page: Page) -> None:
         nonlocal positions
@@ -302,7 +318,8 @@ def chance_verdicts(
         seed, draws, rule: as :func:`ffnmem.polysemanticity` has them.
         budget: tokens to read at most for where directions fire, None for all of the store's text; its random sequences
             come on top.
-        progress: called as (phase, done, total) with the phases "directions" and "read" (tokens).
+        progress: called as (phase, done, total) with the phases "directions" and "read" (tokens), and "verdicts"
+            (directions).
 
     Returns: A :class:`ChanceVerdicts`. One of all layers and kinds is kept in the store's folder, and shown with the
     verdicts on its neurons.
@@ -329,15 +346,10 @@ def chance_verdicts(
         for layer in chosen
     }
     sample = store.view(0).sample_sequences
-    sample = sample[(sample >= 0) & (sample < store.sequences.n_sequences)]
+    sample = np.unique(sample[(sample >= 0) & (sample < store.sequences.n_sequences)]).astype(np.int64)
     numbers = np.union1d(draw_tokens(store.sequences, budget, seed), sample).astype(np.int64)
-    found, positions = highest(store, model, numbers, reading, factor, progress)
-    sampled = np.isin(numbers, sample)
-    firings = {
-        (layer, kind): found[layer][kind].firing(layer, neurons[layer], numbers, sampled)
-        for layer in chosen
-        for kind in asked
-    }
+    found, positions = highest(store, model, numbers, sample, reading, factor, progress)
+    firings = {(layer, kind): found[layer][kind].firing(layer, neurons[layer]) for layer in chosen for kind in asked}
     places = {
         layer: np.concatenate([f.places[f.places >= 0] for (own, _), f in firings.items() if own == layer])
         for layer in chosen
@@ -350,6 +362,8 @@ def chance_verdicts(
             frame = pd.DataFrame({"layer": layer, "neuron": firing.neurons, "kind": kind, "sign": sign}).join(frame)
             frame.insert(frame.columns.get_loc("examples") + 1, "firing_rate", rate)
             frames.append(frame)
+            if progress is not None:
+                progress("verdicts", sum(map(len, frames)), sum(len(one.neurons) for one in firings.values()))
     settings = {"sign": sign, "per_layer": per_layer, "seed": seed, "draws": draws, "rule": rule_key(rule)}
     settings |= {"budget": budget, "positions": positions, **store_key(store)}
     provenance = {**store.provenance, "chance_verdicts": settings}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, SupportsIndex
@@ -29,10 +30,12 @@ from ..core.errors import (
 )
 from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
+from ..core.saved import NOT_SAVED
 from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from ..core.token_text import printable
 from ..facts.questions import target_ids
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
+from ..models.attention import Passed
 from ..models.hooks import keeper, listening
 from ..models.layout import inner
 from ..models.model import Model
@@ -195,6 +198,7 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
 Layers = LayerName | Iterable[LayerName] | None
+ATTENDED = 128  # tokens; of longer prompts attention's patterns may take more room than all else
 LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
 OF_FFN = (*LAYER_PARTS, "added")  # what is known of each layer that was captured, without the others
 
@@ -258,6 +262,8 @@ class Capture(Result):
     residual: Residual | None
     logits: Float[Tensor, "batch pos vocab"] | None
     provenance: Provenance
+    attended: Passed | None = field(default=None, repr=False, metadata=NOT_SAVED)
+    """How attention was called and where it looked, of a short prompt by itself; else that is run again if needed."""
 
     @property
     def turns(self) -> Turns:
@@ -496,8 +502,12 @@ def capture(
     tokens, mask, added_bos = encode(model, prompt, bos)
     everything = layers is None
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
+    attended = None
     if cache is None:
-        found = record(model, tokens, mask, chosen, everything, logits)
+        with ExitStack() as stack:
+            if everything and len(tokens) == 1 and tokens.shape[1] <= ATTENDED:
+                attended = stack.enter_context(Passed.recorded(model))
+            found = record(model, tokens, mask, chosen, everything, logits)
     else:
         if model.interventions:
             raise InputError(
@@ -518,6 +528,7 @@ def capture(
         residual=residual_of(found, model.n_layers) if everything else None,
         logits=model.logits_of(found["final_out", -1]) if logits else None,
         provenance=model.provenance(prepend_bos=added_bos),
+        attended=attended,
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.attention import FrozenAttention, frozen_attention
+from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
 from .firings import Asked
@@ -94,7 +94,7 @@ class FrozenPass:
         self.span = slice(0, pos + 1)
         residual = capture.residual
         self.answer, self.constant, self.logit = asked.read()
-        self.attentions: list[FrozenAttention] = frozen_attention(model, asked.tokens)
+        self.attentions: list[FrozenAttention] = asked.attentions()
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
         self.parallel, self.scales = bool(model.numbers.parallel), []

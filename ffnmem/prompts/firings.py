@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core.errors import InputError, OutOfRangeError, check_count
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, rows, token
+from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
@@ -90,6 +91,23 @@ class Asked:
         scale = norm.scale(at_least_float32(residual.final_in[self.row, at]))
         logit = model_logits(self.model, residual.final_out[self.row, at], targets, self.foil)
         return directions[0] / scale, float(constant), float(logit)
+
+    def attentions(self) -> list[FrozenAttention]:
+        """Every attention layer of this prompt's pass up to the answer, frozen."""
+        kept = self.capture.attended
+        if kept is not None and len(self.tokens) == self.capture.tokens.shape[1]:
+            return frozen_attention(self.model, self.tokens, kept)
+        return frozen_attention(self.model, self.tokens, self.known_ffns())
+
+    def known_ffns(self) -> KnownFFNs:
+        """What the capture knows of the FFNs of that pass."""
+        capture, own = self.capture, (self.row, slice(0, self.position + 1))
+        assert capture.residual is not None
+        pre, linear, out = (
+            {layer: tensor[own] for layer, tensor in held.items()}
+            for held in (capture.pre, capture.linear, capture.ffn_out)
+        )
+        return KnownFFNs(pre, linear, out, capture.residual.final_in[own])
 
     def answer(self) -> dict[str, Any]:
         """What every result says of the question and the answer, by the names of its fields."""
@@ -196,10 +214,10 @@ class Firings(ABC):
 
     def top(self, k: int = 20) -> pd.DataFrame:
         """The ``k`` largest firings: layer, neuron, position, token, coefficient, the number, share."""
-        flat = self.of_firings.double().cpu().numpy()
+        flat = at_least_float32(self.of_firings).cpu().numpy()
         order = largest(flat.ravel(), check_count("top", k))
         layer, position, neuron = np.unravel_index(order, flat.shape)
-        found = flat.ravel()[order]
+        found = flat.ravel()[order].astype(np.float64)
         return pd.DataFrame(
             {
                 "layer": layer,

@@ -13,7 +13,6 @@ from torch import Tensor
 from ..core.arguments import public
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
-from ..models.attention import frozen_attention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
 from ..models.turns import in_turn
@@ -143,23 +142,21 @@ def sum_over_paths(
     def along(write: Tensor) -> float:
         return float((at_least_float32(write[row, span]).double() * directions.double()).sum())
 
-    attentions = frozen_attention(model, asked.tokens)
-    neurons: list[Tensor] = []
+    attentions = asked.attentions()
+    neurons = torch.empty(model.n_layers, pos + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
     rows: list[tuple[str, int | None, float]] = [("final bias", None, constant)]
     for layer in reversed(range(model.n_layers)):
         ffn = model.ffn[layer]
         along_ffn = pulled_through(model, layer, directions, capture.ffn_out[layer][row, span])
-        logits = at_least_float32(capture.coefficients[layer][row, span]) * (
-            along_ffn @ at_least_float32(ffn.values.detach()).T
-        )
-        neurons.append(logits)
+        logits = torch.matmul(along_ffn, at_least_float32(ffn.values.detach()).T, out=neurons[layer])
+        logits.mul_(capture.coefficients[layer][row, span])
         if ffn.value_bias is not None:
             rows.append(("ffn bias", layer, float(along_ffn.double().sum(0) @ ffn.value_bias.detach().double())))
-        rows.append(("ffn", layer, float(logits.double().sum())))
+        rows.append(("ffn", layer, float(logits.sum(dtype=torch.float64))))
         pulled, added = attentions[layer].pull(directions)
         rows.append(("attention bias", layer, float(added)))
         directions = directions + pulled
     if residual.position is not None:
         rows.append(("position", None, along(residual.position)))
     rows.append(("embedding", None, along(residual.embedding)))
-    return torch.stack(neurons[::-1]), rows[::-1], logit
+    return neurons, rows[::-1], logit

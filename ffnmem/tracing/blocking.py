@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import SupportsIndex
 
 import numpy as np
@@ -21,10 +22,12 @@ from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
 from ..prompts.captures import warn_of_trailing_space
 from .knockouts import EDGES, Knockout, Knockouts, views_of_groups, views_of_tokens
+from .place_folder import KnockoutFolder
 from .restoring import RestoredCell, cell_batches, cells_of, probability
 from .settings import WIDEST_KNOCKOUT, check_window
 from .silences import Place
 from .silencing import begins, of_each
+from .trace_folder import made_by
 from .tracing import BATCH_TOKENS, answer_fields, answered, question
 
 
@@ -81,6 +84,7 @@ def knockout_facts(
     model: Model,
     facts: Fact | Iterable[Fact],
     *,
+    out: str | Path | None = None,
     window: int | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -94,11 +98,14 @@ def knockout_facts(
     Args:
         model, window, prepend_bos, batch_tokens: as of :func:`ffnmem.knockout`.
         facts: to ask, one or some.
+        out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
+            where one was stopped; other facts may be added.
         progress: called with "knockouts", the facts done and all of them.
 
     Returns: :class:`Knockouts`: ``.knockouts``, ``.groups``, ``.skipped``.
 
-    Raises: As :func:`ffnmem.knockout`. InputError, too: no facts.
+    Raises: As :func:`ffnmem.knockout`. InputError, too: no facts. FileError: a folder that cannot be written,
+        holds something else, or was made by another model or with other settings.
 
     Source: Geva et al. 2023 (2304.14767), figure 2.
     """
@@ -109,7 +116,9 @@ def knockout_facts(
         places = views_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
         return edges.knocked_out(asked, name, known, places)
 
-    found, skipped = of_each(model, some, prepend_bos, knocked_out, "knockouts", progress)
+    settings = {"window": edges.window, "prepend_bos": edges.prepend_bos}
+    with KnockoutFolder.kept(out, made_by(model, settings)) as folder:
+        found, skipped = of_each(model, some, prepend_bos, knocked_out, "knockouts", progress, folder)
     provenance = model.provenance(edges.prepend_bos, window=edges.window, facts=len(some))
     return Knockouts(found, skipped, provenance)
 

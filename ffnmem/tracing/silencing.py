@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.arguments import public
+from ..core.checked_files import array_checksum
 from ..core.errors import InputError, check_count
 from ..core.progress import Progress
 from ..facts.fact import Fact, as_facts
@@ -22,9 +24,11 @@ from ..models.turns import in_turn
 from ..prompts.captures import Capture, warn_of_trailing_space
 from ..prompts.means import check_source, means_of, source_name
 from ..scanning.store import Store
+from .place_folder import PlaceFolder, SilencingFolder
 from .restoring import Imposing, cell_batches, cells_of, probability
 from .settings import check_parts, check_window
 from .silences import Place, Silencing, Silencings, places_of_groups, places_of_tokens
+from .trace_folder import made_by
 from .tracing import BATCH_TOKENS, answer_fields, answered, question
 
 Found = TypeVar("Found")
@@ -82,6 +86,7 @@ def silence_facts(
     model: Model,
     facts: Fact | Iterable[Fact],
     *,
+    out: str | Path | None = None,
     kinds: Sequence[str] = ("ffn",),
     window: int | None = None,
     mean: Store | Capture | None = None,
@@ -97,11 +102,14 @@ def silence_facts(
     Args:
         model, kinds, window, mean, prepend_bos, batch_tokens: as of :func:`silence_fact`.
         facts: to ask, one or some.
+        out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
+            where one was stopped; other facts may be added.
         progress: called with "silences", the facts done and all of them.
 
     Returns: :class:`Silencings`: ``.silencings``, ``.groups``, ``.skipped``.
 
-    Raises: As :func:`silence_fact`. InputError, too: no facts.
+    Raises: As :func:`silence_fact`. InputError, too: no facts. FileError: a folder that cannot be written,
+        holds something else, or was made by another model or with other settings.
     """
     some = as_facts(facts)
     asking = Asking(model, kinds, window, mean, prepend_bos, check_count("batch_tokens", batch_tokens))
@@ -110,7 +118,8 @@ def silence_facts(
         places = places_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
         return asking.silenced(asked, name, known, places)
 
-    found, skipped = of_each(model, some, prepend_bos, silenced, "silences", progress)
+    with SilencingFolder.kept(out, made_by(model, asking.deciding)) as folder:
+        found, skipped = of_each(model, some, prepend_bos, silenced, "silences", progress, folder)
     provenance = model.provenance(asking.prepend_bos, **asking.recorded, facts=len(some))
     return Silencings(found, skipped, provenance)
 
@@ -122,14 +131,26 @@ def of_each(
     ask: Callable[[SubjectPrompt, str, str | None], Found],
     phase: str,
     progress: Progress | None,
+    folder: PlaceFolder | None,
 ) -> tuple[tuple[Found, ...], pd.DataFrame]:
-    """What ``ask`` finds of each fact that the model knows; of the others fact, subject and reason."""
+    """What ``ask`` finds of each fact that the model knows; of the others fact, subject and reason.
+
+    What a folder holds is not asked again, and what is found is kept there.
+    """
     found, skipped = [], []
     for done, fact in enumerate(facts, start=1):
-        try:
-            found.append(ask(*question(model, fact, None, prepend_bos)))
-        except InputError as error:
-            skipped.append((fact.id, fact.subject, str(error)))
+        one: Found | str | None = None if folder is None else folder.read(fact)
+        if one is None:
+            try:
+                one = ask(*question(model, fact, None, prepend_bos))
+            except InputError as error:
+                one = str(error)
+            if folder is not None:
+                folder.write(fact, one)
+        if isinstance(one, str):
+            skipped.append((fact.id, fact.subject, one))
+        else:
+            found.append(one)
         if progress is not None:
             progress(phase, done, len(facts))
     return tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"])
@@ -165,6 +186,13 @@ class Asking:
         self.batch_tokens = batch_tokens
         with torch.no_grad():
             self.means = None if mean is None else [self.mean_output(mean, layer) for layer in range(model.n_layers)]
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """All of the settings that results depend on; of a mean, what it writes."""
+        means = None if self.means is None else array_checksum(torch.stack(self.means).double().cpu().numpy())
+        settings = {"kinds": self.kinds, "window": self.window, "replaced_by": self.replaced_by}
+        return {**settings, "means": means, "prepend_bos": self.prepend_bos}
 
     def mean_output(self, mean: Store | Capture, layer: int) -> Float[Tensor, " d_model"]:
         """What a layer's FFN writes of its neurons' mean coefficients."""

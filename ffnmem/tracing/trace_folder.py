@@ -86,21 +86,22 @@ def kept_noise(out: str | Path) -> float | None:
 
 def run_of(model: Model, settings: TraceSettings) -> dict[str, Any]:
     """All that traces of facts depend on, as a folder's manifest says it."""
+    return made_by(model, settings.to_dict())
+
+
+def made_by(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A model and settings, as a folder's manifest says them."""
     return {
         "model": model.name,
         "fingerprint": model.fingerprint,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "settings": settings.to_dict(),
+        "settings": dict(settings),
     }
 
 
 @dataclass(frozen=True)
-class TraceFolder(RunFolder):
-    """A folder of traces, with a file for each fact in ``facts``."""
-
-    kind: ClassVar[Kind] = FOLDER
-    form: ClassVar[Form] = FORM
-    holds: ClassVar[str] = "traces"
+class FactFolder(RunFolder):
+    """A folder with a file for each fact in ``facts``."""
 
     @staticmethod
     def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -111,6 +112,15 @@ class TraceFolder(RunFolder):
         """The file of a fact, named after all that it says."""
         digest = hashlib.sha256(json.dumps(fact.to_dict(), sort_keys=True).encode()).hexdigest()
         return self.folder / FACTS / f"{digest[:20]}.json"
+
+
+@dataclass(frozen=True)
+class TraceFolder(FactFolder):
+    """A folder of traces."""
+
+    kind: ClassVar[Kind] = FOLDER
+    form: ClassVar[Form] = FORM
+    holds: ClassVar[str] = "traces"
 
     def read(self, fact: Fact) -> Trace | str | None:
         """A fact's trace, or why it was skipped; None if it was not asked about yet. Raises FileError."""

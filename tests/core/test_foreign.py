@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 
 from ffnmem.core.errors import InputError, ModelError
-from ffnmem.core.foreign import LONGEST, first_line, foreign, reason_of
+from ffnmem.core.foreign import LONGEST, Shared, first_line, foreign, reason_of
 
 from ..helpers import refuses
 
@@ -66,3 +70,43 @@ def test_the_first_line_that_says_something() -> None:
     assert len(first_line(ValueError("x" * 10_000))) == LONGEST + 1
     assert first_line(ValueError(f"No such kind. There are {'a, ' * 100}")) == "No such kind…"
     assert reason_of(ZeroDivisionError("by zero")) == "ZeroDivisionError: by zero"
+
+
+def test_a_change_lasts_until_the_last_leaves() -> None:
+    """Two threads that each put back what they found would leave the first one's change for good."""
+    loud = [True]
+
+    @Shared
+    @contextmanager
+    def quiet() -> Iterator[None]:
+        before = loud[0]
+        loud[0] = False
+        try:
+            yield
+        finally:
+            loud[0] = before
+
+    first, second = quiet(), quiet()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert loud == [False]
+    with pytest.raises(KeyError), quiet():
+        raise KeyError
+    assert loud == [False]
+    second.__exit__(None, None, None)
+    assert loud == [True]
+    with quiet():
+        assert loud == [False]
+    assert loud == [True]
+
+
+def test_a_change_that_fails_can_be_tried_again() -> None:
+    def broken() -> Any:
+        raise OSError("no")
+
+    block = Shared(broken)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no"), block():
+            pass
+    assert block.inside == 0

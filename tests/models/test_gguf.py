@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import transformers
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.models.configs import quiet
+from ffnmem.models.gguf import no_bar
 from ffnmem.models.loading import load_tokenizer, read_checkpoint
 
 from ..helpers import PROMPT, build, refuses
@@ -180,3 +183,30 @@ def test_attention_scores_of_27b_are_refused(tmp_path: Path) -> None:
     large = build("Gemma2", **SIZES | SOFT | {"tie_word_embeddings": True, "num_hidden_layers": 46})
     with refuses(UnsupportedModelError, ValueError, "root of 8", "256"):
         fm.load(write_gguf(tmp_path / "toy.gguf", "gemma2", large))
+
+
+def test_bars_are_back_after_threads_that_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """If it failed, a bar would be shown, or transformers' own would be gone for good once two threads had loaded."""
+    from transformers import logging, modeling_gguf_pytorch_utils
+
+    file = write_gguf(tmp_path / "model.gguf", "llama", toy("llama"))
+    shown, level, bars = modeling_gguf_pytorch_utils.tqdm, logging.get_verbosity(), logging.is_progress_bar_enabled()
+    inside, leave = threading.Barrier(3), [threading.Event(), threading.Event()]
+
+    def read(own: threading.Event) -> None:
+        with quiet(), no_bar():
+            inside.wait(60)
+            own.wait(60)
+
+    threads = [threading.Thread(target=read, args=(own,)) for own in leave]
+    for thread in threads:
+        thread.start()
+    inside.wait(60)
+    fm.load(str(file))
+    for thread, own in zip(threads, leave, strict=True):  # in the order in which they began
+        assert modeling_gguf_pytorch_utils.tqdm is not shown
+        own.set()
+        thread.join()
+    assert modeling_gguf_pytorch_utils.tqdm is shown
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (level, bars)
+    assert "it/s" not in capfd.readouterr().err

@@ -14,10 +14,11 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import ChanceVerdicts, chance_verdicts
-from ffnmem.neurons.by_chance import check_kinds, directions, turned_alike
-from ffnmem.neurons.inputs import background_of
+from ffnmem.neurons.by_chance import Highest, check_kinds, directions, turned_alike
+from ffnmem.neurons.inputs import MOST, TOP, background_of, chosen_examples
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
+from ffnmem.scanning.state import place_of
 
 from ..helpers import allclose, refuses
 from .gated import made, scanned
@@ -137,3 +138,40 @@ def test_mistakes(meanings: Planted, store: Store, wrong: dict[str, Any], named:
 def test_kinds_in_one_order() -> None:
     assert check_kinds(["mixed", "matched"], gated=True) == ["own", "matched", "mixed"]
     assert check_kinds(None, gated=False) == ["own", "matched", "isotropic"]
+
+
+def test_the_highest_are_those_of_all_sequences_together() -> None:
+    """Kept as the text is read, in the memory of a few: if it failed, examples would depend on how it was cut."""
+    rng = np.random.default_rng(0)
+    sequences, sampled = np.arange(3, 93), np.array([4, 20, 21, 88])
+    values = rng.integers(-9, 9, (90, 5, 6)).astype(np.float32)  # with ties
+    values[:, :, 0] = -np.abs(values[:, :, 0]) - 1  # never above 0
+    values[7] = -np.inf  # a sequence of which no position counts
+    values[10:, :, 1] = -np.inf  # fewer than are kept
+    kept = Highest.of(len(sampled), 6)
+    for some in np.array_split(rng.permutation(90), 7):
+        kept.add(values[some], sequences[some], sampled)
+    found = kept.firing(2, np.arange(6))
+    sizes, where = values.max(1), place_of(sequences[:, None], values.argmax(1))
+    for neuron in range(6):
+        own, there = sizes[:, neuron].astype(float), where[:, neuron]
+        top, among = np.argsort(-own, kind="stable")[:TOP], np.isin(sequences, sampled)
+        assert found.extreme[neuron] == max(own.max(), 0)
+        assert kept.fired[neuron] == (values[:, :, neuron] > 0).sum()
+        if own.max() <= 0:
+            assert (found.places[neuron] == -1).all()
+            continue
+        expected, strengths = chosen_examples(own[top], there[top], own[among], there[among])
+        assert found.places[neuron].tolist() == [*expected, *[-1] * (MOST - len(expected))]
+        assert found.strengths[neuron, : len(expected)].tolist() == strengths.tolist()
+
+
+def test_progress_is_told_to_the_end(meanings: Planted, store: Store) -> None:
+    told: list[tuple[str, int, int]] = []
+    chance_verdicts(
+        store, meanings.model, per_layer=4, draws=20, kinds="matched", progress=lambda *said: told.append(said)
+    )
+    last = {phase: (done, total) for phase, done, total in told}
+    assert set(last) >= {"directions", "read", "verdicts"}
+    assert all(done == total for done, total in last.values())
+    assert last["verdicts"][1] == 2 * 4 * store.n_layers

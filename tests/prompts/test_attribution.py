@@ -11,7 +11,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.prompts.attribution import ComponentLogits
+from ffnmem.prompts.attribution import ComponentLogits, largest
 
 from ..helpers import PROMPT, allclose, refuses
 
@@ -148,3 +148,15 @@ def test_repr_fits_a_line(one: fm.prompts.Attribution, many: fm.prompts.Attribut
     """A notebook would print every tensor."""
     assert repr(one).startswith(f"Attribution(of ' Paris' against ' Rome', logit {one.logit:.3f}, error ")
     assert repr(many).startswith("Attribution(of 8 targets, error ")
+
+
+def test_the_largest_are_those_of_a_whole_sort() -> None:
+    # found without one: if it failed, tables would lack a strong neuron, or put equal ones in another order
+    rng = np.random.default_rng(0)
+    for size in (10, 64, 1000, 1003):
+        values = rng.integers(-40, 40, size).astype(float)
+        values[rng.integers(0, size, 5)] = np.nan
+        values[3] = -np.inf
+        whole = np.argsort(-np.where(np.isnan(values), -1.0, np.abs(values)), kind="stable")
+        for k in (1, 3, 15, 16, size, None):
+            assert largest(values, k).tolist() == whole[:k].tolist()

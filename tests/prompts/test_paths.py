@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -69,6 +70,30 @@ def test_components_sum_to_the_logit_on_every_architecture(architecture: Model) 
             assert paths.error < 1e-4
             direct = fm.attribute(capture, " Paris", foil, prompt=prompt)
             assert paths.logit == pytest.approx(direct.logit, abs=1e-9)
+
+
+def test_what_the_capture_keeps_of_attention_is_the_second_pass(architecture: Model) -> None:
+    # if it failed, a short prompt by itself would be explained otherwise than one among others
+    capture = fm.capture(architecture, "The Eiffel Tower is in Paris")
+    again = replace(capture, attended=None)
+    for position in (-1, 2):
+        found, expected = (fm.attribute_paths(one, " Paris", position=position) for one in (capture, again))
+        assert found.error < 1e-4
+        torch.testing.assert_close(found.neuron_logits, expected.neuron_logits, rtol=1e-4, atol=1e-5)
+    assert capture.attended is not None
+    assert fm.capture(architecture, ["The Eiffel Tower", "Rome is"]).attended is None
+    assert fm.capture(architecture, "The Eiffel Tower", layers=[0]).attended is None
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_components_sum_to_the_logit_in_half_precision(tiny_folder: Path, dtype: str) -> None:
+    # the pass itself rounds to three digits; sums of its parts may lose no more
+    model = fm.load(str(tiny_folder), dtype=dtype)
+    capture = fm.capture(model, ["The Eiffel Tower is in Paris", "Rome is"])
+    for prompt in (0, 1):
+        paths = fm.attribute_paths(capture, " Paris", prompt=prompt)
+        assert paths.error < 0.02 * float(paths.components["logit"].abs().sum())
+        assert paths.neuron_logits.dtype == torch.float32
 
 
 def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> None:

@@ -1,0 +1,106 @@
+"""Folders of silencings and knockouts: a run over many facts goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import FileError
+from ffnmem.tracing import knockout_facts, silence_facts, silencing
+
+from ..evaluation.made import FACTS
+from ..helpers import refuses
+from .test_silencing import fact_without_target
+
+KNOWN = [fact_without_target(fact) for fact in FACTS]
+ASKED = [KNOWN[0], FACTS[1], *KNOWN[1:]]  # the model does not know the second
+WAYS = pytest.mark.parametrize("ask", [silence_facts, knockout_facts])
+
+
+class Killed(BaseException):
+    pass
+
+
+@WAYS
+def test_goes_on_where_it_stopped(
+    ask: Callable[..., Any], tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it failed, a kill would cost hours again, or what was kept would say something else."""
+    whole = ask(tiny, ASKED, window=1)
+    ran: list[str] = []
+    real = silencing.question
+
+    def counted(model: fm.Model, fact: fm.Fact, *rest: Any) -> Any:
+        ran.append(fact.id)
+        if len(ran) == 3:
+            raise Killed
+        return real(model, fact, *rest)
+
+    monkeypatch.setattr(silencing, "question", counted)
+    with pytest.raises(Killed):
+        ask(tiny, ASKED, window=1, out=tmp_path / "run")
+    ran[:] = [""] * 3  # it is not killed again
+    told: list[tuple[str, int, int]] = []
+    again = ask(tiny, ASKED, window=1, out=tmp_path / "run", progress=lambda *said: told.append(said))
+    assert ran[3:] == [fact.id for fact in ASKED[2:]]
+    assert [done for _, done, _ in told] == [1, 2, 3, *range(4, len(ASKED) + 1)]
+    assert json.dumps(again.to_dict()) == json.dumps(whole.to_dict())
+    for one, other in zip(again.of_facts, whole.of_facts, strict=True):
+        assert one.to_dict() == other.to_dict()
+        assert all(np.array_equal(one.scores[kind], other.scores[kind]) for kind in one.kinds)
+    assert json.dumps(ask(tiny, ASKED, window=1, out=tmp_path / "run").to_dict()) == json.dumps(whole.to_dict())
+    assert len(ran) == 1 + len(ASKED)
+
+
+@WAYS
+def test_another_run_or_a_damaged_file_is_named(
+    ask: Callable[..., Any], tiny: fm.Model, make_tiny: Callable[..., fm.Model], tmp_path: Path
+) -> None:
+    """Results of two models or windows must not be averaged."""
+    ask(tiny, KNOWN[:2], window=1, out=tmp_path)
+    with refuses(FileError, OSError, "window", "1", "2"):
+        ask(tiny, KNOWN, window=2, out=tmp_path)
+    with refuses(FileError, OSError, "prepend_bos"):
+        ask(tiny, KNOWN, window=1, prepend_bos=False, out=tmp_path)
+    with refuses(FileError, OSError, "fingerprint"):
+        ask(make_tiny(dtype="float64"), KNOWN, window=1, out=tmp_path)
+    with refuses(FileError, OSError, "other things"):
+        (knockout_facts if ask is silence_facts else silence_facts)(tiny, KNOWN, window=1, out=tmp_path)
+    first, second = sorted((tmp_path / "facts").glob("*.safetensors"))
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())  # whole, but another fact's
+    with refuses(FileError, OSError, first.name, "text"):
+        ask(tiny, KNOWN[:2], window=1, out=tmp_path)
+    first.write_bytes(kept[:-8])
+    with refuses(FileError, OSError, first.name):
+        ask(tiny, KNOWN[:2], window=1, out=tmp_path)
+
+
+def test_another_mean_is_another_run(tiny: fm.Model, tmp_path: Path) -> None:
+    """Two captures have one name: if it failed, silencings by two means would be averaged."""
+    paris, rome = (fm.capture(tiny, text) for text in ("The Eiffel Tower is in Paris", "Rome is in Italy"))
+    silence_facts(tiny, KNOWN[:1], window=1, mean=paris, out=tmp_path)
+    silence_facts(tiny, KNOWN[:2], window=1, mean=paris, out=tmp_path)
+    with refuses(FileError, OSError, "means"):
+        silence_facts(tiny, KNOWN[:1], window=1, mean=rome, out=tmp_path)
+    with refuses(FileError, OSError, "replaced_by"):
+        silence_facts(tiny, KNOWN[:1], window=1, out=tmp_path)
+
+
+def test_facts_are_told_by_all_that_they_say(tiny: fm.Model, tmp_path: Path) -> None:
+    """A skipped fact whose answer was corrected is asked again."""
+    wrong = replace(KNOWN[0], target_true="zzz")
+    found = silence_facts(tiny, [wrong], window=1, out=tmp_path)
+    assert list(found.skipped["fact"]) == [wrong.id]
+    assert len(silence_facts(tiny, [KNOWN[0]], window=1, out=tmp_path)) == 1
+    (kept,) = (tmp_path / "facts").glob("*.json")
+    kept.write_text("{")
+    with refuses(FileError, OSError, kept.name, "remove it"):
+        silence_facts(tiny, [wrong], window=1, out=tmp_path)
