@@ -147,7 +147,7 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
                     "tokens": projected.to_dict("records"),
                     "role": role,
                     **({} if wires is None else {"wires": wires.to_dict()}),
-                    **({} if of_store is None else {"store": of_store.neuron.to_dict()}),
+                    **({} if of_store is None else {"store": neuron_of(of_store).to_dict()}),
                     "provenance": model.provenance().to_dict(),
                 },
                 f"memory-{name}",
@@ -184,6 +184,12 @@ def store_card(explorer: Explorer, layer: int, neuron: int, progress: Progress) 
         return card(store.shaded([one], EXAMPLES, progress=progress)[0], EXAMPLES), ""
     except ModelError as error:
         return card(one, EXAMPLES), f"Tokens are not shaded: {error}."
+
+
+def neuron_of(found: Card) -> Neuron:
+    """The neuron of :func:`store_card`."""
+    assert isinstance(found.neuron, Neuron)
+    return found.neuron
 
 
 def role_of(explorer: Explorer, layer: int, neuron: int, progress: Progress) -> dict[str, Any]:
@@ -249,7 +255,7 @@ def drawn(explorer: Explorer, of_store: Card | None, wires: VirtualWeights | Non
     if wires is not None and len(wires.edges):
         return wires.plot()
     if of_store is not None:
-        return picture("histogram")(of_store.neuron)
+        return picture("histogram")(neuron_of(of_store))
     return picture("tokens")(projected, title=f"Tokens of {name} of {explorer.model.name}")
 
 

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from ..core.errors import counted
 from ..core.sheets import Shade, decimals
 from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
-from ..scanning.neuron import KEYS, MEANINGS, Group, Neuron
+from ..scanning.neuron import KEYS, MEANINGS, Group, Known
 from ..show.notebook import Axis, Bar, bar, plain, widens
 from .links import anchor
 from .prompts import Chip
@@ -49,7 +47,7 @@ class Card:
     ``cases``: of a gated neuron, the tokens that its gate and its linear part read, by their name, and its sign
     cases. ``brief``: one of so many that each says the most important alone."""
 
-    neuron: Neuron
+    neuron: Known
     meanings: tuple[tuple[Meanings, tuple[Meaning, ...]], ...]
     groups: tuple[Group, ...]
     promoted: tuple[Chip, ...]
@@ -95,7 +93,7 @@ class Card:
         return f"w{self.name}" if there else ""
 
 
-def card(neuron: Neuron, listed: int | None = None, *, brief: bool = False) -> Card:
+def card(neuron: Known, listed: int | None = None, *, brief: bool = False) -> Card:
     """A neuron's card with at most ``listed`` examples of top, bottom and random (default 10) and a case (5); a
     ``brief`` one has fewer tokens, and no tables of the histogram and of positions nor what other cards fold."""
     some = FEW if brief else None
@@ -105,8 +103,8 @@ def card(neuron: Neuron, listed: int | None = None, *, brief: bool = False) -> C
         groups=tuple(group for group in neuron.groups(listed) if not (brief and group.folded)),
         promoted=scored_chips(neuron, "promoted"),
         suppressed=scored_chips(neuron, "suppressed"),
-        frequent=mean_rows("token", neuron.frequent.iloc[:some]),
-        positions=() if brief else mean_rows("positions", neuron.by_position),
+        frequent=mean_rows(neuron.frequent[:some]),
+        positions=() if brief else mean_rows(neuron.positions),
         histogram=histogram_drawing(neuron),
         bins=() if brief else neuron.bins(),
         keys=tuple((name, scored_chips(neuron, sign, side)[:some]) for (side, sign), name in KEYS.items())
@@ -117,28 +115,25 @@ def card(neuron: Neuron, listed: int | None = None, *, brief: bool = False) -> C
     )
 
 
-def case_rows(neuron: Neuron) -> tuple[Case, ...]:
+def case_rows(neuron: Known) -> tuple[Case, ...]:
     """The sign cases of a gated neuron, in their fixed order."""
-    axis = Axis.over([case["mean"] for case in neuron.cases])
+    cases = neuron.cases
+    axis = Axis.over([case["mean"] for case in cases])
     return tuple(
         Case(case["case"], case["share"], case["mean"], bar(axis, case["mean"]) if case["share"] > 0 else None)
-        for case in neuron.cases
+        for case in cases
     )
 
 
-def scored_chips(neuron: Neuron, sign: str, side: str = "value") -> tuple[Chip, ...]:
+def scored_chips(neuron: Known, sign: str, side: str = "value") -> tuple[Chip, ...]:
     """The tokens that its value promotes or suppresses, or that raise or lower a key, best first."""
     return tuple(Chip(text, sign, f"score {score:+.3f}") for text, score in neuron.scores(sign, side))
 
 
-def mean_rows(what: str, rows: pd.DataFrame) -> tuple[MeanRow, ...]:
-    """Means by what the column ``what`` says."""
-    names, means, counts = (rows[name].tolist() for name in (what, "mean", "count"))
-    axis = Axis.over(means)
-    return tuple(
-        MeanRow(Chip(str(name)), mean, count, bar(axis, mean))
-        for name, mean, count in zip(names, means, counts, strict=True)
-    )
+def mean_rows(rows: Sequence[tuple[str, float, int]]) -> tuple[MeanRow, ...]:
+    """Means by token or positions, as :attr:`Known.frequent` and :attr:`Known.positions` give them."""
+    axis = Axis.over([mean for _, mean, _ in rows])
+    return tuple(MeanRow(Chip(str(name)), mean, count, bar(axis, mean)) for name, mean, count in rows)
 
 
 @dataclass(frozen=True)
@@ -187,7 +182,7 @@ class HistogramDrawing:
         return "".join(f"M{c.x:g} {HEIGHT:g}v{-c.height:g}h{c.width:g}v{c.height:g}z" for c in some)
 
 
-def histogram_drawing(neuron: Neuron) -> HistogramDrawing | None:
+def histogram_drawing(neuron: Known) -> HistogramDrawing | None:
     """The coefficient's histogram: heights are densities on a logarithmic scale. None where nothing was counted."""
     found = neuron.bins(DRAWN)
     if not found:
@@ -195,12 +190,13 @@ def histogram_drawing(neuron: Neuron) -> HistogramDrawing | None:
     low, high = found[0].low, found[-1].high
     span = (high - low) or 1.0
     total = sum(b.count for b in found)
-    densities = [b.density for b in found if b.density > 0] or [1.0]
+    densities = [density for b in found if (density := b.density) > 0] or [1.0]
     floor, top = math.log10(min(densities)) - 0.4, math.log10(max(densities))
     scale = HEIGHT / max(top - floor, 1e-9)
 
     def column(b: Bin) -> HistogramBar:
-        height = round((math.log10(b.density) - floor) * scale, 2) if b.density else 0.0
+        density = b.density
+        height = round((math.log10(density) - floor) * scale, 2) if density else 0.0
         x, end = (round(1000 * (edge - low) / span, 2) for edge in (b.low, b.high))
         return HistogramBar(x, round(end - x, 2), round(HEIGHT - height, 2), height, b, total)
 

@@ -22,7 +22,7 @@ from ..core.schemas import anything
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
 from ..scanning.blocks import blocks
-from ..scanning.neuron import Neuron, kinds_shown
+from ..scanning.neuron import Known, kinds_shown
 from ..scanning.store import Store
 from ..show import notebook
 from .links import INDEX, SITE
@@ -130,9 +130,7 @@ def write_layer(
     shared = {"root": "../", "model": store.model, "version": __version__}
     ways = ways_of(store, layer)
     measured = any(opened(store, sign, {}) is not None for sign in COEFFICIENT_SIGNS)
-    for neuron in blocks(store, layer, most, context):
-        if not measured:
-            vars(neuron)["meanings"] = ()  # else each would look for a table that is not there
+    for neuron in blocks(store, layer, most, context, measured=measured):
         shown = card(neuron, brief=True)
         before, after = next(ways)
         html = template.render(card=shown, before=before, after=after, **shared)
@@ -167,10 +165,10 @@ def ways_of(store: Store, layer: int) -> Iterator[tuple[Way, Way]]:
         yield before_it, after_it
 
 
-def listed_of(neuron: Neuron, verdict: str) -> Listed:
+def listed_of(neuron: Known, verdict: str) -> Listed:
     """A neuron in short."""
     stats, examples = neuron.stats, neuron.examples
-    tokens = (text for text, kind in zip(examples["token"].tolist(), examples["kind"].tolist(), strict=True)
+    tokens = (text for text, kind in zip(examples["token"], examples["kind"], strict=True)
               if kind != "quantile")  # fmt: skip
     return Listed(
         neuron=neuron.neuron,

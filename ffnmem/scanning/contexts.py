@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,9 @@ from ..corpus.batches import Sequences
 TOLD = 0.05
 """Of the largest magnitude: a token from here on tells its number, its parts and its position, a weaker one its number
 alone. On SmolLM2 that is one in twenty."""
+
+Columns: TypeAlias = Mapping[str, Iterable[Any]] | pd.DataFrame
+"""A table of which columns are asked for: of pandas, or plain lists where a frame would cost more than what is done."""
 
 # Texts of tokens and the text around a position, cut from the packed corpus when somebody looks.
 
@@ -131,13 +134,13 @@ class Contexts:
 
     def windows(self, places: Iterable[tuple[int, int]], width: int) -> list[Window]:
         """:meth:`window` of many places, each different token decoded once."""
+        wanted = list(places)
         cut: list[tuple[list[int], int, bool, bool]] = []
         lead = self.sequences.lead
-        read: dict[int, np.ndarray] = {}  # many places are in the same few sequences
-        for sequence, position in places:
-            ids = read.get(sequence)
-            if ids is None:
-                ids = read[sequence] = self.sequences.sequence_tokens(sequence)
+        # Many places are in the same few sequences, of which those in a row are read most quickly.
+        read = {sequence: self.sequences.sequence_tokens(sequence) for sequence in sorted({row for row, _ in wanted})}
+        for sequence, position in wanted:
+            ids = read[sequence]
             if not lead <= position < len(ids):
                 raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)
@@ -166,13 +169,13 @@ class Example(Context):
 
 
 def example_list(
-    rows: pd.DataFrame, windows: Sequence[Window], largest: float, passages: Mapping[int, Passage] | None = None
+    rows: Columns, windows: Sequence[Window], largest: float, passages: Mapping[int, Passage] | None = None
 ) -> list[Example]:
     """Rows with the columns coefficient, sequence and position, of gated neurons gate and linear too, each with its
     window; ``largest`` as the strongest. Of the sequences that ``passages`` has, every token is shaded."""
-    columns = (rows[name].tolist() for name in ("coefficient", "sequence", "position"))
-    nothing, found = [None] * len(rows), passages or {}
-    parts = (rows[name].tolist() if name in rows.columns else nothing for name in ("gate", "linear"))
+    columns = (rows[name] for name in ("coefficient", "sequence", "position"))
+    nothing, found = [None] * len(windows), passages or {}
+    parts = (rows.get(name, nothing) for name in ("gate", "linear"))
     return [
         Example(
             coefficient=coefficient,
@@ -217,39 +220,43 @@ class Bin:
         return self.count / (self.high - self.low) if self.high > self.low else 0.0
 
 
-def clipped(histogram: pd.DataFrame, least: float, largest: float) -> list[Bin]:
+Counts = tuple[list[float], list[int]]
+"""Edges of bins that lie side by side, and the counts between them: one fewer, or none of either."""
+
+
+def clipped(histogram: Columns, least: float, largest: float) -> Counts:
     """The bins of :meth:`ffnmem.scanning.Store.histogram`, the outer ones as wide as what was seen in them."""
-    columns = (histogram[name].tolist() for name in ("low", "high", "count"))
-    found = [Bin(low, high, count) for low, high, count in zip(*columns, strict=True)]
-    if not found or not any(b.count for b in found):
-        return []
-    first, last = found[0], found[-1]
+    low, high, counts = (list(histogram[name]) for name in ("low", "high", "count"))
+    if not any(counts):
+        return [], []
+    edges = [*low, high[-1]]
     # A lower edge may be the least value itself; then the bin keeps its width, where it has one.
-    if first.low < least < first.high:
-        found[0] = Bin(least, first.high, first.count)
-    if found[-1].low < largest < last.high:
-        found[-1] = Bin(found[-1].low, largest, last.count)
-    return [b for b in found if math.isfinite(b.low) and math.isfinite(b.high)]
+    if edges[0] < least < edges[1]:
+        edges[0] = least
+    if edges[-2] < largest < edges[-1]:
+        edges[-1] = largest
+    first, last = int(not math.isfinite(edges[0])), len(counts) - int(not math.isfinite(edges[-1]))
+    return edges[first : last + 1], counts[first:last]
 
 
-def merged(found: Sequence[Bin], most: int) -> tuple[Bin, ...]:
+def merged(found: Counts, most: int) -> tuple[Bin, ...]:
     """At most ``most`` (two or more) bins: the neighbours that are narrowest together are joined, but never over zero.
 
     Near zero bins are many and narrow, so this ends in bins of about one width.
     """
+    edges, counts = list(found[0]), list(found[1])
 
-    def together(before: Bin, after: Bin) -> float:
-        return after.high - before.low if before.high != 0 and after.low != 0 else math.inf
+    def together(at: int) -> float:
+        return edges[at + 2] - edges[at] if edges[at + 1] != 0 else math.inf
 
-    result = list(found)
-    widths = [together(*pair) for pair in pairwise(result)]
-    while len(result) > most and (least := min(widths)) < math.inf:
-        index = widths.index(least)
-        low, high = result[index : index + 2]
-        result[index : index + 2] = [Bin(low.low, high.high, low.count + high.count)]
-        beside = range(max(index - 1, 0), min(index + 1, len(result) - 1))
-        widths[max(index - 1, 0) : index + 2] = [together(*result[i : i + 2]) for i in beside]
-    return tuple(result)
+    widths = [together(at) for at in range(len(counts) - 1)]
+    while len(counts) > most and (least := min(widths)) < math.inf:
+        at = widths.index(least)
+        counts[at : at + 2] = [counts[at] + counts[at + 1]]
+        del edges[at + 1], widths[at]
+        for beside in range(max(at - 1, 0), min(at + 1, len(widths))):
+            widths[beside] = together(beside)
+    return tuple(Bin(low, high, count) for (low, high), count in zip(pairwise(edges), counts, strict=True))
 
 
 def log_share(count: int, largest: int) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ from ..core.sheets import (
 from ..core.token_text import printable
 from ..show.result import Result
 from ..vocabulary.vectors import SIGNS
-from .contexts import Bin, Example, Passage, Window, clipped, example_list, log_share, merged
+from .contexts import Bin, Columns, Example, Passage, Window, clipped, example_list, log_share, merged
 from .state import COLUMNS, PARTS
 
 CONTEXTS = 3  # examples of each meaning
@@ -153,33 +155,19 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Neuron(Result):
-    """One neuron of a store.
-
-    Attributes:
-        store: where it comes from.
-        layer, neuron: which.
-        stats: its row of :meth:`Store.stats`.
-        examples: as :meth:`Store.examples` gives them, of the kinds asked for.
-        windows: the tokens around each row of ``examples``.
-        histogram, by_token, by_position, values: as the store's methods of these names.
-        context: tokens on each side in ``windows``.
-        lack: why ``values`` has no rows, where it has none; else empty.
-        passages: by sequence, its coefficients at every token of the examples that are shaded: of
-            ``Store.neuron(…, shade=True)`` or :meth:`Store.shaded`, else none.
-        description: in words, where :meth:`ffnmem.describing.Descriptions.on` has put them there; else empty.
-    """
+class Known:
+    """What cards say of a neuron, and what they read it from: the fields of :class:`Neuron`, its tables of any kind."""
 
     store: Scanned
     layer: int
     neuron: int
     stats: dict[str, Any]
-    examples: pd.DataFrame
+    examples: Columns
     windows: tuple[Window, ...]
-    histogram: pd.DataFrame
-    by_token: pd.DataFrame
-    by_position: pd.DataFrame
-    values: pd.DataFrame
+    histogram: Columns
+    by_token: Columns
+    by_position: Columns
+    values: Columns
     context: int = 12
     lack: str = ""
     passages: dict[int, Passage] = field(default_factory=dict)
@@ -214,15 +202,6 @@ class Neuron(Result):
         return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
 
     @property
-    def coefficients(self) -> tuple[Float32[np.ndarray, " window"] | None, ...]:
-        """The coefficient at each token of ``windows``; None for those that are not shaded."""
-        places = zip(self.examples["sequence"].tolist(), self.examples["position"].tolist(), self.windows, strict=True)
-        return tuple(
-            self.passages[sequence].within(position, window) if sequence in self.passages else None
-            for sequence, position, window in places
-        )
-
-    @property
     def largest(self) -> float:
         """The largest magnitude of its coefficient."""
         return max(abs(float(self.stats["max"])), abs(float(self.stats["min"])))
@@ -230,10 +209,10 @@ class Neuron(Result):
     @property
     def lens(self) -> str:
         """What the tokens of its value were read through."""
-        if "lens" not in self.values or self.values.empty:  # a table of before there were lenses, or none
+        if "lens" not in self.values:  # a table of before there were lenses
             return LOGIT
-        at = int((self.values["side"].to_numpy() == "value").argmax())
-        return str(self.values["lens"].iat[at])
+        sides = zip(self.values["side"], self.values["lens"], strict=True)
+        return next((str(lens) for side, lens in sides if side == "value"), LOGIT)
 
     def tokens(self, sign: str, side: str = "value") -> list[str]:
         """The tokens that its value promotes, or suppresses, most; best first. Of a gated neuron also those that raise,
@@ -247,8 +226,11 @@ class Neuron(Result):
     @cached_property
     def scored_tokens(self) -> dict[tuple[str, str], list[tuple[str, float]]]:
         """Tokens with their scores by side and sign, best first."""
-        columns = (self.values[name].tolist() for name in ("rank", "side", "sign", "token", "score"))
-        return by_side(zip(*columns, strict=True))
+        columns = (self.values[name] for name in ("rank", "side", "sign", "token", "score"))
+        found: dict[tuple[str, str], list[tuple[str, float]]] = {}
+        for _, side, sign, text, score in sorted(zip(*columns, strict=True), key=itemgetter(0)):
+            found.setdefault((side, sign), []).append((str(text), score))
+        return found
 
     def bins(self, most: int = BINS) -> tuple[Bin, ...]:
         """The histogram in at most ``most`` bins; its ends are the least and the largest coefficient."""
@@ -258,7 +240,7 @@ class Neuron(Result):
         """The examples by kind, in the order in which it holds them: of a kind at most ``listed`` (default 10, of a
         case 5), of a band all."""
         found: dict[str, dict[str, list[Example]]] = {}
-        columns = (self.examples[name].tolist() for name in ("kind", "extreme", "band_low", "band_high"))
+        columns = (self.examples[name] for name in ("kind", "extreme", "band_low", "band_high"))
         shown = example_list(self.examples, self.windows, self.largest, self.passages)
         for kind, extreme, low, high, example in zip(*columns, shown, strict=True):
             name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
@@ -281,9 +263,49 @@ class Neuron(Result):
         return -float(self.stats["min"]) >= 0.25 * float(self.stats["max"])
 
     @property
-    def frequent(self) -> pd.DataFrame:
-        """Of ``by_token``, the tokens that occurred at which its mean coefficient is highest."""
-        return self.by_token[self.by_token["count"].to_numpy() > 0].head(FREQUENT)
+    def frequent(self) -> list[tuple[str, float, int]]:
+        """The tokens that occurred at which its mean coefficient is highest: token, mean, count."""
+        columns = (self.by_token[name] for name in ("token", "mean", "count"))
+        return list(islice((row for row in zip(*columns, strict=True) if row[2] > 0), FREQUENT))
+
+    @property
+    def positions(self) -> list[tuple[str, float, int]]:
+        """The same by position: positions, mean, count."""
+        return list(zip(*(self.by_position[name] for name in ("positions", "mean", "count")), strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Neuron(Known, Result):
+    """One neuron of a store.
+
+    Attributes:
+        store: where it comes from.
+        layer, neuron: which.
+        stats: its row of :meth:`Store.stats`.
+        examples: as :meth:`Store.examples` gives them, of the kinds asked for.
+        windows: the tokens around each row of ``examples``.
+        histogram, by_token, by_position, values: as the store's methods of these names.
+        context: tokens on each side in ``windows``.
+        lack: why ``values`` has no rows, where it has none; else empty.
+        passages: by sequence, its coefficients at every token of the examples that are shaded: of
+            ``Store.neuron(…, shade=True)`` or :meth:`Store.shaded`, else none.
+        description: in words, where :meth:`ffnmem.describing.Descriptions.on` has put them there; else empty.
+    """
+
+    examples: pd.DataFrame
+    histogram: pd.DataFrame
+    by_token: pd.DataFrame
+    by_position: pd.DataFrame
+    values: pd.DataFrame
+
+    @property
+    def coefficients(self) -> tuple[Float32[np.ndarray, " window"] | None, ...]:
+        """The coefficient at each token of ``windows``; None for those that are not shaded."""
+        places = zip(self.examples["sequence"].tolist(), self.examples["position"].tolist(), self.windows, strict=True)
+        return tuple(
+            self.passages[sequence].within(position, window) if sequence in self.passages else None
+            for sequence, position, window in places
+        )
 
     def to_dict(self, listed: int | None = None, *, full: bool = True) -> dict[str, Any]:
         """Plain values, ready for JSON; without ``full`` of the examples, bins and tokens only what ``sheet(listed)``
@@ -293,7 +315,8 @@ class Neuron(Result):
             most = examples["kind"].map(lambda kind: shown_of(kind, listed))
             folded = (examples["extreme"] == "min") & (not self.two_sided)
             examples = examples[((examples["kind"] == "quantile") | (examples["rank"] <= most)) & ~folded]
-            bins, by_token = pd.DataFrame([asdict(b) for b in self.bins()]), self.frequent
+            bins = pd.DataFrame([asdict(b) for b in self.bins()])
+            by_token = by_token[by_token["count"] > 0].head(FREQUENT)
         tables = {"examples": examples, "histogram": bins, "by_token": by_token, "by_position": self.by_position}
         return {
             "layer": self.layer,
@@ -376,13 +399,13 @@ class Neuron(Result):
             found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
         frequent = [
             (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+z.{places}f}", "soft"))
-            for text, _, count, mean in self.frequent.itertuples(index=False)
+            for text, mean, count in self.frequent
         ]
         if frequent:
             found["excited by"] = Fitting(tuple(frequent))
         where = [
             (Span(str(name), note=f"{count:,} times"), Span(f" {mean:+z.{places}f}", "soft"))
-            for name, count, mean in self.by_position.itertuples(index=False)
+            for name, mean, count in self.positions
         ]
         if where:
             found["at position"] = Fitting(tuple(where), whole=True)
@@ -424,14 +447,6 @@ class Neuron(Result):
             share = of_chance(b.count / total) if b.count else None
             shown.add(span, b.count, share, log_share(b.count, largest))
         return shown.table()
-
-
-def by_side(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, str], list[tuple[str, float]]]:
-    """Tokens with their scores by side and sign, from rows of rank, side, sign, token and score."""
-    found: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for _, side, sign, text, score in sorted(rows, key=lambda row: row[0]):
-        found.setdefault((side, sign), []).append((str(text), score))
-    return found
 
 
 def context_column(examples: Sequence[Example], largest: float) -> Column:

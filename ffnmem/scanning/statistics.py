@@ -151,12 +151,21 @@ def means(sums: Int64[np.ndarray, "..."], counts: Int64[np.ndarray, "..."]) -> F
         return np.where(counts > 0, exact_sums.small_as_floats(sums) / counts, np.nan)
 
 
+def histogram_columns(counts: Int64[np.ndarray, "neurons bins"]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Of each neuron the bins between the lowest and the highest that anything fell into: low, high, count of all below
+    each other, and where those of each begin, and the last end."""
+    bounds, filled = edges(), counts != 0
+    low = np.where(filled.any(1), filled.argmax(1), 0)
+    high = np.where(filled.any(1), BINS - filled[:, ::-1].argmax(1), BINS)
+    at = np.concatenate([np.arange(a, b) for a, b in zip(low, high, strict=True)])
+    whose = np.repeat(np.arange(len(counts)), high - low)
+    columns = {"low": bounds[:-1][at], "high": bounds[1:][at], "count": counts[whose, at]}
+    return columns, np.concatenate([[0], np.cumsum(high - low)])
+
+
 def histogram_frame(counts: Int64[np.ndarray, " bins"]) -> pd.DataFrame:
-    """The bins between the lowest and the highest that anything fell into: low, high, count."""
-    bounds = edges()
-    filled = np.flatnonzero(counts)
-    span = slice(int(filled[0]), int(filled[-1]) + 1) if len(filled) else slice(0, BINS)
-    return pd.DataFrame({"low": bounds[:-1][span], "high": bounds[1:][span], "count": counts[span]})
+    """:func:`histogram_columns` of one neuron."""
+    return pd.DataFrame(histogram_columns(counts[None])[0])
 
 
 def final_order(ranking: Ranking, k: int) -> Int64[np.ndarray, "d_mlp k"]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
+import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
@@ -466,21 +467,13 @@ class Store(Scanned, Result):
         """Mean coefficient at each of the corpus's most frequent tokens: token, token_id, count, mean; largest
         first."""
         row, column = self.index(layer, neuron)
-        view = self.view(row)
-        frame = pd.DataFrame(
-            {
-                "token": self.contexts.strings(self.settings.frequent),
-                "token_id": list(self.settings.frequent),
-                "count": view.token_counts,
-                "mean": view.token_means(column),
-            }
-        )
-        return frame.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+        ids = np.array(self.settings.frequent, np.int64)
+        return pd.DataFrame(self.view(row).by_token(ids, self.contexts.strings(ids), column, column + 1))
 
     def by_position(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient by position in the sequence: positions, count, mean."""
         row, column = self.index(layer, neuron)
-        return self.view(row).by_position(column, self.settings.context)
+        return pd.DataFrame(self.view(row).by_position(self.settings.context, column, column + 1))
 
     def values(
         self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None, *, lens: Lens = LOGIT

@@ -112,6 +112,9 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 # One layer of a stored state, array by array when asked.
 
+Arrays = dict[str, np.ndarray]
+"""The columns of a table of several neurons, the rows of each below those before it."""
+
 
 class LayerView:
     """The arrays of one layer that answer questions about single neurons."""
@@ -170,19 +173,28 @@ class LayerView:
         """The same at the random positions ``[2, draws, d_mlp]``."""
         return self.read("gate.draw_parts")
 
-    def token_means(self, neuron: int) -> np.ndarray:
-        return means(self.token_sums[:, neuron], self.token_counts)
+    def by_token(self, ids: Int64[np.ndarray, " tokens"], texts: Sequence[str], first: int, last: int) -> Arrays:
+        """:meth:`Store.by_token` of neurons ``first`` up to ``last``; ``ids``, ``texts``: the frequent tokens."""
+        counts = self.token_counts
+        mean = means(self.token_sums[:, first:last], counts[:, None]).T
+        order = np.argsort(-mean, axis=1, kind="stable")
+        return {
+            "token": np.array(texts, object)[order].ravel(),
+            "token_id": ids[order].ravel(),
+            "count": counts[order].ravel(),
+            "mean": np.take_along_axis(mean, order, 1).ravel(),
+        }
 
-    def by_position(self, neuron: int, context: int) -> pd.DataFrame:
+    def by_position(self, context: int, first: int, last: int) -> Arrays:
+        """:meth:`Store.by_position` of neurons ``first`` up to ``last``; ``context``: of the scan."""
         counts = self.file.array("bucket_counts")
-        frame = pd.DataFrame(
-            {
-                "positions": [bucket_name(bucket, context) for bucket in range(len(counts))],
-                "count": counts,
-                "mean": means(self.bucket_sums[:, neuron], counts),
-            }
-        )
-        return frame[frame["count"] > 0].reset_index(drop=True)
+        seen = np.flatnonzero(counts > 0)
+        names = np.array([bucket_name(int(bucket), context) for bucket in seen], object)
+        return {
+            "positions": np.tile(names, last - first),
+            "count": np.tile(counts[seen], last - first),
+            "mean": means(self.bucket_sums[:, first:last], counts[:, None])[seen].T.ravel(),
+        }
 
 
 # A neuron's examples as one table: extremes from the store's rows, bands and random positions from the sample.

@@ -92,6 +92,8 @@ def environment(*rooms: str) -> Environment:
         token=token_html,
         running=running_html,
         chip=chip_html,
+        chips=chips_html,
+        data=data_html,
         signed=signed,
         plain=plain,
         percent=percent,
@@ -128,6 +130,11 @@ def chip_html(token: str, kind: str = "", note: str = "", named: bool = False) -
     """A token as a chip of a kind; ``note``: what a pointer on it tells."""
     look = f"{f' fm-{kind}' if kind else ''}{' fm-named' if named else ''}"
     return Markup(f'<span class="fm-chip{look}" translate="no"{title(note)}>{token_html(token)}</span>')
+
+
+def chips_html(items: Iterable[Any]) -> Markup:
+    """Chips beside each other, of what has a token, a kind, a title and whether it is named."""
+    return Markup(" ".join(chip_html(one.token, one.kind, one.title, one.named) for one in items))
 
 
 def running_html(text: str) -> Markup:
@@ -208,6 +215,11 @@ def signed(value: float, digits: int = 2) -> str:
     """The same with a plus sign, and none for what rounds to zero."""
     text = plain(value, digits)
     return f"+{text}" if math.isfinite(value) and value > 0 and float(text) != 0 else text
+
+
+def data_html(value: float, digits: int = 2, sign: bool = False) -> Markup:
+    """A number as :func:`plain` or :func:`signed` reads it, with all its digits for what sorts it."""
+    return Markup(f'<data value="{float(value)}">{signed(value, digits) if sign else plain(value, digits)}</data>')
 
 
 def percent(value: float, digits: int = 0) -> str:

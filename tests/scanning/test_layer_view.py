@@ -46,8 +46,16 @@ def test_gives_the_layers_own_arrays(view: LayerView, state: ScanState) -> None:
 
 
 def test_token_means(view: LayerView, state: ScanState) -> None:
-    expected = means(state.layers[1].token_sums[:, 2], state.token_counts)
-    assert view.token_means(2).tolist() == expected.tolist()
+    """Each neuron's own, largest first, beside the token that they are of."""
+    count = len(state.token_counts)
+    found = view.by_token(np.arange(count) + 100, [str(i) for i in range(count)], 1, 3)
+    assert [int(text) + 100 for text in found["token"]] == found["token_id"].tolist()
+    assert (state.token_counts[found["token_id"] - 100] == found["count"]).all()
+    for at, neuron in enumerate((1, 2)):
+        expected = means(state.layers[1].token_sums[:, neuron], state.token_counts)
+        mine = slice(at * count, (at + 1) * count)
+        assert found["mean"][mine].tolist() == expected[found["token_id"][mine] - 100].tolist()
+        assert found["mean"][mine].tolist() == sorted(expected.tolist(), reverse=True)
 
 
 def test_by_position_leaves_out_what_did_not_occur(view: LayerView, state: ScanState) -> None:
@@ -55,11 +63,11 @@ def test_by_position_leaves_out_what_did_not_occur(view: LayerView, state: ScanS
     state.bucket_counts[[0, 3]] = 0
     state.bucket_counts[[1, 2, 4]] = [4, 5, 6]
     save_state(view.file.path, state, IDENTITY, ScanProgress())
-    frame = LayerView(StateFile(view.file.path), 1).by_position(2, 16)
-    assert frame["positions"].tolist() == ["1", "2–3", "8–15"]
-    assert frame["count"].tolist() == [4, 5, 6]
-    sums = state.layers[1].bucket_sums[[1, 2, 4], 2] / 2.0**25
-    assert frame["mean"].tolist() == (sums / np.array([4, 5, 6])).tolist()
+    found = LayerView(StateFile(view.file.path), 1).by_position(16, 1, 3)
+    assert found["positions"].tolist() == ["1", "2–3", "8–15"] * 2
+    assert found["count"].tolist() == [4, 5, 6] * 2
+    sums = state.layers[1].bucket_sums[[1, 2, 4], 1:3] / 2.0**25
+    assert found["mean"].tolist() == (sums / np.array([[4], [5], [6]])).T.ravel().tolist()
 
 
 def test_an_array_is_read_once(view: LayerView) -> None:
