@@ -28,6 +28,22 @@ def openmp_parallel() -> Any:
         return None
 
 
+def in_region(parallel: Any, count: int, run: Callable[[int, int], None], shares: list[tuple[int, int]]) -> None:
+    """Every share in some thread of one parallel region."""
+    left, errors = iter(shares), list[BaseException]()
+
+    def work(_: Any) -> None:
+        try:
+            for one in left:
+                run(*one)
+        except BaseException as error:  # noqa: BLE001  # it cannot pass through the region
+            errors.append(error)
+
+    parallel(Region(work), None, count, 0)
+    if errors:
+        raise errors[0]
+
+
 class Threads:
     """As many threads as torch uses, which each take a share of a width; to be closed.
 
@@ -46,27 +62,13 @@ class Threads:
         share = -(-width // (self.count * self.whole)) * self.whole
         shares = [(a, b) for a, b in itertools.pairwise([*range(0, width, share), width]) if a < b]
         if self.parallel is not None and len(shares) > 1:
-            self.in_region(run, shares)
+            in_region(self.parallel, self.count, run, shares)
         elif self.pool is not None:
             for future in [self.pool.submit(run, *one) for one in shares]:
                 future.result()
         else:
             for one in shares:
                 run(*one)
-
-    def in_region(self, run: Callable[[int, int], None], shares: list[tuple[int, int]]) -> None:
-        left, errors = iter(shares), list[BaseException]()
-
-        def work(_: Any) -> None:
-            try:
-                for one in left:
-                    run(*one)
-            except BaseException as error:  # noqa: BLE001  # it cannot pass through the region
-                errors.append(error)
-
-        self.parallel(Region(work), None, self.count, 0)
-        if errors:
-            raise errors[0]
 
     def close(self) -> None:
         if self.pool is not None:
