@@ -13,7 +13,6 @@ from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
 from ..core.files import check_destination
 from ..core.sheets import Sheet
-from ..pages.links import to_site
 from ..show.records import emit
 from . import options
 from .figures import save_axes
@@ -98,6 +97,8 @@ def circuit(
             raise InputError(f"{flag} is for the page: give --html FILE, too")
     model = choice.load()
     if html is not None:
+        from ..pages.links import to_site
+
         to_site(site, Path(html), model.fingerprint)  # one that will not do is told of before the work
     examples = None if store is None else fm.open_store(store, model=model)
     capture = fm.capture(model, prompt)

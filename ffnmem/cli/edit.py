@@ -17,7 +17,6 @@ from ..core.errors import InputError, ModelError, quoted
 from ..core.files import check_new_folder
 from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
-from ..pages.links import to_site
 from ..show.records import emit, print_json
 from . import options
 from .editors import arguments_of, editor_options
@@ -125,6 +124,8 @@ def edit(
     found = loaded(asked["files"]) if asked["files"] else None
     model = choice.load()
     if asked["report"] is not None:
+        from ..pages.links import to_site
+
         to_site(asked["site"], Path(asked["report"]), model.fingerprint)
     if found is None:
         found = made(model, prompts[0], asked)

@@ -21,15 +21,16 @@ Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @cache
 def openmp_parallel() -> Any:
-    """``GOMP_parallel`` of the library that torch has loaded, or None."""
+    """``GOMP_parallel`` of the loaded library of that name, which is torch's in its own wheels; or None."""
     try:
         return ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY).GOMP_parallel
     except (AttributeError, OSError):  # another system, or another library
         return None
 
 
-def in_region(parallel: Any, count: int, run: Callable[[int, int], None], shares: list[tuple[int, int]]) -> None:
-    """Every share in some thread of one parallel region."""
+def in_region(parallel: Any, run: Callable[[int, int], None], shares: list[tuple[int, int]]) -> None:
+    """Every share in some thread of a region as wide as torch's own: of a narrower one the others would be ended, and
+    made again for torch's next loop."""
     left, errors = iter(shares), list[BaseException]()
 
     def work(_: Any) -> None:
@@ -39,7 +40,7 @@ def in_region(parallel: Any, count: int, run: Callable[[int, int], None], shares
         except BaseException as error:  # noqa: BLE001  # it cannot pass through the region
             errors.append(error)
 
-    parallel(Region(work), None, count, 0)
+    parallel(Region(work), None, max(len(shares), torch.get_num_threads()), 0)
     if errors:
         raise errors[0]
 
@@ -62,7 +63,7 @@ class Threads:
         share = -(-width // (self.count * self.whole)) * self.whole
         shares = [(a, b) for a, b in itertools.pairwise([*range(0, width, share), width]) if a < b]
         if self.parallel is not None and len(shares) > 1:
-            in_region(self.parallel, self.count, run, shares)
+            in_region(self.parallel, run, shares)
         elif self.pool is not None:
             for future in [self.pool.submit(run, *one) for one in shares]:
                 future.result()

@@ -339,6 +339,9 @@ class Calls:
         finally:
             for handle in handles:
                 handle.remove()
+            running, self.running = self.running, None
+            if running is not None:  # an interrupt, of which a module tells no hook
+                running.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def frozen_attention(model: Model, tokens: Tensor, known: Passed | KnownFFNs | None = None) -> list[FrozenAttention]:

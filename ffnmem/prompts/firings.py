@@ -51,7 +51,7 @@ class Asked:
         OutOfRangeError: no such position or prompt."""
         if capture.residual is None:
             raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
-        capture.check_repeatable()  # the model is run once more
+        capture.check_repeatable()  # the model's attention, if not all of it, is run once more
         row, pos = capture.row(prompt), capture.position(position, prompt)
         if target is None:
             target = int(capture.logits_at(row, pos).argmax())

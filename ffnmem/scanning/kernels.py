@@ -532,6 +532,8 @@ def sample(
         row, slot = sampled[i, 0], sampled[i, 1]
         for n in range(start, stop):
             value, p = best[row, n], at[row, n]
+            if not np.isfinite(value):  # NaN throughout, which is refused when sums are added
+                continue
             while coefficients[row * pos + p, n] != value:  # no mask: see compete
                 p += np.int32(1)
             values[slot, n] = value

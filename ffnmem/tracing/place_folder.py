@@ -57,13 +57,18 @@ class PlaceFolder(FactFolder):
         return str(record["skipped"])
 
     def misfit(self, found: Silencing | Knockout, fact: Fact) -> Misfit | None:
-        """What tells a result from one of this fact, model and window."""
-        wanted = {
+        """What tells a result from one of this fact, model and settings."""
+        settings, provenance = self.made_by["settings"], found.provenance
+        wanted: dict[str, tuple[Any, Any]] = {
             "text": (found.text, fact.text),
-            "fingerprint": (found.provenance.fingerprint, self.made_by["fingerprint"]),
-            "window": (found.window, self.made_by["settings"]["window"]),
+            "fingerprint": (provenance.fingerprint, self.made_by["fingerprint"]),
+            "prepend_bos": (provenance.prepend_bos, settings["prepend_bos"]),
+            "window": (found.window, settings["window"]),
         }
-        wrong = (Misfit(quoted(right), own, (name,)) for name, (own, right) in wanted.items() if own != right)
+        if isinstance(found, Silencing):
+            wanted["kinds"] = (list(found.kinds), list(settings["kinds"]))
+            wanted["replaced_by"] = (found.replaced_by, settings["replaced_by"])
+        wrong = (Misfit(quoted(str(right)), own, (name,)) for name, (own, right) in wanted.items() if own != right)
         return next(wrong, None)
 
     def write(self, fact: Fact, found: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import ffnmem as fm
 
+from ..helpers import build_twins
 from .running import PROMPT, data, run, table
 
 
@@ -74,12 +75,15 @@ def test_first_token(asked: list[Any]) -> None:
     assert found["targets"] == [" Paris"]
 
 
-def test_a_share_of_nothing_is_no_number(asked: list[Any]) -> None:
-    """The logit of a target minus itself is zero, and NaN is no JSON."""
-    found = data(*asked[:4], "--target", " Paris", "--foil", " Paris")
+def test_a_share_of_nothing_is_no_number(tiny: fm.Model, tmp_path: Path) -> None:
+    """The logit of a token minus its twin's is zero, and NaN is no JSON."""
+    build_twins(tiny.tokenizer).save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    asked = ("attribute", PROMPT, "--model", tmp_path, "--target", " Paris", "--foil", " Rome")
+    found = data(*asked)
     assert found["logits"] == [0.0]
     assert {neuron["share"] for neuron in found["neurons"]} == {None}
-    assert "–" in table(*asked[:4], "--target", " Paris", "--foil", " Paris")
+    assert "–" in table(*asked)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

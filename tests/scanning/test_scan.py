@@ -176,9 +176,13 @@ def test_that_special_tokens_and_bos_are_in_no_statistic(tiny: fm.Model, tmp_pat
     assert store.by_position(0, 5)["positions"].tolist() == ["1", "2–3"][: len(store.by_position(0, 5))]
 
 
-def test_that_a_model_with_nan_is_named(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("neuron", [0, 3])
+def test_that_a_model_with_nan_is_named(
+    make_tiny: Callable[..., fm.Model], tmp_path: Path, value: float, neuron: int
+) -> None:
     broken = make_tiny()
-    broken.ffn[1].key_bias.data[3] = float("inf")
+    broken.ffn[1].key_bias.data[neuron] = value
     with refuses(InputError, ValueError, "layer 1", "sequences 0 to"):
         fm.scan(broken, ["The city of Paris"], tmp_path / "out", **SMALL)
 

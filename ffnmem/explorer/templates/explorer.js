@@ -44,9 +44,11 @@
     if (!answer) return;
     if (!answer.ok) { location.assign(link.href); return; }
     const saved = document.createElement("a"), name = answer.headers.get("Content-Disposition").split("''")[1];
-    saved.href = URL.createObjectURL(await answer.blob());
-    saved.download = decodeURIComponent(name);
+    const whole = await answer.blob().catch(() => null);
     working(false);
+    if (!whole) return;
+    saved.href = URL.createObjectURL(whole);
+    saved.download = decodeURIComponent(name);
     saved.click();
     setTimeout(() => URL.revokeObjectURL(saved.href), 60000);
   });
