@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
 import ffnmem as fm
 from ffnmem.core.errors import HookError
@@ -122,3 +123,20 @@ def test_products_of_nothing_are_their_biases(architecture: Model, monkeypatch: 
         expected, bias = attention.pull(directions)
         torch.testing.assert_close(carried, expected, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(constant, bias, rtol=1e-5, atol=1e-5)
+
+
+def test_an_interrupt_leaves_no_mode_behind(tiny: fm.Model) -> None:
+    """Modules tell their hooks of errors, not of Ctrl-C: every later softmax of the thread would be kept."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    handle = tiny.layout.blocks[1].attention_out.register_forward_hook(interrupted)
+    before = len(_get_current_function_mode_stack())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fm.capture(tiny, "The Eiffel Tower")
+    finally:
+        handle.remove()
+    assert len(_get_current_function_mode_stack()) == before
+    assert fm.capture(tiny, "The Eiffel Tower").attended is not None
