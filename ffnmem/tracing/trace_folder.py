@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,7 +102,13 @@ def made_by(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FactFolder(RunFolder):
-    """A folder with a file for each fact in ``facts``."""
+    """A folder with a file for each fact in ``facts``: what was found of it, or why it was skipped.
+
+    Attributes:
+        again: what to do about a damaged file.
+    """
+
+    again: ClassVar[str]
 
     @staticmethod
     def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,6 +120,57 @@ class FactFolder(RunFolder):
         digest = hashlib.sha256(json.dumps(fact.to_dict(), sort_keys=True).encode()).hexdigest()
         return self.folder / FACTS / f"{digest[:20]}.json"
 
+    def record(self, fact: Fact) -> dict[str, Any] | None:
+        """What a fact's file says; None where there is none. Raises FileError."""
+        path = self.path(fact)
+        if not path.exists():
+            return None
+        found = read_json(path, again=self.again)
+        if not is_whole(found):
+            raise FileError(f"{path} is damaged: its checksum does not match: {self.again}")
+        return found
+
+    def write_record(self, fact: Fact, record: dict[str, Any]) -> None:
+        """Write a fact's file. Raises FileError."""
+        make_folder(self.folder / FACTS)
+        write_whole(self.path(fact), json.dumps(with_checksum(record)) + "\n")
+
+    def write_skipped(self, fact: Fact, reason: str) -> None:
+        """Keep why a fact was skipped. Raises FileError."""
+        self.write_record(fact, {"fact": fact.id, "skipped": reason})
+
+    @staticmethod
+    def skipped(record: dict[str, Any], fact: Fact) -> str:
+        """Why a fact was skipped; raises Misfit."""
+        SKIPPED(record)
+        if record["fact"] != fact.id:
+            raise Misfit(quoted(fact.id), record["fact"], ("fact",))
+        return str(record["skipped"])
+
+    def deciding_of(self, found: Any, fact: Fact) -> dict[str, tuple[Any, Any]]:
+        """What tells a result of this fact, model and settings from others: as the result has it, and as it must be."""
+        settings = self.made_by["settings"]
+        return {
+            "text": (found.text, fact.text),
+            "fingerprint": (found.provenance.fingerprint, self.made_by["fingerprint"]),
+            "prepend_bos": (found.provenance.prepend_bos, settings["prepend_bos"]),
+            "window": (found.window, settings["window"]),
+        }
+
+    def check_found(self, found: Any, fact: Fact) -> None:
+        """Raise Misfit for the result of another fact, model or settings than those of this folder."""
+        for name, (own, right) in self.deciding_of(found, fact).items():
+            if own != right:
+                raise Misfit(quoted(right), own, (name,))
+
+    @contextmanager
+    def fitting(self, path: Path) -> Iterator[None]:
+        """A block whose Misfit is a FileError about a file."""
+        try:
+            yield
+        except Misfit as misfit:
+            raise FileError(f"{path} is damaged ({misfit}): {self.again}") from None
+
 
 @dataclass(frozen=True)
 class TraceFolder(FactFolder):
@@ -121,43 +179,33 @@ class TraceFolder(FactFolder):
     kind: ClassVar[Kind] = FOLDER
     form: ClassVar[Form] = FORM
     holds: ClassVar[str] = "traces"
+    again: ClassVar[str] = "remove it to trace the fact again"
 
     def read(self, fact: Fact) -> Trace | str | None:
         """A fact's trace, or why it was skipped; None if it was not asked about yet. Raises FileError."""
-        path = self.path(fact)
-        if not path.exists():
+        record = self.record(fact)
+        if record is None:
             return None
-        again = "remove it to trace the fact again"
-        record = read_json(path, again=again)
-        if not is_whole(record):
-            raise FileError(f"{path} is damaged: its checksum does not match: {again}")
-        try:
-            (SKIPPED if "skipped" in record else TRACED)(record)
-            if "skipped" in record and record["fact"] != fact.id:
-                raise Misfit(quoted(fact.id), record["fact"], ("fact",))
-            found = str(record["skipped"]) if "skipped" in record else Trace.from_dict(record)
-            if isinstance(found, Trace):
-                self.check_trace(found, fact)
-        except Misfit as misfit:
-            raise FileError(f"{path} is damaged ({misfit}): {again}") from None
-        return found
+        with self.fitting(self.path(fact)):
+            if "skipped" in record:
+                return self.skipped(record, fact)
+            TRACED(record)
+            found = Trace.from_dict(record)
+            self.check_found(found, fact)
+            return found
 
-    def check_trace(self, trace: Trace, fact: Fact) -> None:
-        """Raise Misfit for the trace of another fact, model or settings than those of this folder."""
-        wanted: dict[str, tuple[Any, Any]] = {
-            "text": (trace.text, fact.text),
-            "kinds": (list(trace.kinds), self.made_by["settings"]["kinds"]),
-            "samples": (len(trace.samples), self.made_by["settings"]["samples"]),
-            "prepend_bos": (trace.provenance.prepend_bos, self.made_by["settings"]["prepend_bos"]),
-            "fingerprint": (trace.provenance.fingerprint, self.made_by["fingerprint"]),
-            **{name: (getattr(trace, name), self.made_by["settings"][name]) for name in ("window", "noise", "seed")},
+    def deciding_of(self, found: Trace, fact: Fact) -> dict[str, tuple[Any, Any]]:
+        settings = self.made_by["settings"]
+        return {
+            **super().deciding_of(found, fact),
+            "kinds": (list(found.kinds), settings["kinds"]),
+            "samples": (len(found.samples), settings["samples"]),
+            **{name: (getattr(found, name), settings[name]) for name in ("noise", "seed")},
         }
-        for name, (found, right) in wanted.items():
-            if found != right:
-                raise Misfit(quoted(right), found, (name,))
 
     def write(self, fact: Fact, found: Trace | str) -> None:
         """Keep a fact's trace, or why it was skipped. Raises FileError."""
-        record = {"fact": fact.id, "skipped": found} if isinstance(found, str) else found.to_dict()
-        make_folder(self.folder / FACTS)
-        write_whole(self.path(fact), json.dumps(with_checksum(record)) + "\n")
+        if isinstance(found, str):
+            self.write_skipped(fact, found)
+        else:
+            self.write_record(fact, found.to_dict())
