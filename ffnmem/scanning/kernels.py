@@ -525,14 +525,14 @@ def sample(
 ) -> None:
     """Note the extremes of one side [rows, d_mlp], as :func:`reduce` found them, of sampled rows.
 
-    ``sampled`` [n, 2] lists (row with content, row of the sample); ``values``, ``places`` [sample, d_mlp] are filled,
-    of gated neurons ``parts`` [2, sample, d_mlp], gates and linear parts there.
+    ``sampled`` [n, 2] lists (row, row of the sample); ``values``, ``places`` [sample, d_mlp] are filled, of gated
+    neurons ``parts`` [2, sample, d_mlp], gates and linear parts there. Of a row without content all stays as it is.
     """
     for i in range(sampled.shape[0]):
         row, slot = sampled[i, 0], sampled[i, 1]
         for n in range(start, stop):
             value, p = best[row, n], at[row, n]
-            if not np.isfinite(value):  # NaN throughout, which is refused when sums are added
+            if not np.isfinite(value):  # no content, or NaN throughout, which is refused when sums are added
                 continue
             while coefficients[row * pos + p, n] != value:  # no mask: see compete
                 p += np.int32(1)

@@ -319,24 +319,19 @@ def observe_sample(state: LayerState, batch: LayerBatch, start: int, stop: int) 
     """Keep what the random sample asks for of some neurons, from float32 coefficients that were reduced."""
     plan, gate = batch.plan, state.gate
     pos, its = plan.shape[1], slice(start, stop)
-    sampled = plan.sampled[
-        np.isfinite(batch.best[0, plan.sampled[:, 0], start])
-    ]  # a row without content has no extremes
     for side, (value, at) in enumerate(
         ((state.sample_high, state.sample_high_at), (state.sample_low, state.sample_low_at))
     ):
         parts = None if gate is None else gate.sample_parts[side]
         kernels.sample(
-            *(*batch.numbers, pos, start, stop, batch.best[side], batch.at[side], sampled, value, at, parts),
+            *(*batch.numbers, pos, start, stop, batch.best[side], batch.at[side], plan.sampled, value, at, parts),
         )
     for row, slot, position in plan.drawn:
         token = row * pos + position
         state.draw[slot, its] = batch.coefficients[token, its]
         if gate is not None and batch.linear is not None:
-            gate.draw_parts[0, slot, its], gate.draw_parts[1, slot, its] = (
-                batch.pre[token, its],
-                batch.linear[token, its],
-            )
+            gate.draw_parts[0, slot, its] = batch.pre[token, its]
+            gate.draw_parts[1, slot, its] = batch.linear[token, its]
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:
