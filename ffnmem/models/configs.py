@@ -91,9 +91,14 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
             cls = "".join(word.capitalize() for word in kind.removeprefix("ffnmem ").split())
             raise ModelNotFoundError(f"{name} is no model but a saved {kind}: {cls}.load({name!r}) reads it")
         raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
-    if isinstance(source, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    if isinstance(source, Path) or means_path(name):
         raise ModelNotFoundError(f"no model folder at {name!r}")
     return name, name, False
+
+
+def means_path(name: str) -> bool:
+    """Whether a model's name can only be a path, whatever lies there: no hub id looks like it."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
 def model_path(source: str | Path) -> Path:

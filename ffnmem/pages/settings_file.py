@@ -18,6 +18,7 @@ from ..core.folders import Kind, claimed, locked
 from ..core.neuron_names import read_neuron
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
+from ..models.configs import means_path
 from ..models.gguf import SUFFIX
 from ..models.loading import load
 from ..models.model import Model
@@ -116,7 +117,7 @@ def model_beside(folder: Path, given: str) -> str:
     """A model as :func:`ffnmem.load` takes it: of a path, from ``folder``; a name or a hub id as it is, unless
     something of that name lies there."""
     path = folder / user_path(given)
-    meant = given.startswith((".", "/", "~")) or given.count("/") > 1 or given.lower().endswith(SUFFIX)
+    meant = means_path(given) or given.lower().endswith(SUFFIX)
     return str(path) if given not in EMBEDDED and (meant or path.exists()) else given
 
 
