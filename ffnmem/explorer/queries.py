@@ -96,9 +96,9 @@ class Query:
         """A number in a range; ``what``: what its field is called."""
         return number_of(what or name, self.raw(name, str(default)), least, most)
 
-    def choice(self, name: str, choices: Collection[str], default: str, *, what: str = "") -> str:
-        """One of some names; ``what``: what its field is called."""
-        return check_choice(what or name, self.raw(name, default).strip(), choices)
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """One of some names."""
+        return check_choice(name, self.raw(name, default).strip(), choices)
 
     def flag(self, name: str) -> bool:
         """Whether a box is ticked."""

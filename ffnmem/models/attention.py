@@ -87,9 +87,6 @@ class Blocking(TorchFunctionMode):
         return found.reshape(scores.shape)
 
 
-PRODUCTS = (nn.functional.linear, torch.addmm)
-
-
 class Product(NamedTuple):
     """A product with a weight: ``rows [*n, d_in]`` · ``weight``, as the function takes it, + ``bias``."""
 
@@ -126,7 +123,7 @@ class OfNothing(TorchFunctionMode):
     """A block in which this thread takes no products of zeros: they are their biases."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        product = product_in(func, args, kwargs) if func in PRODUCTS else None
+        product = product_in(func, args, kwargs)
         if product is None or bool(product.rows.any()):
             return func(*args, **(kwargs or {}))
         return ZeroProduct.apply(product.rows, product.oriented, product.bias)  # type: ignore[no-untyped-call]
@@ -201,7 +198,7 @@ class Products(TorchFunctionMode):
         return weight.data_ptr(), weight.shape
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        product = product_in(func, args, kwargs) if func in PRODUCTS else None
+        product = product_in(func, args, kwargs)
         if product is not None:
             rows = product.rows.shape[:-1]
             known = self.known.get(self.key(product.weight))
