@@ -3,7 +3,8 @@
 Two small models of other shapes, seeds and worlds: each world keeps a random quarter of atlas' subjects and gives each
 the attributes of another one of its class, so that nothing is where atlas has it. Each model is trained, its second
 moments are taken, and facts that it knows are rewritten with the settings that ffnmem derives from its size. Models
-that are in DIR already are used as they are.
+that are in DIR already are used as they are. ``--tokens 4000000 --precision bfloat16`` trains models that know their
+facts well, in less than half an hour each on two cores that have bfloat16 matrix units.
 """
 
 from __future__ import annotations
@@ -91,10 +92,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the facts, the contexts and the intervals")
     parser.add_argument("--only", choices=[chosen.name for chosen in MODELS], help="this model alone")
     parser.add_argument("--train-only", action="store_true", help="train the models and stop")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="to train on (default %(default)s)")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default=SHARED.precision, help="of training")
     arguments = parser.parse_args()
     for chosen in MODELS:
         if arguments.only not in (None, chosen.name):
             continue
+        settings = replace(chosen.settings, tokens=arguments.tokens, precision=arguments.precision)
+        chosen = replace(chosen, settings=settings)
         folder = arguments.out / chosen.name
         model, facts = trained(chosen, folder)
         if arguments.train_only:

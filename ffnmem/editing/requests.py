@@ -69,12 +69,17 @@ def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGT
 
 def sample(model: Model, begin: int, rows: int, size: int, generator: torch.Generator) -> list[list[int]]:
     """``rows`` texts of ``size - 1`` tokens after the token ``begin``, all of them in one batch a step."""
-    tokens = torch.full((rows, 1), begin, device=model.device)
+    from transformers import DynamicCache
+
+    new, cache = torch.full((rows, 1), begin, device=model.device), DynamicCache()
+    written: list[Tensor] = []
     with torch.no_grad():
-        while tokens.shape[1] < size:
-            logits = model.hf_model(input_ids=tokens, use_cache=False).logits[:, -1]
-            tokens = torch.cat([tokens, draw_likely(allowed(model, logits), generator)], dim=1)
-    return [[int(i) for i in row[1:]] for row in tokens]
+        while len(written) < size - 1:
+            logits = model.hf_model(input_ids=new, past_key_values=cache, use_cache=True).logits[:, -1]
+            new = draw_likely(allowed(model, logits), generator)
+            written.append(new)
+    texts: list[list[int]] = torch.cat(written, dim=1).tolist()
+    return texts
 
 
 def allowed(model: Model, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
