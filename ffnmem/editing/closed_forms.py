@@ -348,7 +348,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     averaged = found.key
     u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
     rarity = float(averaged @ u) / len(u)  # 1 on average over text
-    found = stretched(plan.settings, found)
+    found = stretched(plan.settings, found, rarity)
     u = u / u.norm()
     strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
@@ -358,9 +358,9 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
 
 
-def stretched(settings: EditSettings, found: FoundValue) -> FoundValue:
-    """What was found with δ as many times as long as the settings have it, within their clamp."""
-    if settings.stretch == 1.0:
+def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
+    """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp."""
+    if settings.stretch == 1.0 or rarity < settings.rare:
         return found
     length = float(found.delta.norm()) / (settings.clamp * found.scale)
     return replace(found, delta=found.delta * max(1.0, min(settings.stretch, 1.0 / max(length, 1e-30))))

@@ -14,7 +14,7 @@ from .settings import EditSettings
 AIM = 0.6  # of the loss to stop at: where a row's line is to go
 FLOOR = 1e-3  # of that loss: nothing is certain
 RIDGE = 0.1  # on the cosines between rows' gradients, whose differences would else be followed to the letter
-SHRINK = 0.4  # of what of δ no row needs is left out with a step
+SHRINK = 0.4  # of what of δ no row needs is left out with a step; half of it after a step that made things worse
 TOO_FAR = 0.35  # of the last step, after one that made things worse
 LONGER = 1.5  # after one that did not
 KEPT = 1e-3  # the essence's ridge, in units of the others'
@@ -46,7 +46,7 @@ class Search:
         self.settings, self.scale = settings, scale
         self.candidate = torch.zeros(width, dtype=torch.float64)
         self.best = self.candidate
-        self.radius, self.merit = settings.rate * scale, math.inf
+        self.radius, self.merit, self.shrink = settings.rate * scale, math.inf, SHRINK
         self.nll = self.kl = math.nan
         self.looks, self.right, self.running = 0, 0, True
         stop = max(settings.stop, FLOOR)
@@ -59,7 +59,7 @@ class Search:
         """A search that goes on from the best δ of this one, with other rows."""
         found = Search(self.settings, self.scale, len(self.best))
         found.candidate, found.radius = self.best, max(self.radius, TOO_FAR * float(self.best.norm()))
-        found.best = self.best
+        found.best, found.shrink = self.best, self.shrink
         return found
 
     def look(
@@ -94,7 +94,8 @@ class Search:
                 return
             self.lines = self.linear(each, slopes, weights, held)
         else:
-            self.radius = TOO_FAR * float((self.candidate - self.best).norm())
+            # What no row needs while all are linear, they need where they are not: most steps that fail are too short.
+            self.radius, self.shrink = TOO_FAR * float((self.candidate - self.best).norm()), self.shrink / 2
         self.candidate = self.next()
 
     def linear(
@@ -121,7 +122,7 @@ class Search:
         units, distance, factor = self.lines
         nearest = self.best + span(units, distance, factor)
         smallest = span(units, distance + units @ self.best, factor)
-        less = SHRINK * (smallest - nearest)  # which the ridge makes too short, too
+        less = self.shrink * (smallest - nearest)  # which the ridge makes too short, too
         step = less + span(units, distance - units @ less, factor)
         length = float(step.norm())
         found = self.best + step * min(1.0, self.radius / max(length, 1e-30))

@@ -24,9 +24,13 @@ SCALES = ("ffn", "stream")
 OPTIMISERS = ("adam", "projections")
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
-    "projections": {"steps": 30, "rate": 1.0, "relative": False, "decay": 0.0},
-    "adam": {"steps": 120, "rate": 0.03, "relative": True, "decay": ROME.decay},
-}
+    "projections": {
+        "steps": 30, "first": 6, "rate": 1.0, "relative": False, "decay": 0.0, "stretch": 1.25, "rare": 2.0,
+    },
+    "adam": {
+        "steps": 120, "first": None, "rate": 0.03, "relative": True, "decay": ROME.decay, "stretch": 1.0, "rare": 0.0,
+    },
+}  # fmt: skip
 """What an optimiser takes for a model without published settings, unless it is given."""
 TOLD = ("source", "layer_by")
 """Fields that say where others come from: nobody sets them."""
@@ -51,8 +55,11 @@ class EditSettings:
         likeliest: looks that find the target the likeliest answer, each of its tokens in every context, after which no
             further step is taken; projections count those that became their best. 0: that ends nothing.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
-        stretch: how many times as long :func:`ffnmem.rome` makes δ once it is found, within the clamp. What other words
-            for the fact need beyond the contexts; what keys like it, of neighbours, pay. 1: as it was found.
+        stretch: how many times as long :func:`ffnmem.rome` makes δ once it is found, within the clamp, where the key is
+            rare enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
+            1: as it was found.
+        rare: the rarity of a key, kᵀC⁻¹k/d_mlp, from which on δ is stretched: of a rarer one neighbours have little. 0:
+            every key's is.
         anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
             than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
@@ -79,6 +86,7 @@ class EditSettings:
     likeliest: int = 0
     clamp: float = ROME.clamp
     stretch: float = 1.0
+    rare: float = 0.0
     anchor: float | None = None
     kl: float = ROME.kl
     decay: float = ROME.decay
@@ -220,7 +228,9 @@ def settings_for(
         other = changes.get("optimiser", found.optimiser) != found.optimiser
         theirs = DERIVED.get(str(changes["optimiser"]), {}) if other else {}
         given = {"layer_by": "given"} if "layer" in changes else {}
-        found = replace(found, **{**theirs, **changes, **given}, source="given")
+        # A length that is asked for holds for every key, and the anchor sets the length by itself.
+        length = {"rare": 0.0} if "stretch" in changes else {"stretch": 1.0} if changes.get("anchor") else {}
+        found = replace(found, **{**theirs, **length, **changes, **given}, source="given")
     return check_settings(model, found)
 
 
@@ -243,7 +253,7 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
             raise InputError(f"{name} must be above 0, not {quoted(getattr(found, name))}")
     if not 1 <= check_number("stretch", found.stretch) < math.inf:
         raise InputError(f"stretch must be at least 1 and finite, not {quoted(found.stretch)}")
-    for name in ("stop", "kl", "decay"):
+    for name in ("stop", "kl", "decay", "rare"):
         if not check_number(name, getattr(found, name)) >= 0:
             raise InputError(f"{name} must be at least 0, not {quoted(getattr(found, name))}")
     for name in ("plain", "key_plain"):

@@ -70,8 +70,10 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
         steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
     )  # fmt: skip
     settings = EditSettings(0, optimiser="projections", clamp=clamp)
-    assert allclose(stretched(replace(settings, stretch=1.5), found).delta, times * found.delta, 1e-6)
-    assert stretched(settings, found) is found
+    assert allclose(stretched(replace(settings, stretch=1.5), found, 0.1).delta, times * found.delta, 1e-6)
+    assert allclose(stretched(replace(settings, stretch=1.5, rare=2.0), found, 2.0).delta, times * found.delta, 1e-6)
+    assert stretched(replace(settings, stretch=1.5, rare=2.0), found, 1.9) is found
+    assert stretched(settings, found, 9.0) is found
 
 
 @warned("changes layer")

@@ -57,6 +57,19 @@ def test_changes_are_recorded_as_given(tiny: fm.Model) -> None:
     assert found.to_dict()["layer"] == 1
 
 
+def test_a_length_that_is_asked_for_holds_for_every_key(tiny: fm.Model) -> None:
+    """Derived settings lengthen δ of rare keys alone; an anchor sets the length itself, and Adam goes far enough."""
+    derived = settings_for(tiny, 0)
+    assert derived.stretch > 1
+    assert derived.rare > 1
+    asked = settings_for(tiny, 0, {"stretch": 1.5})
+    assert (asked.stretch, asked.rare) == (1.5, 0.0)
+    assert settings_for(tiny, 0, {"stretch": 1.5, "rare": 3.0}).rare == 3.0
+    assert settings_for(tiny, 0, {"anchor": 2.0}).stretch == 1.0
+    assert settings_for(tiny, 0, {"optimiser": "adam"}).stretch == 1.0
+    assert settings_for(tiny, 0, {"stop": 0.2}).stretch == derived.stretch
+
+
 def test_refusals(tiny: fm.Model) -> None:
     for changes, named_ in (
         ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"), ({"rate": 0.0}, "rate"),
@@ -67,7 +80,7 @@ def test_refusals(tiny: fm.Model) -> None:
         ({"plain": 1.0}, "plain"), ({"key_plain": 0.0}, "key_plain"), ({"kl_at": "first"}, "kl_at"),
         ({"scale_of": "head"}, "scale_of"), ({"likeliest": -1}, "likeliest"), ({"likeliest": 1.5}, "likeliest"),
         ({"anchor": 0.0}, "anchor"), ({"anchor": math.inf}, "anchor"),
-        ({"stretch": 0.9}, "stretch"), ({"stretch": math.inf}, "stretch"),
+        ({"rare": -1.0}, "rare"), ({"stretch": 0.9}, "stretch"), ({"stretch": math.inf}, "stretch"),
         ({"stretch": 1.5, "anchor": 2.0}, "leave one out"),
     ):  # fmt: skip
         with refuses(InputError, ValueError, named_):
