@@ -9,6 +9,9 @@ Then v* by projections, until the target is likely: beside whole passes, one req
 batch can save of the matrix products on this machine, since each request has products of its own to do. Then whole
 calls of ``fm.rome``, which sample contexts and factor the second moment once for all of their facts; and what judging
 edits of atlas costs, by given answers and by what the model writes. Each figure is printed as soon as it is there.
+
+``--model smollm2 --facts FILE --moment FILE --layer 2`` instead rewrites facts that a real model knows, each in a call
+of ``fm.rome`` of its own and then all of them in one, and tells seconds, steps and passes.
 """
 
 from __future__ import annotations
@@ -205,8 +208,8 @@ def measure(arguments: argparse.Namespace) -> Iterator[tuple[str, float, str]]:
     yield "call_s", each(calls["one"]), "s: a call of fm.rome for one fact, nothing kept from before"
     yield "call_s_each", each(calls["many"], batch), f"s: each of {batch} in one call"
     yield "call", ratio(calls["one"], calls["many"], batch), "x, the ratio"
-    judged = evaluation(arguments.facts, rounds)
-    yield "given_s", each(judged["given"], arguments.facts), "s: judging an edit of atlas by given answers"
+    judged = evaluation(arguments.judged, rounds)
+    yield "given_s", each(judged["given"], arguments.judged), "s: judging an edit of atlas by given answers"
     yield (
         "generated",
         ratio(judged["generated"], judged["given"]),
@@ -214,16 +217,48 @@ def measure(arguments: argparse.Namespace) -> Iterator[tuple[str, float, str]]:
     )
 
 
+def measure_real(arguments: argparse.Namespace) -> Iterator[tuple[str, float, str]]:
+    """The same of calls of ``fm.rome`` on facts that a trained model knows."""
+    model, count = fm.load(arguments.model), arguments.batch
+    moment = fm.editing.SecondMoment.load(arguments.moment)
+    facts = [one for one in fm.facts.with_targets(fm.load_facts(arguments.facts)) if one.target_new]
+    random.Random(arguments.seed).shuffle(facts)
+    some = list(fm.facts.filter_known(model, facts[: 8 * count]).facts)[:count]
+
+    def rewrite(which: list[Fact]) -> list[fm.Edit]:
+        return list(fm.rome(model, which, layer=arguments.layer, moment=replace(moment, _kept={}), force=True))
+
+    rewrite(some[:1])  # what is made once: compiled, read, imported
+    made: list[fm.Edit] = []
+    alone = in_turn({str(i): lambda one=one: made.extend(rewrite([one])) for i, one in enumerate(some)}, 1)
+    took = sorted(times[0] for times in alone.values())
+    together = in_turn({"all": lambda: made.extend(rewrite(some))}, 1)["all"]
+    numbers = [edit.numbers.iloc[0] for edit in made[: len(some)]]
+    yield "real_s", each(took), f"s: a call of fm.rome for one fact, median of {len(some)} (bar: 6)"
+    yield "real_s_least", took[0], "s: the least of them"
+    yield "real_s_most", took[-1], "s: the most"
+    yield "real_steps", statistics.median(one["steps"] for one in numbers), "steps, median"
+    yield "real_reached", sum(bool(one["reached"]) for one in numbers), "of them reached"
+    yield "real_s_each", each(together, len(some)), f"s: each of {len(some)} in one call (bar: 3)"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a trained model, to rewrite facts that it knows")
+    parser.add_argument("--facts", help="with --model: which; new targets are made where there are none")
+    parser.add_argument("--moment", help="with --model: its second moment")
+    parser.add_argument("--layer", type=int, help="with --model: whose FFN is edited")
+    parser.add_argument("--seed", type=int, default=0, help="with --model: of the facts drawn")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--facts", type=int, default=6, help="of atlas, to be judged")
+    parser.add_argument("--judged", type=int, default=6, help="edits of atlas")
     parser.add_argument("--last", action="store_true", help="the other way unembeds only what is read")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.model and (arguments.facts is None or arguments.moment is None):
+        parser.error("--model needs --facts and --moment")
     result: dict[str, Any] = {}
-    for name, value, words in measure(arguments):
+    for name, value, words in measure_real(arguments) if arguments.model else measure(arguments):
         result[name] = value
         if not arguments.json:
             print(f"{value:9.2e}" if name == "off" else f"{value:9.2f}", words, flush=True)
@@ -231,7 +266,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
         return
-    print(f"GPT-2 small's shape, {ROWS} contexts, {result['rounds']} paired rounds")
+    shape = "GPT-2 small's shape" if arguments.model is None else arguments.model
+    print(f"{shape}, {ROWS} contexts" + ("" if arguments.model else f", {result['rounds']} paired rounds"))
     print(f"{result['threads']} threads, torch {result['torch']}, {result['machine']}")
 
 

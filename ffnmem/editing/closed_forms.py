@@ -123,10 +123,29 @@ def closed_form_edit(
     requests = plan.of(which)
     for request, one in zip(requests, found, strict=True):
         check_reaches(plan, request, one)
+    found = lengthened(plan, found)
     changes = spread_changes(plan, requests, found, form.layers, form.closed)
     rows = [value_numbers(request, one) for request, one in zip(requests, found, strict=True)]
     recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
     return make_edit(plan, which, form.method, changes, rows, recorded, force)
+
+
+def lengthened(plan: EditPlan, found: Sequence[FoundValue]) -> list[FoundValue]:
+    """What was found, with each δ as much longer as the settings have it for a key so rare."""
+    if plan.settings.stretch == 1.0:
+        return list(found)
+    keys = torch.stack([one.key for one in found])
+    solved = plan.moment.solve(plan.settings.layer, keys)
+    rarities = ((keys * solved).sum(1) / keys.shape[1]).tolist()
+    return [stretched(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
+
+
+def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
+    """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp."""
+    if settings.stretch == 1.0 or rarity < settings.rare:
+        return found
+    length = float(found.delta.norm()) / (settings.clamp * found.scale)
+    return replace(found, delta=found.delta * max(1.0, min(settings.stretch, 1.0 / max(length, 1e-30))))
 
 
 def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
@@ -356,14 +375,6 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     row = {**value_numbers(request, found), "rarity": rarity, "key_u": strength}
     recorded = {**plan.value_words(), "keys": keys, **plan.moment_words(), "ridge": ridge}
     return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
-
-
-def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
-    """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp."""
-    if settings.stretch == 1.0 or rarity < settings.rare:
-        return found
-    length = float(found.delta.norm()) / (settings.clamp * found.scale)
-    return replace(found, delta=found.delta * max(1.0, min(settings.stretch, 1.0 / max(length, 1e-30))))
 
 
 # `memit`: many facts rewritten at once, over several layers.

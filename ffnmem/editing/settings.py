@@ -55,8 +55,8 @@ class EditSettings:
         likeliest: looks that find the target the likeliest answer, each of its tokens in every context, after which no
             further step is taken; projections count those that became their best. 0: that ends nothing.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
-        stretch: how many times as long :func:`ffnmem.rome` makes δ once it is found, within the clamp, where the key is
-            rare enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
+        stretch: how many times as long an editor makes δ once it is found, within the clamp, where the key is rare
+            enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
             1: as it was found.
         rare: the rarity of a key, kᵀC⁻¹k/d_mlp, from which on δ is stretched: of a rarer one neighbours have little. 0:
             every key's is.
@@ -144,10 +144,13 @@ def default_settings(name: str, n_layers: int, editor: str = "rome") -> EditSett
     likeliest = (published(editor, name) or UNNAMED[editor]).likeliest
     if published("rome", name) is not None:
         return replace(published_settings("rome", name, n_layers), likeliest=likeliest)
+    derived = DERIVED["projections"]
+    if likeliest:  # an editor that wants no more than the target to be the likeliest
+        derived = {**derived, "stretch": 1.0}
     return EditSettings(
         early_layer(n_layers),
         optimiser="projections",
-        **DERIVED["projections"],
+        **derived,
         stop=DERIVED_STOP,
         likeliest=likeliest,
         clamp=DERIVED_CLAMP,

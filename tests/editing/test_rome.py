@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, rome
 from ffnmem.editing.closed_forms import stretched
 from ffnmem.editing.preparing import find_values
-from ffnmem.editing.settings import EditSettings
+from ffnmem.editing.settings import EditSettings, settings_for
 from ffnmem.editing.values import FoundValue
 from ffnmem.models.answers import generate
 
@@ -74,6 +76,26 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
     assert allclose(stretched(replace(settings, stretch=1.5, rare=2.0), found, 2.0).delta, times * found.delta, 1e-6)
     assert stretched(replace(settings, stretch=1.5, rare=2.0), found, 1.9) is found
     assert stretched(settings, found, 9.0) is found
+
+
+@warned("changes layer")
+def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(tiny: fm.Model) -> None:
+    """Text that hardly has the key gets a δ a quarter longer; emmet of one fact stays rome, and encore writes less."""
+    common = moment_of(tiny)
+    rare = fm.editing.SecondMoment.of(tiny, {0: common.matrix(0) / 1000}, count=common.count)
+    options: dict[str, Any] = {"layer": 0, "contexts": CONTEXTS, "force": True}
+    changes: dict[str, Tensor] = {}
+    for name, moment in (("common", common), ("rare", rare)):
+        # Of C on another scale ΔW is the same, and rarity is not.
+        edits = [
+            editor(tiny, FACTS[0], moment=moment, settings=SETTINGS, **options) for editor in (rome, fm.editing.emmet)
+        ]
+        assert all(isinstance(edit, Edit) for edit in edits)
+        first, second = (edit.changes[0].delta() for edit in edits if isinstance(edit, Edit))
+        assert allclose(first, second, 1e-4)
+        changes[name] = first
+    assert allclose(changes["rare"], settings_for(tiny, 0).stretch * changes["common"], 1e-4)
+    assert settings_for(tiny, 0, editor="encore").stretch == 1.0
 
 
 @warned("changes layer")
