@@ -51,6 +51,9 @@ WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "published": ({}, "original"),
 }
 
+SCORED = ("S", "ES", "PS", "NS", "NS_plus")
+WRITTEN = ("says", "says_paraphrase", "says_attacked", "says_negated", "neighbours_right")
+
 
 class Enough(Exception):
     """The loss is below the bound."""
@@ -145,8 +148,10 @@ def main() -> None:
     parser.add_argument("--stop", default=None, help="other losses to stop at than each way's own, with commas between")
     parser.add_argument("--half", type=int, choices=(1, 2), help="every other fact alone, from the first or the second")
     parser.add_argument("--known", action="store_true", help="only facts that the model says by itself")
+    parser.add_argument("--written", action="store_true", help="let the edited models write answers, too")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    metrics = SCORED + (WRITTEN if asked.written else ())
     ways = [way.strip() for way in asked.ways.split(",")]
     model = fm.load(asked.model)
     facts = [fact for fact in fm.facts.with_targets(choose_facts(asked.facts)) if fact.target_new]
@@ -161,7 +166,13 @@ def main() -> None:
     for name, stop in itertools.product(ways, stops):
         way = Way(name, moment, asked.layer, asked.seed, stop)
         scores = fm.evaluate(
-            model, facts, way, metrics=("S", "ES", "PS", "NS", "NS_plus"), seed=asked.seed, drift=False
+            model,
+            facts,
+            way,
+            metrics=metrics,
+            protocol="generated" if asked.written else "teacher_forced",
+            seed=asked.seed,
+            drift=False,
         )
         own = pd.DataFrame(way.rows)
         means = scores.summary.set_index("metric")
@@ -177,14 +188,13 @@ def main() -> None:
                 "seconds": round(way.seconds / len(own), 2),
                 **{
                     metric: [round(float(means.loc[metric, end]), 1) for end in ("mean", "low", "high")]
-                    for metric in ("S", "ES", "PS", "NS", "NS_plus")
+                    for metric in metrics
                 },
             }
         )
         if asked.json:
             continue
         row = table[-1]
-        metrics = ("S", "ES", "PS", "NS", "NS_plus")
         found = (
             f"passes {row['passes']:.1f} (at most {row['most']:.1f})",
             f"{row['seconds']:.2f} s",
