@@ -4,7 +4,7 @@ A pass runs the layers above the edited one forward and back, over all contexts 
 Adam as edits take it where settings are derived, ``large steps`` Adam with 20 steps of .2, ``lbfgs`` scipy's L-BFGS on
 the same loss until it is below the same bound, ``projections`` steps to the smallest δ with every context
 taken as linear (Gauss–Newton on margins), six of the contexts at first, and a quarter as long again for rare keys;
-``as found`` the same without that, ``half as long again`` for all keys. Each makes ROME's edit of the fact, with
+``as found`` the same without that, the next three longer for all keys. Each makes ROME's edit of the fact, with
 consistent keys; ``everywhere`` lets δ act at every position as ΔW does while it is looked for.
 ``published`` is ROME's published procedure, original keys and all. ``--half`` takes every other fact: settings are
 chosen on the ones and reported on the others.
@@ -44,7 +44,9 @@ WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "lbfgs": (ADAM, "consistent"),
     "projections": ({"optimiser": "projections"}, "consistent"),
     "as found": ({"optimiser": "projections", "stretch": 1.0}, "consistent"),
+    "a quarter longer": ({"optimiser": "projections", "stretch": 1.25}, "consistent"),
     "half as long again": ({"optimiser": "projections", "stretch": 1.5}, "consistent"),
+    "twice as long": ({"optimiser": "projections", "stretch": 2.0}, "consistent"),
     "small steps everywhere": (ADAM, "everywhere"),
     "projections from all": ({"optimiser": "projections", "first": None}, "consistent"),
     "projections everywhere": ({"optimiser": "projections"}, "everywhere"),
