@@ -129,7 +129,7 @@ class Way:
             self.rows.append(
                 {
                     "passes": one.passes,
-                    "length": float(one.delta.norm()) / one.scale,
+                    "length": float(told["delta"]),
                     "reached": float(told["reached"]),
                     "after": float(told["after"]),
                     "change": float(told["change"]),

@@ -21,6 +21,7 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from .edit import Edit
 from .edit_record import EditedLayer
+from .moments import RIDGE
 from .preparing import (
     EditPlan,
     Moment,
@@ -61,12 +62,14 @@ class ClosedForm:
         layers: which it changes, ascending.
         closed: gives ``left`` for keys.
         recorded: what an edit says of the choices.
+        ridge: with which C is inverted, also to tell how rare a key is.
     """
 
     method: str
     layers: Sequence[int]
     closed: Closed
     recorded: Mapping[str, Any]
+    ridge: float = RIDGE
 
 
 def layer_range(plan: EditPlan, layers: int | None, editor: str) -> list[int]:
@@ -123,29 +126,28 @@ def closed_form_edit(
     requests = plan.of(which)
     for request, one in zip(requests, found, strict=True):
         check_reaches(plan, request, one)
-    found = lengthened(plan, found)
+    found, rarities = lengthened(plan, found, form.ridge)
     changes = spread_changes(plan, requests, found, form.layers, form.closed)
-    rows = [value_numbers(request, one) for request, one in zip(requests, found, strict=True)]
+    rows = [
+        {**value_numbers(request, one), "rarity": rarity}
+        for request, one, rarity in zip(requests, found, rarities, strict=True)
+    ]
     recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
     return make_edit(plan, which, form.method, changes, rows, recorded, force)
 
 
-def lengthened(plan: EditPlan, found: Sequence[FoundValue]) -> list[FoundValue]:
-    """What was found, with each δ as much longer as the settings have it for a key so rare."""
-    if plan.settings.stretch == 1.0:
-        return list(found)
-    keys = torch.stack([one.key for one in found])
-    solved = plan.moment.solve(plan.settings.layer, keys)
-    rarities = ((keys * solved).sum(1) / keys.shape[1]).tolist()
-    return [stretched(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
+def lengthened(plan: EditPlan, found: Sequence[FoundValue], ridge: float) -> tuple[list[FoundValue], list[float]]:
+    """What was found, with each δ as much longer as the settings have it for a key so rare; and how rare each is."""
+    rarities = plan.moment.rarity(plan.settings.layer, torch.stack([one.key for one in found]), ridge).tolist()
+    return [stretched(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)], rarities
 
 
 def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
     """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp."""
-    if settings.stretch == 1.0 or rarity < settings.rare:
+    if settings.stretch == 1.0 or (settings.rare > 0 and not rarity >= settings.rare):
         return found
-    length = float(found.delta.norm()) / (settings.clamp * found.scale)
-    return replace(found, delta=found.delta * max(1.0, min(settings.stretch, 1.0 / max(length, 1e-30))))
+    length = max(float(found.delta.norm()), 1e-30)
+    return replace(found, delta=found.delta * max(1.0, min(settings.stretch, found.longest / length)))
 
 
 def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
@@ -366,8 +368,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     check_reaches(plan, request, found)
     averaged = found.key
     u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
-    rarity = float(averaged @ u) / len(u)  # 1 on average over text
-    found = stretched(plan.settings, found, rarity)
+    (found,), (rarity,) = lengthened(plan, [found], ridge)
     u = u / u.norm()
     strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
@@ -469,7 +470,7 @@ def least_squares(
     if not 0 <= norm < math.inf:
         raise InputError(f"norm must be at least 0 and finite, not {quoted(norm)}")
     recorded = {"weight": own, "norm": norm, **plan.moment_words(), "ridge": ridge}
-    return ClosedForm(editor, where, memit_left(plan, own, ridge, norm, previous or {}), recorded)
+    return ClosedForm(editor, where, memit_left(plan, own, ridge, norm, previous or {}), recorded, ridge)
 
 
 # `encore`: MEMIT's closed form for many edits, one after another.
@@ -599,7 +600,7 @@ def emmet_form(plan: EditPlan, epsilon: float | None = None, ridge: float | None
         **plan.moment_words(),
         "ridge": ridge,
     }
-    return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded)
+    return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded, ridge)
 
 
 def published_epsilon(model: Model) -> float:

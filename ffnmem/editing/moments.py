@@ -357,6 +357,22 @@ class SecondMoment(Result):
         factor = self.factor(layer, ridge).to(keys.device)
         return torch.cholesky_solve(keys.detach().double().T, factor).T
 
+    def rarity(self, layer: int, keys: Float[Tensor, "n d_mlp"], ridge: float = RIDGE) -> Float64[Tensor, " n"]:
+        """How rare keys are on text: kᵀC⁻¹k/d_mlp, 1 on average over text.
+
+        Of keys that C was not made of this is n/(n − d_mlp − 1) times as large on average, n being C's tokens, as if
+        they were normally distributed; that is taken off. NaN where n is no larger than d_mlp + 1, which tells nothing.
+
+        Args:
+            layer, keys, ridge: as of :meth:`solve`, which raises what it does.
+
+        Source: the mean of an inverse Wishart matrix.
+        """
+        share = 1.0 - (self.width(layer) + 1) / self.count
+        if share <= 0:
+            return torch.full((len(keys),), math.nan, dtype=torch.float64, device=keys.device)
+        return share * (keys.double() * self.solve(layer, keys, ridge)).mean(1)
+
     def factor(self, layer: int, ridge: float = RIDGE) -> Float64[Tensor, "d_mlp d_mlp"]:
         """The lower Cholesky factor of C + ridge·c̄·I; kept: do not change it. Raises as :meth:`solve`."""
         share = check_number("ridge", ridge)

@@ -94,7 +94,7 @@ class Search:
                 return
             self.lines = self.linear(each, slopes, weights, held)
         else:
-            # What no row needs while all are linear, they need where they are not: most steps that fail are too short.
+            # What no row needs while all are linear, they need where they are not: less of it is left out from here on.
             self.radius, self.shrink = TOO_FAR * float((self.candidate - self.best).norm()), self.shrink / 2
         self.candidate = self.next()
 

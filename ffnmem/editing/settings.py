@@ -58,8 +58,8 @@ class EditSettings:
         stretch: how many times as long an editor makes δ once it is found, within the clamp, where the key is rare
             enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
             1: as it was found.
-        rare: the rarity of a key, kᵀC⁻¹k/d_mlp, from which on δ is stretched: of a rarer one neighbours have little. 0:
-            every key's is.
+        rare: the rarity of a key (:meth:`ffnmem.editing.SecondMoment.rarity`) from which on δ is stretched: of a rarer
+            one neighbours have little. 0: every key's is.
         anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
             than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
@@ -144,13 +144,10 @@ def default_settings(name: str, n_layers: int, editor: str = "rome") -> EditSett
     likeliest = (published(editor, name) or UNNAMED[editor]).likeliest
     if published("rome", name) is not None:
         return replace(published_settings("rome", name, n_layers), likeliest=likeliest)
-    derived = DERIVED["projections"]
-    if likeliest:  # an editor that wants no more than the target to be the likeliest
-        derived = {**derived, "stretch": 1.0}
     return EditSettings(
         early_layer(n_layers),
         optimiser="projections",
-        **derived,
+        **DERIVED["projections"],
         stop=DERIVED_STOP,
         likeliest=likeliest,
         clamp=DERIVED_CLAMP,
@@ -202,14 +199,16 @@ def settings_for(
     """The settings of a model: published ones for a name that has them, else derived from its size.
 
     Derived: the layer that a sweep chose for the model, where one was kept, else one in the first third (the published
-    ones lie between .33 and .42 of the depth; small models recall earlier); projections, or, where "adam" is asked for,
-    small steps in units of what the FFN writes, since Adam moves every coordinate by one whether it matters or not, and
-    what does not matter leaks into neighbours; a quarter of the averages for the prompt without context, where a
-    subject that begins a text has other tokens than behind one. Another optimiser brings its own steps, rate and decay.
+    ones lie between .33 and .42 of the depth; small models recall earlier); projections, with six contexts at first
+    and a δ that is a quarter longer for rare keys, or, where "adam" is asked for, small steps in units of what the FFN
+    writes, since Adam moves every coordinate by one whether it matters or not, and what does not matter leaks into
+    neighbours; a quarter of the averages for the prompt without context, where a subject that begins a text has other
+    tokens than behind one. Another optimiser brings its own steps, first, rate, relative, decay, stretch and rare.
 
     Args:
         layer: another one than theirs; "swept": the one that was kept.
-        changes: fields of :class:`EditSettings` to set.
+        changes: fields of :class:`EditSettings` to set. A ``stretch`` holds for every key unless ``rare`` is given,
+            too; without one, ``likeliest``, which wants little, and ``anchor``, which sets the length, make it 1.
         editor: whose they are. as_published: as its published program has them, not the model's own as above.
 
     Raises: InputError: an unknown field, a value out of range, "swept" where none was kept. OutOfRangeError: no such
@@ -231,9 +230,10 @@ def settings_for(
         other = changes.get("optimiser", found.optimiser) != found.optimiser
         theirs = DERIVED.get(str(changes["optimiser"]), {}) if other else {}
         given = {"layer_by": "given"} if "layer" in changes else {}
-        # A length that is asked for holds for every key, and the anchor sets the length by itself.
-        length = {"rare": 0.0} if "stretch" in changes else {"stretch": 1.0} if changes.get("anchor") else {}
-        found = replace(found, **{**theirs, **length, **changes, **given}, source="given")
+        every = {"rare": 0.0} if "stretch" in changes else {}
+        found = replace(found, **{**theirs, **every, **changes, **given}, source="given")
+    if "stretch" not in changes and (found.likeliest or found.anchor is not None):
+        found = replace(found, stretch=1.0, rare=changes.get("rare", 0.0))
     return check_settings(model, found)
 
 
@@ -267,6 +267,8 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
         raise InputError("first is of projections: add optimiser=projections, or leave it out")
     if found.optimiser == "projections" and (found.decay or found.relative):
         raise InputError(f"{'decay' if found.decay else 'relative'} is Adam's: add optimiser=adam, or leave it out")
+    if found.stretch == 1.0 and found.rare:
+        raise InputError(f"rare is of stretch, which is 1: add a larger one, or leave rare {quoted(found.rare)} out")
     if found.stretch != 1.0 and found.anchor is not None:
         raise InputError("stretch and anchor both set the length of what is written: leave one out")
     check_choice("kl_at", found.kl_at, KL_PLACES)

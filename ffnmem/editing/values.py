@@ -64,6 +64,7 @@ class FoundValue:
         written: ``[contexts, d_model]``, what the FFN writes there for them.
         weights: ``[contexts]``, of each context in averages of keys.
         delta: ``[d_model]``, to be written in addition, rescaled to the norm anchor where settings have one.
+        longest: the largest ‖δ‖ that the clamp allows.
         steps: taken until the loss was low enough, or all; looks are one more.
         passes: forward and back over all contexts, a pass over some of them counted as that share.
         loss: the last loss; nll: its part of the target.
@@ -77,6 +78,7 @@ class FoundValue:
     written: Float[Tensor, "contexts d_model"]
     weights: Float64[Tensor, " contexts"]
     delta: Float[Tensor, " d_model"]
+    longest: float
     steps: int
     passes: float
     loss: float
@@ -411,7 +413,7 @@ class RequestBatch(RequestRows):
 
     def found(self, descent: Descent) -> list[FoundValue]:
         """For each request what was found."""
-        count = len(self.requests)
+        count, settings = len(self.requests), self.settings
         delta, of_anchor = self.anchored(descent.delta, descent.steps)
         own = [(self.owner == i) & ~self.is_essence for i in range(count)]
         return [
@@ -420,6 +422,7 @@ class RequestBatch(RequestRows):
                 written=self.written[own[i]],
                 weights=self.key_weights[own[i]],
                 delta=delta[i],
+                longest=settings.clamp * float(self.scales[i]),
                 steps=descent.steps[i],
                 passes=descent.passes[i],
                 loss=descent.loss[i],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -52,14 +52,18 @@ def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
 
 
 def test_rarity_is_one_on_average_over_text(tiny: fm.Model) -> None:
-    """Over the tokens that C is of, the mean of kᵀC⁻¹k is d_mlp; an edit's number is that of its own key."""
-    keys = torch.randn(400, tiny.d_mlp, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    moment = fm.editing.SecondMoment.of(tiny, {0: keys.T @ keys / len(keys)}, count=len(keys))
-    solved = moment.solve(0, keys)
-    assert float((solved * keys).sum(1).mean()) / tiny.d_mlp == pytest.approx(1.0, rel=1e-3)
+    """Also of tokens that C is not of, which without the correction would seem rare where text was short."""
+    n, d = 3 * tiny.d_mlp, tiny.d_mlp
+    keys = torch.randn(2 * n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moment = fm.editing.SecondMoment.of(tiny, {0: keys[:n].T @ keys[:n] / n}, count=n)
+    assert float((moment.solve(0, keys[:n]) * keys[:n]).sum(1).mean()) / d == pytest.approx(1.0, rel=1e-3)
+    assert float(moment.rarity(0, keys[n:]).mean()) == pytest.approx(1.0, rel=0.05)
+    assert float((moment.solve(0, keys[n:]) * keys[n:]).sum(1).mean()) / d > 1.4
+    short = replace(moment, count=d + 1)
+    assert bool(short.rarity(0, keys).isnan().all())
     edit = rome(tiny, FACTS[0], layer=0, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
     key = find_values(plan_of(tiny, FACTS[:1], moment=moment, settings=SETTINGS, layer=0))[0].key
-    own = float(key @ moment.solve(0, key.unsqueeze(0))[0]) / tiny.d_mlp
+    own = (1 - (d + 1) / n) * float(key @ moment.solve(0, key.unsqueeze(0))[0]) / d
     assert float(edit.numbers["rarity"][0]) == pytest.approx(own, rel=1e-4)
 
 
@@ -69,33 +73,57 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
     found = FoundValue(
         keys=torch.ones(2, 3), written=torch.tensor([[3.0, 4.0], [0.0, 1.0]]),
         weights=torch.tensor([0.5, 0.5], dtype=torch.float64), delta=torch.tensor([0.0, 5.0]),
-        steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
+        longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
     )  # fmt: skip
     settings = EditSettings(0, optimiser="projections", clamp=clamp)
     assert allclose(stretched(replace(settings, stretch=1.5), found, 0.1).delta, times * found.delta, 1e-6)
     assert allclose(stretched(replace(settings, stretch=1.5, rare=2.0), found, 2.0).delta, times * found.delta, 1e-6)
     assert stretched(replace(settings, stretch=1.5, rare=2.0), found, 1.9) is found
+    assert stretched(replace(settings, stretch=1.5, rare=2.0), found, math.nan) is found  # too little text to tell
     assert stretched(settings, found, 9.0) is found
 
 
 @warned("changes layer")
 def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(tiny: fm.Model) -> None:
     """Text that hardly has the key gets a δ a quarter longer; emmet of one fact stays rome, and encore writes less."""
-    common = moment_of(tiny)
-    rare = fm.editing.SecondMoment.of(tiny, {0: common.matrix(0) / 1000}, count=common.count)
-    options: dict[str, Any] = {"layer": 0, "contexts": CONTEXTS, "force": True}
-    changes: dict[str, Tensor] = {}
-    for name, moment in (("common", common), ("rare", rare)):
-        # Of C on another scale ΔW is the same, and rarity is not.
-        edits = [
-            editor(tiny, FACTS[0], moment=moment, settings=SETTINGS, **options) for editor in (rome, fm.editing.emmet)
-        ]
-        assert all(isinstance(edit, Edit) for edit in edits)
-        first, second = (edit.changes[0].delta() for edit in edits if isinstance(edit, Edit))
-        assert allclose(first, second, 1e-4)
-        changes[name] = first
-    assert allclose(changes["rare"], settings_for(tiny, 0).stretch * changes["common"], 1e-4)
-    assert settings_for(tiny, 0, editor="encore").stretch == 1.0
+    of, longer = moment_of(tiny).matrix(0), settings_for(tiny, 0).stretch
+    common, rare = (fm.editing.SecondMoment.of(tiny, {0: c * of}, count=10**6) for c in (1.0, 1e-3))
+    deltas: dict[str, Tensor] = {}
+    for name, times in (("rome", longer), ("emmet", longer), ("memit", longer), ("encore", 1.0)):
+        changes, numbers = [], []
+        for moment in (common, rare):
+            edit = getattr(fm.editing, name)(
+                tiny, FACTS[0], layer=0, contexts=CONTEXTS, moment=moment, settings=SETTINGS, force=True, ridge=1e-3
+            )
+            changes.append(edit.changes[0].delta())
+            numbers.append(edit.numbers.iloc[0])
+        deltas[name] = changes[1]
+        assert numbers[0]["rarity"] < 2 < numbers[1]["rarity"]
+        assert numbers[1]["delta"] == pytest.approx(times * numbers[0]["delta"], rel=1e-4)
+        if name in ("rome", "emmet"):  # of which C's scale changes nothing
+            assert allclose(changes[1], times * changes[0], 1e-4)
+    assert allclose(deltas["rome"], deltas["emmet"], 1e-4)
+
+
+@warned("changes layer")
+def test_alphaedit_takes_too_little_text_to_tell_what_is_rare(tiny: fm.Model) -> None:
+    """It inverts nothing, so a C of fewer tokens than neurons is enough for it: rarity is unknown, and δ as found."""
+    keys = torch.randn(tiny.d_mlp // 2, tiny.d_mlp, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moment = fm.editing.SecondMoment.of(tiny, {0: keys.T @ keys / len(keys)}, count=len(keys))
+    edit = fm.editing.alphaedit(
+        tiny,
+        FACTS[0],
+        layer=0,
+        layers=1,
+        threshold=0.1,
+        contexts=CONTEXTS,
+        moment=moment,
+        settings=SETTINGS,
+        force=True,
+    )
+    assert math.isnan(edit.numbers["rarity"][0])
+    found = find_values(plan_of(tiny, FACTS[:1], moment=moment, settings=SETTINGS, layer=0))[0]
+    assert float(edit.numbers["delta"][0]) == pytest.approx(float(found.delta.norm()) / found.scale, rel=1e-4)
 
 
 @warned("changes layer")

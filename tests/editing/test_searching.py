@@ -68,6 +68,7 @@ def test_radius_and_clamp_hold_and_the_best_is_kept() -> None:
     worse.look(torch.full((3,), 50.0).double(), slopes, weights, held)
     assert float(worse.best.norm()) == 0.0
     assert 0 < float(worse.candidate.norm()) < step / 2
+    assert worse.shrink == worse.again().shrink == Search(SETTINGS, 1.0, 8).shrink / 2
 
 
 def test_looks_at_a_likeliest_target_count_where_they_became_the_best() -> None:
