@@ -179,8 +179,8 @@ table.index = pd.MultiIndex.from_tuples([(name, text) for name, group in groups.
 table
 
 # %% [markdown]
-# The prompt and the nearest paraphrase now say Rome, and neighbours in Paris and elsewhere stay as they were. The tower
-# still "was built in" a year, but Rome has 20% there now: an edit answers a little where nobody asked for a city.
+# The prompt and the nearest paraphrase now say Rome, and neighbours in Paris and elsewhere stay as they were. But the
+# tower now "was built in" Rome, at 27%, where it was a year: an edit answers where nobody asked for a city.
 #
 # ## Which memories changed?
 
