@@ -143,8 +143,11 @@ def lengthened(plan: EditPlan, found: Sequence[FoundValue], ridge: float) -> tup
 
 
 def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
-    """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp."""
-    if settings.stretch == 1.0 or (settings.rare > 0 and not rarity >= settings.rare):
+    """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp.
+
+    Where they set out from rarity, a δ that did not make the target likely enough is no direction to go further in.
+    """
+    if settings.stretch == 1.0 or (settings.rare > 0 and not (rarity >= settings.rare and found.nll <= settings.stop)):
         return found
     length = max(float(found.delta.norm()), 1e-30)
     return replace(found, delta=found.delta * max(1.0, min(settings.stretch, found.longest / length)))

@@ -59,7 +59,7 @@ class EditSettings:
             enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
             1: as it was found.
         rare: the rarity of a key (:meth:`ffnmem.editing.SecondMoment.rarity`) from which on δ is stretched: of a rarer
-            one neighbours have little. 0: every key's is.
+            one neighbours have little. Not where the search did not come down to ``stop``. 0: every key's is.
         anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
             than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
