@@ -11,7 +11,7 @@ calls of ``fm.rome``, which sample contexts and factor the second moment once fo
 edits of atlas costs, by given answers and by what the model writes. Each figure is printed as soon as it is there.
 
 ``--model smollm2 --facts FILE --moment FILE --layer 2`` instead rewrites facts that a real model knows, each in a call
-of ``fm.rome`` of its own and then all of them in one, and tells seconds, steps and passes.
+of ``fm.rome`` of its own and then all of them in one, and tells seconds and steps.
 """
 
 from __future__ import annotations

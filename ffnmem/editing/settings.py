@@ -230,10 +230,9 @@ def settings_for(
         other = changes.get("optimiser", found.optimiser) != found.optimiser
         theirs = DERIVED.get(str(changes["optimiser"]), {}) if other else {}
         given = {"layer_by": "given"} if "layer" in changes else {}
-        every = {"rare": 0.0} if "stretch" in changes else {}
-        found = replace(found, **{**theirs, **every, **changes, **given}, source="given")
-    if "stretch" not in changes and (found.likeliest or found.anchor is not None):
-        found = replace(found, stretch=1.0, rare=changes.get("rare", 0.0))
+        found = replace(found, **{**theirs, **changes, **given}, source="given")
+    if "stretch" in changes or found.likeliest or found.anchor is not None:
+        found = replace(found, stretch=changes.get("stretch", 1.0), rare=changes.get("rare", 0.0))
     return check_settings(model, found)
 
 
