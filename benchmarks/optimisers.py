@@ -7,7 +7,7 @@ taken as linear (Gauss–Newton on margins), six of the contexts at first, and a
 ``as found`` the same without that, the next three longer for all keys. Each makes ROME's edit of the fact, with
 consistent keys; ``everywhere`` lets δ act at every position as ΔW does while it is looked for.
 ``published`` is ROME's published procedure, original keys and all. ``--half`` takes every other fact: settings are
-chosen on the ones and reported on the others.
+chosen on the ones and reported on the others; so does ``--skip``.
 
     python benchmarks/optimisers.py --limit 60 --seed 77
     python benchmarks/optimisers.py --model smollm2 --facts known_1000.json --moment FILE --layer 3 --limit 20
@@ -149,6 +149,9 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS), help="some of them, with commas between")
     parser.add_argument("--stop", default=None, help="other losses to stop at than each way's own, with commas between")
     parser.add_argument("--half", type=int, choices=(1, 2), help="every other fact alone, from the first or the second")
+    parser.add_argument(
+        "--skip", type=int, default=0, help="so many of the facts first: those that something was set on"
+    )
     parser.add_argument("--known", action="store_true", help="only facts that the model says by itself")
     parser.add_argument("--written", action="store_true", help="let the edited models write answers, too")
     parser.add_argument("--json", action="store_true")
@@ -161,7 +164,8 @@ def main() -> None:
     facts = [facts[i] for i in order]
     if asked.known:
         facts = list(fm.facts.filter_known(model, facts).facts)
-    facts = (facts if asked.half is None else facts[asked.half - 1 :: 2])[: asked.limit]
+    facts = facts[asked.skip :] if asked.half is None else facts[asked.skip :][asked.half - 1 :: 2]
+    facts = facts[: asked.limit]
     moment = None if asked.moment is None else fm.editing.SecondMoment.load(asked.moment)
     table = []
     stops = [None] if asked.stop is None else [float(stop) for stop in asked.stop.split(",")]
@@ -213,6 +217,7 @@ def main() -> None:
         "layer": asked.layer,
         "stop": asked.stop,
         "half": asked.half,
+        "skipped": asked.skip,
         **machine(),
     }
     print(json.dumps({"ways": table, **about}) if asked.json else about)

@@ -79,12 +79,12 @@ def shard_of(typed: str) -> tuple[int, int]:
 
 
 def name_and_value(typed: str) -> tuple[str, Any]:
-    """``name=value``, the value a number, true, false, null or text."""
+    """``name=value``, the value a number, true, false, null or none, or text."""
     name, equals, value = typed.partition("=")
     if not (name and equals and value):
         raise click.BadParameter(f"{quoted(typed)} is no setting: write NAME=VALUE, such as keys=100.")
     try:
-        return name, encoding.loads(value)
+        return name, None if value == "none" else encoding.loads(value)
     except ValueError:
         return name, unicode_text(value)
 

@@ -166,9 +166,14 @@ class RunFolder:
         """Raise FileError if what is there was made in another way."""
         before = self.deciding(self.made_before(self.folder) or {})
         for name, value in self.deciding(self.made_by).items():
-            if before.get(name) != value:
-                what = f"{name} {quoted(before.get(name))}, not {quoted(value)}"
-                raise FileError(f"{self.folder} holds {self.holds} with {what}: name another folder")
+            held = before.get(name)
+            if held == value:
+                continue
+            if isinstance(held, dict) and isinstance(value, dict):  # of many settings, those that differ
+                same = {one for one in held.keys() & value.keys() if held[one] == value[one]}
+                held, value = ({one: part[one] for one in part if one not in same} for part in (held, value))
+            what = f"{name} {quoted(held)}, not {quoted(value)}"
+            raise FileError(f"{self.folder} holds {self.holds} with {what}: name another folder")
 
     @classmethod
     def made_before(cls, folder: Path) -> dict[str, Any] | None:

@@ -126,31 +126,31 @@ def closed_form_edit(
     requests = plan.of(which)
     for request, one in zip(requests, found, strict=True):
         check_reaches(plan, request, one)
-    found, rarities = lengthened(plan, found, form.ridge)
+    found, how = lengthened(plan, found, form.ridge)
     changes = spread_changes(plan, requests, found, form.layers, form.closed)
-    rows = [
-        {**value_numbers(request, one), "rarity": rarity}
-        for request, one, rarity in zip(requests, found, rarities, strict=True)
-    ]
+    rows = [{**value_numbers(request, one), **told} for request, one, told in zip(requests, found, how, strict=True)]
     recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
     return make_edit(plan, which, form.method, changes, rows, recorded, force)
 
 
-def lengthened(plan: EditPlan, found: Sequence[FoundValue], ridge: float) -> tuple[list[FoundValue], list[float]]:
-    """What was found, with each δ as much longer as the settings have it for a key so rare; and how rare each is."""
+def lengthened(
+    plan: EditPlan, found: Sequence[FoundValue], ridge: float
+) -> tuple[list[FoundValue], list[dict[str, float]]]:
+    """What was found, each δ as long as the settings have it for a key so rare; and how rare, how much longer."""
     rarities = plan.moment.rarity(plan.settings.layer, torch.stack([one.key for one in found]), ridge).tolist()
-    return [stretched(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)], rarities
+    times = [stretch_of(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
+    longer = [one if by == 1.0 else replace(one, delta=one.delta * by) for one, by in zip(found, times, strict=True)]
+    return longer, [{"rarity": rarity, "stretch": by} for rarity, by in zip(rarities, times, strict=True)]
 
 
-def stretched(settings: EditSettings, found: FoundValue, rarity: float) -> FoundValue:
-    """What was found with δ as many times as long as the settings have it for a key so rare, within their clamp.
+def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> float:
+    """How many times as long the settings have δ for a key so rare, within their clamp.
 
     Where they set out from rarity, a δ that did not make the target likely enough is no direction to go further in.
     """
     if settings.stretch == 1.0 or (settings.rare > 0 and not (rarity >= settings.rare and found.nll <= settings.stop)):
-        return found
-    length = max(float(found.delta.norm()), 1e-30)
-    return replace(found, delta=found.delta * max(1.0, min(settings.stretch, found.longest / length)))
+        return 1.0
+    return max(1.0, min(settings.stretch, found.longest / max(float(found.delta.norm()), 1e-30)))
 
 
 def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
@@ -371,12 +371,12 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     check_reaches(plan, request, found)
     averaged = found.key
     u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
-    (found,), (rarity,) = lengthened(plan, [found], ridge)
+    (found,), (how,) = lengthened(plan, [found], ridge)
     u = u / u.norm()
     strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
     change = EditedLayer(layer, u.unsqueeze(0), (found.delta.double() / strength).unsqueeze(0))
-    row = {**value_numbers(request, found), "rarity": rarity, "key_u": strength}
+    row = {**value_numbers(request, found), **how, "key_u": strength}
     recorded = {**plan.value_words(), "keys": keys, **plan.moment_words(), "ridge": ridge}
     return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
 

@@ -51,6 +51,8 @@ MEASURED = {
     "steps": "{:.0f} steps",
     "loss": "loss {:.3g}",
     "delta": "δ {:.2g} of what was written",
+    "stretch": "{:.3g} × as long as found",
+    "rarity": "rarity {:.2g}",
     "key_u": "k·u {:.3g}",
 }
 MOST = 4  # facts whose numbers are listed
@@ -313,7 +315,8 @@ class EditEffects(Result):
     def measured(self) -> Iterator[Line]:
         """What the editor measured of each of the first facts."""
         for row in self.edit.numbers.head(MOST).to_dict("records"):
-            parts = [words.format(row[n]) for n, words in MEASURED.items() if n in row and row[n] == row[n]]
+            row = {name: value for name, value in row.items() if value == value and (name, value) != ("stretch", 1.0)}
+            parts = [words.format(row[name]) for name, words in MEASURED.items() if name in row]
             if "neurons" in row:
                 parts.append(f"neurons {row['neurons']}")
             if parts:

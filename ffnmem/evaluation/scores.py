@@ -110,17 +110,21 @@ MAIN = ("S", "ES", "PS", "NS", "NS_plus")
 SIZES = ("EM", "PM", "NM", "exact", "exact_paraphrase", "NKL")
 DRIFT = ("drift_kl", "drift_perplexity", "drift_loss", "change", "norm", "steps")
 PROBES = ("portability", "reverse", "alias", "unrelated", "GE", "RS")
-SIZED, DRIFTED = (SIZES, "margins and exact answers, in percent; NKL in nats"), (DRIFT, "what else moved")
+SIZED = (SIZES, "margins and exact answers, in percent; NKL in nats", "")
+DRIFTED = (DRIFT, "what else moved", "")
 SAID = (
     (
         "says", "says_exact", "says_paraphrase", "says_paraphrase_exact", "says_attacked", "one_hop", "multi_hop",
         "single_hop",
     ),
     "what the model writes: the new target, in percent",
+    "exactly: and nothing else; P: to paraphrases; attacked: behind prefixes that name the old target",
 )  # fmt: skip
 AROUND = (
     ("says_negated", "old_attacked", "overflow", "others_right", "neighbours_overflow", "neighbours_right"),
-    "and where it should not: under negation, the old one, in other relations, of neighbours",
+    "and where it should not, and what should stay",
+    "negated: the new target, under negation; old: the old one, attacked; overflow: the new one in the subject's other "
+    "relations, others: these right; N new, N right: what is said of neighbours",
 )
 VARIANTS = tuple(name for score, parts in SCORES.items() if score != "S" for name in (score, *parts))
 NAMES: Mapping[str, str] = {"NS_plus": "NS+", "drift_kl": "drift KL", "drift_perplexity": "drift perplexity"}
@@ -135,9 +139,9 @@ HEADS = {
     "multi_hop": "multi-hop",
     "single_hop": "single hops",
     "says_negated": "negated",
-    "old_attacked": "old, attacked",
-    "others_right": "others right",
-    "neighbours_overflow": "N overflow",
+    "old_attacked": "old",
+    "others_right": "others",
+    "neighbours_overflow": "N new",
     "neighbours_right": "N right",
     "exact_paraphrase": "exact P",
     "drift_perplexity": "perplexity ×",
@@ -148,14 +152,14 @@ HEADS = {
 REASONS = 5
 
 
-def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str], str]) -> list[Table]:
-    """For each group of metrics and its title, a table where any of them was measured.
+def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str], str, str]) -> list[Table]:
+    """For each group of metrics, its title and what its headings mean, a table where any of them was measured.
 
     A row for each value of a column; the mean of a metric above its interval.
     """
     known = set(summary.dropna(subset="mean")["metric"])
     found = []
-    for names, title in tables:
+    for names, title, legend in tables:
         measured = [name for name in names if name in known]
         if not measured:
             continue
@@ -166,7 +170,8 @@ def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str
             counted = [name for name in measured if name in means.index and not name.startswith("drift")]
             n = span([int(means.loc[name, "n"]) for name in counted])
             shown.add(str(value), n, *(figure(means, name) for name in measured))
-        found.append(shown.table(title, caption=too_few(summary, [name for name in measured if name not in DRIFT])))
+        few = too_few(summary, [name for name in measured if name not in DRIFT])
+        found.append(shown.table(title, caption="; ".join(filter(None, (legend, few)))))
     return found
 
 
@@ -177,13 +182,13 @@ def too_few(summary: pd.DataFrame, names: Sequence[str]) -> str:
     return f"no interval over fewer than {FEW} facts" if least < FEW else ""
 
 
-def weighed(summary: pd.DataFrame) -> list[tuple[Sequence[str], str]]:
+def weighed(summary: pd.DataFrame) -> list[tuple[Sequence[str], str, str]]:
     """The table of scores by the first token and by the whole string, where any is other than by the mean."""
     means = summary.pivot_table(index="editor", columns="metric", values="mean", sort=False)
     known = [name for name in VARIANTS if name in means and name.split("_")[0] in means]
     if not any((means[name] - means[name.split("_")[0]]).abs().max() > 0 for name in known):
         return []
-    return [(VARIANTS, "the same by the first token that differs, and by the whole string's probability")]
+    return [(VARIANTS, "the same by the first token that differs, and by the whole string's probability", "")]
 
 
 def transcript_table(found: pd.DataFrame) -> Table | None:
@@ -478,8 +483,8 @@ class Scores(Result):
         rows |= {} if kept is None else {"kept in": kept}
         return Sheet.of(
             *score_tables(summary, "editor", SAID, AROUND),
-            *score_tables(summary, "editor", (MAIN, "scores, in percent"), SIZED, *weighed(summary)),
-            *score_tables(summary, "editor", DRIFTED, (PROBES, "more, in percent")),
+            *score_tables(summary, "editor", (MAIN, "scores, in percent", ""), SIZED, *weighed(summary)),
+            *score_tables(summary, "editor", DRIFTED, (PROBES, "more, in percent", "")),
             transcript_table(self.transcripts),
             relation_table(self.relations) if relations else None,
             failure_table(self.failures),

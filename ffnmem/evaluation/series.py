@@ -199,7 +199,7 @@ class Decay(Result):
         last = self.transcripts[self.transcripts["edits"] == self.transcripts["edits"].max()]
         return Sheet.of(
             *score_tables(self.frame, "edits", SAID, AROUND),
-            *score_tables(self.frame, "edits", (MAIN, title), SIZED, DRIFTED),
+            *score_tables(self.frame, "edits", (MAIN, title, ""), SIZED, DRIFTED),
             transcript_table(last),
             failure_table(self.failures),
             Facts(rows),

@@ -135,7 +135,7 @@ class Sweep(Result):
         rows: dict[str, Content] = {"facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself"}
         rows |= missing_lines(self.missing)
         return Sheet.of(
-            *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent"), SIZED),
+            *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent", ""), SIZED),
             failure_table(self.failures),
             Facts(rows | ({"best": f"layer {self.best()} by S"} if self.ranked else {})),
             Origin(self.provenance.to_dict()),

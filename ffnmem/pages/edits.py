@@ -166,6 +166,7 @@ def editor_numbers(edit: Edit) -> list[tuple[str, Any]]:
         "loss": "loss at the end",
         "delta": "‖δ‖ / ‖v₀‖",
         "rarity": "rarity of k* on text",
+        "stretch": "times as long as found",
         "key_u": "k·u",
         "neurons": "neurons",
     }

@@ -99,7 +99,15 @@ def test_other_mistakes(tiny_folder: Path, tiny_store: Store, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("a=3", 3), ("a=0.5", 0.5), ("a=true", True), ("a=null", None), ("a=raw", "raw"), ("a=b=c", "b=c")],
+    [
+        ("a=3", 3),
+        ("a=0.5", 0.5),
+        ("a=true", True),
+        ("a=null", None),
+        ("a=none", None),
+        ("a=raw", "raw"),
+        ("a=b=c", "b=c"),
+    ],
 )
 def test_settings(text: str, value: object) -> None:
     assert name_and_value(text) == ("a", value)

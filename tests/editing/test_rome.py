@@ -12,7 +12,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, rome
-from ffnmem.editing.closed_forms import stretched
+from ffnmem.editing.closed_forms import stretch_of
 from ffnmem.editing.preparing import find_values
 from ffnmem.editing.settings import EditSettings, settings_for
 from ffnmem.editing.values import FoundValue
@@ -76,12 +76,12 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
         longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
     )  # fmt: skip
     settings = EditSettings(0, optimiser="projections", clamp=clamp, stop=0.12)
-    assert allclose(stretched(replace(settings, stretch=1.5), found, 0.1).delta, times * found.delta, 1e-6)
-    assert allclose(stretched(replace(settings, stretch=1.5, rare=2.0), found, 2.0).delta, times * found.delta, 1e-6)
-    assert stretched(replace(settings, stretch=1.5, rare=2.0), found, 1.9) is found
-    assert stretched(replace(settings, stretch=1.5, rare=2.0), found, math.nan) is found  # too little text to tell
-    assert stretched(replace(settings, stretch=1.5, rare=2.0, stop=0.05), found, 2.0) is found  # not reached
-    assert stretched(settings, found, 9.0) is found
+    assert stretch_of(replace(settings, stretch=1.5), found, 0.1) == pytest.approx(times)
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, 2.0) == pytest.approx(times)
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, 1.9) == 1.0
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, math.nan) == 1.0  # too little text to tell
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0, stop=0.05), found, 2.0) == 1.0  # not reached
+    assert stretch_of(settings, found, 9.0) == 1.0
 
 
 def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(tiny: fm.Model) -> None:
@@ -100,6 +100,7 @@ def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(tiny: fm.Model) 
             numbers.append(edit.numbers.iloc[0])
         deltas[name] = changes[1]
         assert numbers[0]["rarity"] < 2 < numbers[1]["rarity"]
+        assert [row["stretch"] for row in numbers] == [1.0, times]
         assert numbers[1]["delta"] == pytest.approx(times * numbers[0]["delta"], rel=1e-4)
         if name in ("rome", "emmet"):  # of which C's scale changes nothing
             assert allclose(changes[1], times * changes[0], 1e-4)

@@ -299,6 +299,8 @@ def test_goes_on_to_the_bit(
     for changed in ({"at": (4,)}, {"seed": 5}, {"drift": TEXTS}):
         with refuses(FileError, OSError, next(iter(changed)), "another folder"):
             sequential(tiny64, facts, editor, out=out, **{**options, **changed})
+    with pytest.raises(FileError, match=r"drift \{'hash': '\w+', 'texts': 1\}, not"):  # what differs, and no more
+        sequential(tiny64, facts, editor, out=out, **{**options, "drift": TEXTS})
     monkeypatch.setattr(EditSequence, "catch_up", None)  # nothing is left to be asked or edited
     same(sequential(tiny64, facts, editor, out=out, **options))
     same(Decay.load(out / "decay.safetensors"))
