@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import InputError, quoted
@@ -282,8 +282,12 @@ def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[i
 
 
 @contextmanager
-def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[None]:
-    """A block in which each row of a batch has its own edit, in every pass."""
+def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[Callable[[Int[Tensor, " some"]], None]]:
+    """A block in which each row of a batch has its own edit, in every pass; it takes which rows go on alone."""
+
+    def keep(some: Int[Tensor, " some"]) -> None:
+        nonlocal rows
+        rows = None if rows is None else rows.of(some)
 
     def hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Tensor]:
         def add(_module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
@@ -298,13 +302,13 @@ def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[None]
         return add
 
     if rows is None:
-        yield
+        yield keep
         return
     changed = {layers.parts[layer].project_out: layer for layer in rows.stacks}
     with layers.model.turns.changing("the edits whose texts are written") as undo:
         for module, layer in changed.items():
             undo.callback(module.register_forward_hook(hook(layer)).remove)
-        yield
+        yield keep
 
 
 def sample(

@@ -6,13 +6,15 @@ import json
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
+from torch import Tensor
 
 from ..core.errors import InputError
 from ..editing.applying import RowEdits
@@ -245,14 +247,16 @@ class Interview:
             for batch in batches_of_like_length([len(one.tokens) for one in every], pads):
                 owners = [edits[where[at][0]] for at in batch]
                 rows = RowEdits(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
-                with with_own_edits(self.layers, rows):
-                    texts = self.write([every[at] for at in batch])
+                with with_own_edits(self.layers, rows) as keep:
+                    texts = self.write([every[at] for at in batch], keep)
                 for at, text in zip(batch, texts, strict=True):
                     found[where[at][0]][where[at][1]] = text
         return found
 
-    def write(self, questions: Sequence[WrittenQuestion]) -> list[str]:
-        """Greedy answers up to their first stop."""
+    def write(
+        self, questions: Sequence[WrittenQuestion], keep: Callable[[Int[Tensor, " going"]], None] | None = None
+    ) -> list[str]:
+        """Greedy answers up to their first stop; ``keep`` as :func:`ffnmem.models.answers.written_on` takes it."""
         decode = self.layers.model.tokenizer.decode
 
         def text_of(ids: list[int]) -> str:
@@ -263,6 +267,7 @@ class Interview:
             [one.tokens for one in questions],
             [one.room for one in questions],
             ended=lambda _row, ids: is_over(text_of(ids)),
+            keep=keep,
         )
         return [first_answer(text_of(ids)) for ids in written]
 

@@ -206,12 +206,16 @@ def answered(one: dict[int, tuple[Tensor, bool]], next_log: Tensor | None) -> An
 # Continuations of many prompts at once, with a cache of keys and values; each row ends by itself.
 
 
+GOING = 3 / 4  # of a batch's rows: with so many left, it goes on with these alone
+
+
 def written_on(
     layers: PlainLayers,
     prompts: Sequence[Sequence[int]],
     rooms: Sequence[int],
     pick: Callable[[int, Float[Tensor, "rows vocab"]], Int[Tensor, " rows"]] | None = None,
     ended: Callable[[int, list[int]], bool] | None = None,
+    keep: Callable[[Int[Tensor, " going"]], None] | None = None,
 ) -> list[list[int]]:
     """The token ids that a model writes after prompts, padded on the left beside each other.
 
@@ -222,6 +226,8 @@ def written_on(
         pick: the next token of each row, given which step it is and the logits; default the likeliest. Those are the
             tokens of Hugging Face's ``generate`` for a prompt alone, unless two logits are as near as rounding.
         ended: whether a row is at its end, given which it is and what was written in it; the end of a text always is.
+        keep: told which of a batch's rows go on, once a quarter of them have ended: what acts on rows goes on with
+            these. Without it all rows stay to the end; not together with ``pick``.
 
     Returns: What was written after each, without the token that ends a text.
     """
@@ -231,6 +237,7 @@ def written_on(
     tokens, mask = padded(prompts, model.device)
     written: list[list[int]] = [[] for _ in prompts]
     running = [room > 0 for room in rooms]
+    rows = list(range(len(prompts)))  # which the batch still has
     given, cache = inputs(tokens, mask, None), DynamicCache()
     ends, bare = model.tokenizer.eos_token_id, bool(mask.all())
     with torch.no_grad():
@@ -238,7 +245,7 @@ def written_on(
             out = layers.body(**given, past_key_values=cache, use_cache=True)
             logits = model.logits_of(out.last_hidden_state[:, -1])
             new = logits.argmax(-1) if pick is None else pick(step, logits)
-            for row, token in enumerate(new.tolist()):
+            for row, token in zip(rows, new.tolist(), strict=True):
                 if not running[row]:
                     continue
                 if token != ends:
@@ -247,6 +254,12 @@ def written_on(
                 running[row] = not (over or (ended is not None and ended(row, written[row])))
             if not any(running):
                 break
+            going = [place for place, row in enumerate(rows) if running[row]]
+            if keep is not None and len(going) <= GOING * len(rows):
+                places = torch.tensor(going, device=model.device)
+                cache.batch_select_indices(places)
+                keep(places)
+                rows, mask, new = [rows[place] for place in going], mask[places], new[places]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             given = {"input_ids": new.unsqueeze(1)}
             if not bare:

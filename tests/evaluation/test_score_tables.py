@@ -91,10 +91,10 @@ def test_figures() -> None:
 
 def test_only_what_was_measured() -> None:
     (table,) = score_tables(
-        summary(ES=98.0, PS=math.nan), "editor", (("ES", "PS", "NS"), "scores"), (("NKL",), "nothing")
+        summary(ES=98.0, PS=math.nan), "editor", (("ES", "PS", "NS"), "scores", "of each"), (("NKL",), "nothing", "")
     )
     assert [column.name for column in table.columns] == ["editor", "n", "ES"]
-    assert table.title == "scores"
+    assert (table.title, table.caption) == ("scores", "of each")
 
 
 def test_a_missing_metric_shifts_no_other() -> None:
@@ -102,7 +102,7 @@ def test_a_missing_metric_shifts_no_other() -> None:
         [(1, "ES", 1.0), (1, "NS_plus", math.nan), (2, "ES", math.nan), (2, "NS_plus", 3.0)],
         columns=["layer", "metric", "mean"],
     ).assign(low=math.nan, high=math.nan, n=1)
-    (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), ""))
+    (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), "", ""))
     assert printed(table)[0].split() == ["layer", "n", "ES", "NS+"]
     assert ["2", "1", "–", "3.0"] in [line.split() for line in printed(table)]
 

@@ -109,6 +109,10 @@ def test_every_architecture_writes_as_hugging_faces(name: str, tokenizer: Any) -
     found = written_on(PlainLayers(model), prompts, [12] * 4)
     assert found == by_hugging_face(hf, model, prompts, 12)
     assert any(found)
+    rooms, left = [3, 12, 1, 6], []
+    ending = written_on(PlainLayers(model), prompts, rooms, keep=lambda rows: left.append(rows.tolist()))
+    assert ending == [row[:room] for row, room in zip(found, rooms, strict=True)]
+    assert left  # rows did end before the others, and left the batch
 
 
 def test_each_row_has_its_own_edit(tiny64: fm.Model) -> None:
@@ -123,6 +127,10 @@ def test_each_row_has_its_own_edit(tiny64: fm.Model) -> None:
         else:
             with edits[own].applied(tiny64):
                 assert found == written_on(PlainLayers(tiny64), [prompt], [10])[0]
+    rooms = [2, 10, 6, 10]  # each keeps its own edit when others have ended
+    with with_own_edits(layers, RowEdits(edits, [2, -1, 0, 1])) as keep:
+        found = written_on(layers, prompts, rooms, keep=keep)
+    assert found == [row[:room] for row, room in zip(together, rooms, strict=True)]
 
 
 # -- stops and matches -------------------------------------------------------------------------------------------------

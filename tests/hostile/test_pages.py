@@ -133,7 +133,7 @@ def test_tables(names: list[str], texts: list[str]) -> None:
     check(html(Sheet.of(of_frame(frame, 2))))
     check(html(Sheet.of(folded(frame.to_dict("records"), names[0]), Words.of(" ".join(texts)), title=names[0])))
     summary = pd.DataFrame([("ES", 1.0, 0.5, 1.5, 3) for _ in names], columns=["metric", "mean", "low", "high", "n"])
-    tables = score_tables(summary.assign(**{"at": names}), "at", (("ES",), names[0]))
+    tables = score_tables(summary.assign(**{"at": names}), "at", (("ES",), names[0], " ".join(texts)))
     failures = failure_table(pd.DataFrame({"id": names, "failure": names}))
     check(html(Sheet.of(*tables, failures, Origin({names[0]: names[0]}))))
 
