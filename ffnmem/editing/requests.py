@@ -13,7 +13,9 @@ from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, check_text, quoted
 from ..facts.fact import Fact
 from ..facts.questions import ask_about, target_ids
+from ..models.answers import written_on
 from ..models.model import Model
+from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..prompts.captures import capture, spelled
 
@@ -58,28 +60,27 @@ def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGT
         raise InputError(
             f"{model.name}'s tokenizer has no beginning-of-sequence or end-of-text token to sample after: give contexts"
         )
-    generator = torch.Generator().manual_seed(seed)
-    found = [PLAIN]
-    for place, size in enumerate(sizes):
-        rows = n // len(sizes) + (place < n % len(sizes))
-        if rows:
-            found += [f"{cleaned(model, ids)}. {PLAIN}" for ids in sample(model, int(begin), rows, size, generator)]
-    return tuple(found)
+    shared = [n // len(sizes) + (place < n % len(sizes)) for place in range(len(sizes))]
+    lengths_of = [size for size, rows in zip(sizes, shared, strict=True) for _ in range(rows)]
+    texts = sample(model, int(begin), lengths_of, torch.Generator().manual_seed(seed))
+    return (PLAIN, *(f"{cleaned(model, ids)}. {PLAIN}" for ids in texts))
 
 
-def sample(model: Model, begin: int, rows: int, size: int, generator: torch.Generator) -> list[list[int]]:
-    """``rows`` texts of ``size - 1`` tokens after the token ``begin``, all of them in one batch a step."""
-    from transformers import DynamicCache
+def sample(model: Model, begin: int, lengths: Sequence[int], generator: torch.Generator) -> list[list[int]]:
+    """A text of each length after the token ``begin``, which is counted, in one batch: a step costs one pass."""
+    if not lengths:
+        return []
+    # Drawn length by length, so that what is longer changes nothing in the texts before it.
+    noise = torch.ones(max(lengths) - 1, len(lengths), TOP)
+    for length in dict.fromkeys(lengths):
+        own = torch.tensor([other == length for other in lengths])
+        for step in range(length - 1):
+            noise[step, own] = torch.empty(int(own.sum()), TOP).exponential_(generator=generator)
 
-    new, cache = torch.full((rows, 1), begin, device=model.device), DynamicCache()
-    written: list[Tensor] = []
-    with torch.no_grad():
-        while len(written) < size - 1:
-            logits = model.hf_model(input_ids=new, past_key_values=cache, use_cache=True).logits[:, -1]
-            new = draw_likely(allowed(model, logits), generator)
-            written.append(new)
-    texts: list[list[int]] = torch.cat(written, dim=1).tolist()
-    return texts
+    def pick(step: int, logits: Float[Tensor, "rows vocab"]) -> Int[Tensor, " rows"]:
+        return draw_likely(allowed(model, logits), noise[step])
+
+    return written_on(PlainLayers(model), [[begin]] * len(lengths), [length - 1 for length in lengths], pick)
 
 
 def allowed(model: Model, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
@@ -90,12 +91,15 @@ def allowed(model: Model, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, 
     return kept
 
 
-def draw_likely(logits: Float[Tensor, "rows vocab"], generator: torch.Generator) -> Int[Tensor, "rows 1"]:
-    """One of the TOP likeliest tokens for each row, by their probabilities."""
-    best = logits.topk(min(TOP, logits.shape[1]), dim=1)
-    # On the CPU, whose random numbers do not depend on the device.
-    choice = torch.multinomial(best.values.softmax(dim=1).cpu(), 1, generator=generator)
-    return best.indices.gather(1, choice.to(logits.device))
+def draw_likely(logits: Float[Tensor, "rows vocab"], noise: Float[Tensor, "rows top"]) -> Int[Tensor, " rows"]:
+    """One of the likeliest tokens for each row, by their probabilities and numbers that are exponentially distributed.
+
+    Source: of independent exponential times of given rates, each is the first in proportion to its rate.
+    """
+    best = logits.topk(min(noise.shape[1], logits.shape[1]), dim=1)
+    # On the CPU, whose rounding does not depend on the device.
+    times = noise[:, : best.values.shape[1]] / best.values.softmax(dim=1).cpu()
+    return best.indices.gather(1, times.argmin(dim=1, keepdim=True).to(logits.device)).squeeze(1)
 
 
 def cleaned(model: Model, ids: Sequence[int]) -> str:

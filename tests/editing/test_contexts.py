@@ -29,7 +29,13 @@ def test_plain_first_then_as_many_of_each_length(tiny: fm.Model) -> None:
 def test_lengths_count_the_first_token(tiny: fm.Model) -> None:
     """ "Ten tokens" would be one more than in the published program."""
     generator = torch.Generator().manual_seed(0)
-    assert [len(ids) for ids in sample(tiny, 0, 4, 6, generator)] == [5] * 4
+    assert [len(ids) for ids in sample(tiny, 0, [6, 3, 6], generator)] == [5, 2, 5]
+    assert sample(tiny, 0, [], generator) == []
+
+
+def test_a_text_does_not_hang_on_other_lengths(tiny: fm.Model) -> None:
+    """The first contexts of a seed would be others where longer ones are asked for beside them."""
+    assert sample_contexts(tiny, n=3, lengths=(4,)) == sample_contexts(tiny, n=6, lengths=(4, 9))[:4]
 
 
 def test_the_seed_decides_and_the_global_one_does_not(tiny: fm.Model) -> None:
@@ -46,7 +52,7 @@ def test_the_seed_decides_and_the_global_one_does_not(tiny: fm.Model) -> None:
 def test_tokens_come_from_the_likeliest_by_their_probabilities() -> None:
     """Text would be uniform over the best five, or take unlikely tokens."""
     logits = torch.arange(12.0).log().expand(20_000, 12)  # probabilities as 0 to 11
-    found = draw_likely(logits, torch.Generator().manual_seed(0)).flatten()
+    found = draw_likely(logits, torch.empty(20_000, TOP).exponential_(generator=torch.Generator().manual_seed(0)))
     shares = torch.bincount(found, minlength=12) / len(found)
     expected = torch.zeros(12)
     expected[-TOP:] = torch.arange(12.0)[-TOP:] / torch.arange(12.0)[-TOP:].sum()
@@ -57,7 +63,7 @@ def test_every_step_reads_the_model(make_tiny: Callable[..., fm.Model], monkeypa
     """Tokens would not follow from those before: a greedy sample must be the model's own greedy text."""
     tiny = make_tiny()  # its own: a bridge, once made, stays
     monkeypatch.setattr(requests, "TOP", 1)
-    (ids,) = sample(tiny, 0, 1, 8, torch.Generator())
+    (ids,) = sample(tiny, 0, [8], torch.Generator())
     tokens = [0]
     for token in ids:
         logits = tiny.bridge(torch.tensor([tokens]), return_type="logits", prepend_bos=False)[0, -1]
