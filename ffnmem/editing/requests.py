@@ -33,8 +33,8 @@ def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGT
 
     Each token is drawn from the five likeliest, after the beginning-of-sequence token alone (the end-of-text token
     where a tokenizer has no other). Special tokens are never drawn; curly braces and characters that a cut left
-    incomplete are taken out, a line break becomes a space. Hooks on the model act. As text, a context need not become
-    the same tokens again.
+    incomplete are taken out, a line break becomes a space. Edits of the weights act, hooks do not, as in the search for
+    v*. As text, a context need not become the same tokens again.
 
     Args:
         model: from :func:`ffnmem.load`.
@@ -43,7 +43,7 @@ def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGT
         seed: of the sampling; torch's own random state stays as it is.
 
     Raises: InputError: an n below 0, a length below 2 or above what the model reads, a tokenizer that has neither
-        token.
+        token. UnsupportedModelError: a model under an intervention.
 
     Source: Meng et al. 2022 (2202.05262), appendix E.5 and ``get_context_templates`` of its program: ten samples of 5
         and ten of 10 tokens.
