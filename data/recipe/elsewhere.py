@@ -3,16 +3,17 @@
 Two small models of other shapes, seeds and worlds: each world keeps a random quarter of atlas' subjects and gives each
 the attributes of another one of its class, so that nothing is where atlas has it. Each model is trained, its second
 moments are taken, and facts that it knows are rewritten with the settings that ffnmem derives from its size. Models
-that are in DIR already are used as they are. ``--tokens 4000000 --precision bfloat16`` trains models that know their
-facts well, in less than half an hour each on two cores that have bfloat16 matrix units.
+that are in DIR already are used; of other settings they are refused. ``--tokens 4000000 --precision bfloat16`` trains
+models that know their facts well, in less than half an hour each on two cores that have bfloat16 matrix units.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -68,8 +69,12 @@ def texts(world: World, settings: Settings) -> Iterator[str]:
 def trained(chosen: Elsewhere, folder: Path) -> tuple[fm.Model, list[Fact]]:
     """The model and its world's facts, trained first if the folder has none."""
     world = other_world(read_world(), chosen.settings.seed)
-    if not (folder / "model.safetensors").is_file():
+    if not (folder / "training.json").is_file():  # written last
         train(chosen.settings, folder, world)
+    kept = json.loads((folder / "training.json").read_text())
+    other = [f"{name} {kept[name]}" for name, value in asdict(chosen.settings).items() if kept[name] != value]
+    if other:
+        raise SystemExit(f"{folder} has a model of other settings ({', '.join(other)}): give another --out")
     model = fm.load(str(folder))
     if not (folder / SHIPPED).is_file():
         fm.editing.second_moment(model, list(texts(world, chosen.settings))).save(folder / SHIPPED, "float32")
