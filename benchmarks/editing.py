@@ -11,8 +11,9 @@ calls of ``fm.rome``, which sample contexts and factor the second moment once fo
 edits of atlas costs, by given answers and by what the model writes. Each figure is printed as soon as it is there.
 
 ``--model smollm2 --facts FILE --moment FILE --layer 2`` instead rewrites facts that a real model knows, each in a call
-of ``fm.rome`` of its own and then all of them in one, and tells seconds and steps; and v* as found by default beside
-all steps of the published procedure by whole passes, of the first nine whose target is one token.
+of ``fm.rome`` of its own and then all of them in one, and tells seconds and steps; what judging these edits costs; and
+v* as found by default beside all steps of the published procedure by whole passes, of the first nine facts whose target
+is one token.
 """
 
 from __future__ import annotations
@@ -146,11 +147,14 @@ def each(times: list[float], count: int = 1) -> float:
     return round(statistics.median(times) / count, 2)
 
 
-def evaluation(limit: int, rounds: int) -> dict[str, list[float]]:
-    """Edits of atlas that are there already, judged by given answers and by what the model writes."""
+def atlas_edits(limit: int) -> tuple[fm.Model, list[Fact], list[fm.Edit]]:
     model = fm.load("atlas")
     facts = [fact for fact in fm.load_facts("atlas") if fact.target_new][:: 3000 // limit][:limit]
-    edits = [fm.rome(model, fact) for fact in facts]
+    return model, facts, [fm.rome(model, fact) for fact in facts]
+
+
+def judging(model: fm.Model, facts: list[Fact], edits: list[fm.Edit], rounds: int) -> dict[str, list[float]]:
+    """Edits that are there already, judged by given answers alone, and by what the model writes besides."""
     ready = fm.evaluation.made(edits, "ready")
     return in_turn(
         {
@@ -209,7 +213,7 @@ def measure(arguments: argparse.Namespace) -> Iterator[tuple[str, float, str]]:
     yield "call_s", each(calls["one"]), "s: a call of fm.rome for one fact, nothing kept from before"
     yield "call_s_each", each(calls["many"], batch), f"s: each of {batch} in one call"
     yield "call", ratio(calls["one"], calls["many"], batch), "x, the ratio"
-    judged = evaluation(arguments.judged, rounds)
+    judged = judging(*atlas_edits(arguments.judged), rounds)
     yield "given_s", each(judged["given"], arguments.judged), "s: judging an edit of atlas by given answers"
     yield (
         "generated",
@@ -241,6 +245,13 @@ def measure_real(arguments: argparse.Namespace) -> Iterator[tuple[str, float, st
     yield "real_steps", statistics.median(one["steps"] for one in numbers), "steps, median"
     yield "real_reached", sum(bool(one["reached"]) for one in numbers), "of them reached"
     yield "real_s_each", each(together, len(some)), f"s: each of {len(some)} in one call (bar: 3)"
+    judged = judging(model, some, made[: len(some)], 1)
+    yield "real_given_s", each(judged["given"], len(some)), "s: judging an edit by given answers"
+    yield (
+        "real_generated",
+        ratio(judged["generated"], judged["given"]),
+        f"x: by what it writes (bar: at most {BARS['generated']})",
+    )
     model.hf_model.requires_grad_(False)
     whole: list[float] = []
     ours: list[float] = []

@@ -65,37 +65,49 @@ class Search:
     def look(
         self,
         each: Float64[Tensor, " rows"],
-        slopes: Float64[Tensor, "rows d_model"],
         weights: Float64[Tensor, " rows"],
         held: Bool[Tensor, " rows"],
         likeliest: bool = False,
-    ) -> None:
-        """Take in what was measured at the candidate, and choose the next one.
+    ) -> bool:
+        """Take in what was measured at the candidate.
 
         Args:
-            each: by context −log p of the target, of the essence its divergence. slopes: the gradients of these.
+            each: by context −log p of the target, of the essence its divergence.
             weights: of contexts. held: which row is the essence.
             likeliest: whether the target is the likeliest answer in each context.
+
+        Returns: Whether the search goes on from this candidate: then :meth:`turn` is to be given the slopes there.
         """
         self.looks += 1
         nll, kl = float((weights * each)[~held].sum()), float(each[held].sum())
         merit = nll + self.settings.kl * max(kl - self.bound, 0.0)
         if not math.isfinite(merit) and self.lines is None:  # the model's own doing
             self.nll, self.kl, self.running = nll, kl, False
-            return
+            return False
         if self.looks > 1 and torch.equal(self.candidate, self.best):  # there is nowhere to go
             self.running = False
-        elif merit <= self.merit:
+            return False
+        if merit <= self.merit:
             self.best, self.merit, self.nll, self.kl = self.candidate, merit, nll, kl
             self.radius *= LONGER if self.looks > 1 else 1.0
             self.right += likeliest
-            if (nll <= self.settings.stop and kl <= self.bound) or 0 < self.settings.likeliest <= self.right:
-                self.running = False
-                return
-            self.lines = self.linear(each, slopes, weights, held)
-        else:
-            # What no row needs while all are linear, they need where they are not: less of it is left out from here on.
-            self.radius, self.shrink = TOO_FAR * float((self.candidate - self.best).norm()), self.shrink / 2
+            reached = nll <= self.settings.stop and kl <= self.bound
+            self.running = not (reached or 0 < self.settings.likeliest <= self.right)
+            return self.running
+        # What no row needs while all are linear, they need where they are not: less of it is left out from here on.
+        self.radius, self.shrink = TOO_FAR * float((self.candidate - self.best).norm()), self.shrink / 2
+        self.candidate = self.next()
+        return False
+
+    def turn(
+        self,
+        each: Float64[Tensor, " rows"],
+        slopes: Float64[Tensor, "rows d_model"],
+        weights: Float64[Tensor, " rows"],
+        held: Bool[Tensor, " rows"],
+    ) -> None:
+        """Choose the next candidate, given the gradients of what :meth:`look` took in."""
+        self.lines = self.linear(each, slopes, weights, held)
         self.candidate = self.next()
 
     def linear(

@@ -353,8 +353,9 @@ class RequestBatch(RequestRows):
     def by_projections(self) -> Descent:
         """By steps to the smallest δ that, with every row taken as linear, gives the target in each context.
 
-        A row's gradient is its own, so one pass back gives those of all of them. A search begins with a few of the
-        contexts, which cost as many times less and bring most of the way, and goes on from there with all.
+        A row's gradient is its own, so one pass back gives those of all of them; where nobody goes on from what was
+        looked at, there is none. A search begins with a few of the contexts, which cost as many times less and bring
+        most of the way, and goes on from there with all.
         """
         settings, count = self.settings, len(self.requests)
         searches = [Search(settings, float(scale), self.written.shape[1]) for scale in self.scales]
@@ -370,11 +371,10 @@ class RequestBatch(RequestRows):
             deltas = torch.stack([search.candidate for search in searches]).to(self.owner.device)
             moving = deltas[self.owner[rows]].to(wide(self.written).dtype).requires_grad_()
             with torch.enable_grad():
-                each = self.measured(moving, rows)
-                (slopes,) = torch.autograd.grad(each.sum(), moving)
-            each, slopes = each.detach().double().cpu(), slopes.double().cpu()
-            own, held = (x[rows].cpu() for x in (self.owner, self.is_essence))
+                measured = self.measured(moving, rows)
+            each, own, held = measured.detach().double().cpu(), self.owner[rows].cpu(), self.is_essence[rows].cpu()
             run += torch.bincount(self.owner[rows], minlength=count)
+            turning: dict[int, tuple[Tensor, Tensor]] = {}  # by search that goes on from here, its rows and weights
             for i, search in enumerate(searches):
                 if not search.running:
                     continue
@@ -382,9 +382,16 @@ class RequestBatch(RequestRows):
                 weights = settings.weights(int((~held[mine]).sum()))
                 weights = torch.cat([weights, weights.new_zeros(int(held[mine].sum()))])
                 begun = bool(early[i])
-                search.look(each[mine], slopes[mine], weights, held[mine], bool(self.likeliest[i]) and not begun)
+                goes_on = search.look(each[mine], weights, held[mine], bool(self.likeliest[i]) and not begun)
                 if begun and (not search.running or look + 1 == begin):
                     searches[i], early[i] = search.again(), False
+                elif goes_on:
+                    turning[i] = mine, weights
+            if turning:
+                (gradient,) = torch.autograd.grad(measured.sum(), moving)
+                slopes = gradient.double().cpu()
+                for i, (mine, weights) in turning.items():
+                    searches[i].turn(each[mine], slopes[mine], weights, held[mine])
             if not any(search.running for search in searches):
                 break
         return Descent(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 
 import ffnmem as fm
@@ -37,12 +39,25 @@ def margins(delta: torch.Tensor, slopes: torch.Tensor, start: float) -> tuple[to
     return torch.nn.functional.softplus(-m), -torch.sigmoid(-m).unsqueeze(1) * slopes
 
 
+def step(
+    search: Search,
+    measured: tuple[torch.Tensor, torch.Tensor],
+    weights: torch.Tensor,
+    held: torch.Tensor,
+    likeliest: bool = False,
+) -> None:
+    """A look, and a turn where the search goes on from there."""
+    each, slopes = measured
+    if search.look(each, weights, held, likeliest):
+        search.turn(each, slopes, weights, held)
+
+
 def test_linear_margins_take_a_few_looks() -> None:
     """Where the loss's slope vanishes, steps along it would take a hundred."""
     slopes, weights, held = random_like(5, 40), torch.full((5,), 0.2).double(), torch.zeros(5, dtype=torch.bool)
     search = Search(SETTINGS, 100.0, 40)
     while search.running:
-        search.look(*margins(search.candidate, slopes, -12.0), weights, held)
+        step(search, margins(search.candidate, slopes, -12.0), weights, held)
     assert search.looks <= 6
     assert AIM * SETTINGS.stop / 2 < search.nll <= SETTINGS.stop
     far = torch.linalg.lstsq(slopes, torch.full((5, 1), 12.0 + search.goal).double()).solution
@@ -58,16 +73,16 @@ def test_radius_and_clamp_hold_and_the_best_is_kept() -> None:
     for _ in range(12):
         if search.running:
             assert float((search.candidate - search.best).norm()) <= search.radius + 1e-9
-            search.look(*margins(search.candidate, slopes, -30.0), weights, held)
+            step(search, margins(search.candidate, slopes, -30.0), weights, held)
             losses.append(search.nll)
     assert float(search.best.norm()) <= 0.6 + 1e-9
     assert losses == sorted(losses, reverse=True)
     worse = Search(SETTINGS, 1.0, 8)
-    worse.look(*margins(worse.candidate, slopes, -5.0), weights, held)
-    step = float(worse.candidate.norm())
-    worse.look(torch.full((3,), 50.0).double(), slopes, weights, held)
+    step(worse, margins(worse.candidate, slopes, -5.0), weights, held)
+    length = float(worse.candidate.norm())
+    assert not worse.look(torch.full((3,), 50.0).double(), weights, held)  # whose slopes nobody needs
     assert float(worse.best.norm()) == 0.0
-    assert 0 < float(worse.candidate.norm()) < step / 2
+    assert 0 < float(worse.candidate.norm()) < length / 2
     assert worse.shrink == worse.again().shrink == Search(SETTINGS, 1.0, 8).shrink / 2
 
 
@@ -75,10 +90,10 @@ def test_looks_at_a_likeliest_target_count_where_they_became_the_best() -> None:
     """A δ that was thrown away says nothing of the one that is kept."""
     slopes, weights, held = random_like(3, 8), torch.full((3,), 1 / 3).double(), torch.zeros(3, dtype=torch.bool)
     search = Search(replace(SETTINGS, likeliest=2), 1.0, 8)
-    search.look(*margins(search.candidate, slopes, -5.0), weights, held, True)
-    search.look(torch.full((3,), 50.0).double(), slopes, weights, held, True)
+    step(search, margins(search.candidate, slopes, -5.0), weights, held, True)
+    step(search, (torch.full((3,), 50.0).double(), slopes), weights, held, True)
     assert (search.right, search.running) == (1, True)
-    search.look(*margins(search.candidate, slopes, -5.0), weights, held, True)
+    step(search, margins(search.candidate, slopes, -5.0), weights, held, True)
     assert (search.right, search.running, search.looks) == (2, False, 3)
     assert float(search.best.norm()) > 0
 
@@ -88,11 +103,11 @@ def test_nowhere_to_go_ends() -> None:
     weights, held = torch.ones(1).double(), torch.zeros(1, dtype=torch.bool)
     search = Search(SETTINGS, 1.0, 4)
     for _ in range(2):
-        search.look(torch.tensor([3.0]).double(), torch.zeros(1, 4).double(), weights, held)
+        step(search, (torch.tensor([3.0]).double(), torch.zeros(1, 4).double()), weights, held)
     assert not search.running
     assert search.looks == 2
     search = Search(SETTINGS, 1.0, 4)
-    search.look(torch.tensor([math.nan]).double(), torch.zeros(1, 4).double(), weights, held)
+    assert not search.look(torch.tensor([math.nan]).double(), weights, held)
     assert not search.running
     assert math.isnan(search.nll)
 
@@ -110,6 +125,22 @@ def test_targets_are_reached_in_few_passes(atlas: fm.Model) -> None:
         assert found.nll <= plan.settings.stop
         assert found.steps <= 8
         assert float(found.delta.norm()) < found.scale
+
+
+def test_no_pass_back_where_nobody_goes_on(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A δ that is good enough, or worse than the best, was followed by gradients that nothing read."""
+    fact = next(fact for fact in fm.load_facts("atlas") if fact.target_new)
+    plan = plan_edits(atlas, fact, contexts=("{}", "They say. {}"), settings={"optimiser": "projections"})
+    back, grad = [0], torch.autograd.grad
+
+    def counted(*args: Any) -> tuple[torch.Tensor, ...]:
+        back[0] += 1
+        return grad(*args)
+
+    monkeypatch.setattr(torch.autograd, "grad", counted)
+    (found,) = optimise(plan.layers, plan.requests, plan.settings)
+    assert found.nll <= plan.settings.stop
+    assert 0 < back[0] <= found.steps  # as many as there were looks, but for the last
 
 
 def test_a_search_begins_with_few_contexts_and_ends_with_all(atlas: fm.Model) -> None:
