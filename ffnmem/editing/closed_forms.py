@@ -37,7 +37,7 @@ from .preparing import (
 from .published import UNNAMED, published
 from .requests import Request, request_for
 from .settings import EditSettings, is_published
-from .values import Directions, FoundValue, RequestRows
+from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, request_batches
 
 # Closed forms for many facts at once, in one layer or spread over several: MEMIT, ENCORE, EMMET and AlphaEdit.
 #
@@ -155,7 +155,7 @@ def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> floa
 
 def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
     """The key of each request in a layer, the average over contexts, in the model as it is."""
-    return RequestReplay(plan, requests, [layer]).read([], layer)[0]
+    return RequestReplays(plan, requests, [layer]).read([], layer)[0]
 
 
 def spread_changes(
@@ -176,18 +176,45 @@ def spread_changes(
             f"{plan.model.name} norms or scales what its FFNs write before it is added, so what is missing of an edit "
             "cannot be handed from layer to layer: edit one layer (layers=1)"
         )
-    text = RequestReplay(plan, requests, layers)
-    wanted = text.clean + torch.stack([one.delta.double() for one in found])
+    texts = RequestReplays(plan, requests, layers)
+    deltas = torch.stack([one.delta.double() for one in found])
+    wanted = None
     changes: list[EditedLayer] = []
     for place, layer in enumerate(layers):
-        keys, now = text.read(changes, layer)
+        keys, now = texts.read(changes, layer)
+        wanted = now + deltas if wanted is None else wanted
         missing = (wanted - now) / (len(layers) - place)
         changes.append(EditedLayer(layer, closed(layer, keys), missing))
     return changes
 
 
+class RequestReplays:
+    """The rows of some requests from the lowest layer to the highest, with changes so far.
+
+    Those that fit into a batch are kept from layer to layer; more are replayed a batch at a time, in each layer anew,
+    so that memory does not grow with how many facts are edited together.
+    """
+
+    def __init__(self, plan: EditPlan, requests: Sequence[Request], layers: Sequence[int]) -> None:
+        self.plan, self.requests, self.layers = plan, requests, layers
+        self.chunks = [sorted(chunk) for chunk in request_batches(requests, BATCH_TOKENS, whole=True)]
+        self.kept = self.replay(self.chunks[0]) if len(self.chunks) == 1 else None
+
+    def replay(self, chunk: Sequence[int]) -> RequestReplay:
+        return RequestReplay(self.plan, [self.requests[i] for i in chunk], self.layers)
+
+    def read(
+        self, changes: Sequence[EditedLayer], layer: int
+    ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
+        """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
+        found = [(self.kept or self.replay(chunk)).read(changes, layer) for chunk in self.chunks]
+        order = torch.tensor([i for chunk in self.chunks for i in chunk]).argsort()
+        keys, above = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return keys[order.to(keys.device)], above[order.to(above.device)]
+
+
 class RequestReplay(RequestRows):
-    """The rows of some requests from the lowest layer to the highest, with changes so far."""
+    """The rows of requests that fit into a batch, and the layers from the lowest to the highest."""
 
     def __init__(self, plan: EditPlan, requests: Sequence[Request], layers: Sequence[int]) -> None:
         super().__init__(plan.layers, requests, plan.settings, layers[0], essence=False)
@@ -195,12 +222,11 @@ class RequestReplay(RequestRows):
         if len(layers) > 1:  # changes act at every position, and what they write before the lookup is attended to
             self.first = 0
         self.at = self.lookup - self.first
-        self.clean = self.read([], layers[0])[1]
 
     def read(
         self, changes: Sequence[EditedLayer], layer: int
     ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
-        """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
+        """What :meth:`RequestReplays.read` says, of these."""
         by_layer = {change.layer: change for change in changes}
         keys: list[Tensor] = []
 

@@ -8,8 +8,15 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing import Edit
-from ffnmem.editing.closed_forms import RequestReplay, alphaedit_left, emmet_left, memit_left, spread_changes
+from ffnmem.editing import Edit, closed_forms
+from ffnmem.editing.closed_forms import (
+    RequestReplay,
+    RequestReplays,
+    alphaedit_left,
+    emmet_left,
+    memit_left,
+    spread_changes,
+)
 from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import find_values
 
@@ -80,7 +87,7 @@ def test_alphaedit_is_its_formula_and_stays_in_the_null_space(plan: Any) -> None
 def test_one_layer_of_emmet_writes_all_of_delta(plan: Any) -> None:
     found = find_values(plan)
     changes = spread_changes(plan, plan.requests, found, [1], emmet_left(plan, 0.0, RIDGE))
-    keys, _ = RequestReplay(plan, plan.requests, [1]).read([], 1)
+    keys, _ = RequestReplays(plan, plan.requests, [1]).read([], 1)
     for i, one in enumerate(found):
         assert allclose((keys[i] @ changes[0].left.T) @ changes[0].right, one.delta.double(), 1e-5)
 
@@ -89,7 +96,8 @@ def test_later_layers_see_what_earlier_ones_did(plan: Any, tiny: fm.Model) -> No
     """Keys and what is missing, read with the changes so far, are those of a model that has them applied."""
     found = find_values(plan)
     changes = spread_changes(plan, plan.requests, found, [0, 1], emmet_left(plan, 0.0, RIDGE))
-    text = RequestReplay(plan, plan.requests, [0, 1])
+    text = RequestReplays(plan, plan.requests, [0, 1])
+    _, clean = text.read([], 0)
     keys, _ = text.read(changes[:1], 1)
     assert allclose(changes[1].left, emmet_left(plan, 0.0, RIDGE)(1, keys), 1e-6)
     first = Edit.of(tiny, changes[:1], method="first")
@@ -103,12 +111,32 @@ def test_later_layers_see_what_earlier_ones_did(plan: Any, tiny: fm.Model) -> No
             capture = fm.capture(tiny, torch.tensor([request.rows[0].tokens]))
             assert capture.residual is not None
             above = capture.residual.final_in[0, request.rows[0].lookup].double()  # of two layers, the last one's
-            assert allclose(changes[1].right[i], text.clean[i] + found[i].delta.double() - above, 1e-4)
+            assert allclose(changes[1].right[i], clean[i] + found[i].delta.double() - above, 1e-4)
     assert allclose(2 * changes[0].right, torch.stack([one.delta.double() for one in found]), 1e-5)
 
 
+def test_many_requests_are_replayed_some_at_a_time(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand facts in one edit held every layer's coefficients of all of them at once: 23 GB on atlas."""
+    found = find_values(plan)
+    together = spread_changes(plan, plan.requests, found, [0, 1], emmet_left(plan, 0.0, RIDGE))
+    sizes: list[int] = []
+    init = RequestReplay.__init__
+
+    def counted(self: RequestReplay, plan: Any, requests: Any, layers: Any) -> None:
+        sizes.append(len(requests))
+        init(self, plan, requests, layers)
+
+    monkeypatch.setattr(RequestReplay, "__init__", counted)
+    monkeypatch.setattr(closed_forms, "BATCH_TOKENS", 1)
+    apart = spread_changes(plan, plan.requests, found, [0, 1], emmet_left(plan, 0.0, RIDGE))
+    assert sizes == [1] * len(plan.requests) * 2
+    for one, other in zip(together, apart, strict=True):
+        assert allclose(one.left, other.left, 1e-4)
+        assert allclose(one.right, other.right, 1e-4)
+
+
 def test_text_reads_the_clean_model_without_changes(plan: Any, tiny: fm.Model) -> None:
-    text = RequestReplay(plan, plan.requests, [0, 1])
+    text = RequestReplays(plan, plan.requests, [0, 1])
     keys, above = text.read([], 0)
     zero = EditedLayer(0, torch.zeros(1, tiny.d_mlp), torch.zeros(1, tiny.d_model))
     same, still = text.read([zero], 0)
