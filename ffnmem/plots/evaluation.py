@@ -100,8 +100,8 @@ def sweep(
         draw_trace(panels[0], effects)
         ax.tick_params(labelbottom=False)
     (panels or [ax])[0].set_xlabel("layer")
-    for one in (ax, *panels):
-        one.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3)
+    for one, title in zip((ax, *panels), (None, "at the subject's end"), strict=False):
+        one.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3, title=title)
     facts = len(next(iter(sweep.scores.values())))
     return titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
 
@@ -124,7 +124,7 @@ def draw_trace(ax: Axes, rows: pd.DataFrame) -> None:
         label = f"trace: {'FFN' if kind == 'ffn' else kind}"
         ax.plot(effects["layer"], effects["mean"], linestyle=style, color=ink(), linewidth=1.5, label=label)
         ax.fill_between(effects["layer"], effects["low"], effects["high"], color=ink(), alpha=0.1, linewidth=0)
-    ax.set_ylabel("indirect effect at\nthe subject's end")
+    ax.set_ylabel("indirect\neffect")
     ax.set_ylim(bottom=min(0.0, float(rows["low"].min())))
     ax.spines[["top", "right"]].set_visible(False)
 
