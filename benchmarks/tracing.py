@@ -86,7 +86,7 @@ def compare(plain: Any, model: fm.Model, kind: str, rounds: int, timed: int) -> 
         ]
 
     found = ours()
-    pairs = zip(some, theirs(found.answer_id), strict=True)
+    pairs = zip(some, theirs(found.answer_ids[0]), strict=True)
     off = max(abs(float(found.scores[kind][cell]) - score) for cell, score in pairs)
     times = paired(ours, theirs, rounds, warmups=0)
     scale = len(cells) / len(some)

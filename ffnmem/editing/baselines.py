@@ -13,8 +13,8 @@ from ..core.arguments import public
 from ..core.errors import InputError, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..facts.answers import word_ids
 from ..facts.fact import Fact
-from ..facts.questions import target_ids
 from ..interventions.integrated_gradients import knowledge_neurons
 from ..models.model import Model
 from ..models.replaying import Replay
@@ -177,7 +177,7 @@ def swapped(
             raise InputError(f"{name} must be at least 0, not {quoted(value)}")
     request = plan.requests[which]
     model = plan.model
-    old, new = target_ids(model, request.fact.target_true)[0], request.ids[0]
+    old, new = word_ids(model, request.fact.text, request.fact.target_true)[0], request.ids[0]
     name = quoted(request.fact.text)
     if old == new:
         both = model.token_strings([new])[0]

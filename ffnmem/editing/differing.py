@@ -33,14 +33,14 @@ from ..core.sheets import (
     token,
     tokens,
 )
+from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact
-from ..facts.questions import target_ids
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, pulled_through
 from ..models.turns import in_turn
 from ..prompts.attribution import Attribution, attribute, plain_records
-from ..prompts.captures import Capture, capture, word_ids
+from ..prompts.captures import Capture, answer_probability, capture, with_answer
 from ..show.result import Result
 from .applying import with_edit
 from .edit_record import EditRecord
@@ -200,9 +200,9 @@ def diff(
         model: which.
         prompt: a text, or a fact whose prompt is taken.
         k: neurons to keep, by \\|change\\|; None for all.
-        target: a word, of which the first token is attributed; default: the edit's target for the fact whose subject
-            is in the prompt, or for its first fact.
-        foil: a word to attribute against; default: that fact's true target, if its first token is another one.
+        target: a word or some; default: the edit's target for the fact whose subject is in the prompt, or for its
+            first fact. Without a foil its first token is attributed, with one that in which the two part.
+        foil: a word to attribute against; default: that fact's true target, if a token tells them apart.
         position: where the answer is predicted.
 
     Returns: An :class:`EditDiff`.
@@ -217,11 +217,12 @@ def diff(
         raise InputError(f"a prompt is a text or a fact, not {type(text).__name__}")
     with with_edit(edit, model, present=False):
         before = capture(model, text)
-        ids = target_and_foil(edit, before, text, target, foil, position)
-        old = attribute(before, *ids, position)
+        answer = answer_of(edit, before, text, target, foil, position)
+        before, _ = with_answer(before, answer, 0)
+        old = attribute(before, answer)
     with with_edit(edit, model):
-        after = capture(model, text)
-        new = attribute(after, *ids, position)
+        after, _ = with_answer(capture(model, text), answer, 0)
+        new = attribute(after, answer)
         own = written_along(edit, after, new)
     neurons = neuron_table(old, new, own)
     shown = neurons if k is None else neurons.head(check_count("k", k)).copy()
@@ -232,8 +233,8 @@ def diff(
         hidden=len(neurons) - len(shown),
         logit_before=old.logit,
         logit_after=new.logit,
-        probability_before=probability_of(before, old),
-        probability_after=probability_of(after, new),
+        probability_before=answer_probability(before, answer),
+        probability_after=answer_probability(after, answer),
         target=new.target,
         foil=new.foil,
         position=new.position,
@@ -274,27 +275,28 @@ def value_changes(edit: EditRecord, model: Model, k: int | None = 20) -> pd.Data
     return frame if k is None else frame.head(check_count("k", k))
 
 
-def target_and_foil(
+def answer_of(
     edit: EditRecord, before: Capture, text: str, target: str | None, foil: str | None, position: SupportsIndex
-) -> tuple[int, int | None]:
-    """The ids of target and foil: the first tokens of the words, which are the edit's own by default."""
+) -> Answer:
+    """The answer that is attributed, of one token that is read: by default the words of the edit itself."""
     model, place = before.model, next((i for i, fact in enumerate(edit.facts) if fact.subject in text), 0)
     if target is None and not edit.facts:
         raise InputError(f"{edit.title} names no facts, so there is no default target: give target=")
+    at = before.position(position)
+    own = target is None
+    tokens, word = before.tokens[0, : at + 1].tolist(), edit.targets[place] if target is None else target
 
-    def first(word: str, what: str) -> int:
-        at = before.position(position)
-        stands = before.token_strings()[at]
-        return word_ids(model, word, lambda: before.logits_at(0, at), stands, what)[0]
+    def read(foil: str | None) -> Answer:
+        return read_answer(
+            model, tokens, word, foil, first_token=foil is None, word=own, logits=lambda: before.logits_at(0, at)
+        )
 
-    other = None if foil is None else first(foil, "foil")
-    if target is not None:
-        return first(target, "target"), other
-    own = target_ids(model, edit.targets[place])[0]
-    if foil is None and edit.facts[place].target_true:
-        true = target_ids(model, edit.facts[place].target_true)[0]
-        other = None if true == own else true
-    return own, other
+    if foil is None and own and edit.facts[place].target_true:
+        try:
+            return read(edit.facts[place].target_true)
+        except InputError:  # no token tells the two apart
+            return read(None)
+    return read(foil)
 
 
 def written_along(edit: EditRecord, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
@@ -357,9 +359,3 @@ def write_table(edit: EditRecord, after: Capture) -> pd.DataFrame:
             share = norm / float(whole[position]) if float(whole[position]) else float("nan")
             found.append((change.layer, position, name, norm, share))
     return pd.DataFrame(found, columns=["layer", "position", "token", "norm", "share"])
-
-
-def probability_of(found: Capture, attribution: Attribution) -> float:
-    """Of the target, at the position of an attribution."""
-    logits = found.logits_at(0, attribution.position).double()
-    return float(logits.softmax(-1)[attribution.target_ids[0]])

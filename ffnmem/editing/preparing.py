@@ -15,8 +15,9 @@ import torch
 from ..core.errors import InputError, check_choice, check_number, counted, quoted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..facts.answers import word_ids
 from ..facts.fact import Fact, facts_or_text
-from ..facts.questions import own_answer, target_ids
+from ..facts.questions import own_answer
 from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -24,7 +25,7 @@ from ..prompts.captures import warn_of_trailing_space
 from .edit import Edit
 from .edit_record import EditedLayer
 from .moments import RIDGE, SecondMoment, load_second_moment
-from .requests import PLAIN, Request, check_contexts, edit_target, make_requests, sample_contexts
+from .requests import PLAIN, Request, check_contexts, make_requests, sample_contexts
 from .settings import EditSettings, check_settings, settings_for
 from .values import SKIPPED, Directions, FoundValue, optimise
 from .verifying import verify
@@ -64,7 +65,7 @@ def other_spellings(model: Model, request: Request) -> list[tuple[str, tuple[int
     found: list[tuple[str, tuple[int, ...]]] = []
     for other in dict.fromkeys((word.capitalize(), word.title(), word.lower(), word.upper())):
         try:
-            ids = target_ids(model, other)
+            ids = word_ids(model, request.fact.text, other)
         except InputError:  # no word of this model at all
             continue
         if len(ids) == 1 and other != word:
@@ -209,14 +210,13 @@ def plan_edits(
     """
     some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
     own, published = settings_asked(model, layer, settings, procedure)
-    meant = edit_target(model, some, target)
     warn_of_trailing_space(model, *(fact.text for fact in some))
-    make_requests(model, some, meant, (PLAIN,))  # tells mistakes about facts and targets
+    make_requests(model, some, target, (PLAIN,))  # tells mistakes about facts and targets
     if needs_moment:
         moment = load_second_moment(moment, model)
         moment.width(own.layer)
     texts = texts_for(model, contexts, seed)
-    requests = make_requests(model, some, meant, texts)
+    requests = make_requests(model, some, target, texts)
     return EditPlan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment, published=published)
 
 

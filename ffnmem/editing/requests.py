@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, check_text, quoted
+from ..facts.answers import word_ids
 from ..facts.fact import Fact
-from ..facts.questions import ask_about, target_ids
+from ..facts.questions import ask_about
 from ..models.answers import written_on
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
-from ..prompts.captures import capture, spelled
 
 # Contexts: what stands in front of a fact's prompt while its key is averaged, sampled from the model or given.
 
@@ -173,27 +173,6 @@ class Request:
         return tokens[: len(tokens) - max(len(self.ids) - 1, 0)]
 
 
-def edit_target(model: Model, facts: Sequence[Fact], target: str | None) -> str | None:
-    """A new target of all of some facts with the space that it has after the first one's prompt.
-
-    By the rule of :func:`ffnmem.prompts.captures.spelled`, with its warning where the space is added.
-
-    Raises: InputError: no text, or one that the model finds likelier without a space, which no target of a fact is.
-    """
-    if (
-        target is None or not facts or check_text("target", target).strip() in ("", facts[0].target_true.strip())
-    ):  # refused for what it is
-        return target
-    text = facts[0].text
-    meant = spelled(model, target, lambda: capture(model, text).logits_at(0, -1), before=text, one=False)
-    if not meant[0].isspace() and not text[-1:].isspace():
-        raise InputError(
-            f"target {quoted(target)}: {model.name} finds it likelier without a space before it after {quoted(text)}, "
-            f"and the target of a fact is a word after a space: write {quoted(' ' + target)} to say so"
-        )
-    return meant
-
-
 def make_requests(model: Model, facts: Sequence[Fact], target: str | None, contexts: Sequence[str]) -> list[Request]:
     """The requests for some facts.
 
@@ -218,7 +197,7 @@ def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequenc
         raise InputError(f"fact {quoted(fact.text)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
         raise InputError(f"fact {quoted(fact.text)}: the new target {quoted(wanted.strip())} is its true one already")
-    return request_for(model, fact, wanted.strip(), target_ids(model, wanted), contexts)
+    return request_for(model, fact, wanted.strip(), word_ids(model, fact.text, wanted), contexts)
 
 
 def request_for(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts: Sequence[str]) -> Request:

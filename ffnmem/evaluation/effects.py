@@ -32,8 +32,8 @@ from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
+from ..facts.answers import word_ids
 from ..facts.fact import Fact
-from ..facts.questions import target_ids
 from ..models.answers import Answered, Question, answer, generate
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -158,8 +158,8 @@ class Effects:
         kept: list[Asked] = []
         questions: list[Question] = []
         for one in prompts:
-            answers = tuple(target_ids(self.model, word) for word in (one.true, one.target))
             try:
+                answers = tuple(word_ids(self.model, one.text, word) for word in (one.true, one.target))
                 questions.append(self.question(one.text, answers))
             except InputError:
                 if one.kind in ("prompt", "other"):

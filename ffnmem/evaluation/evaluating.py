@@ -23,7 +23,6 @@ from ..editing.edit_record import missed_words, unreached_words
 from ..editing.layer_choice import kept_choice, warn_of_seen
 from ..editing.moments import SecondMoment
 from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
-from ..editing.requests import edit_target
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -143,7 +142,6 @@ def evaluate(
     if metrics is None and not texts:
         wanted = without(wanted, "texts")
     layers = PlainLayers(model)
-    target = edit_target(model, every, target)
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
     settings = {
         "metrics": list(wanted),

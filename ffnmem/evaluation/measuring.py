@@ -11,8 +11,8 @@ import numpy as np
 from ..core.errors import InputError, quoted
 from ..editing.applying import RowEdits
 from ..editing.edit import Edit
+from ..facts.answers import word_ids
 from ..facts.fact import KINDS, Fact
-from ..facts.questions import target_ids
 from ..models.answers import BATCH_TOKENS, Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -68,7 +68,6 @@ def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[st
     Raises: InputError: no new target, one without tokens, or a prompt of the fact itself that is too long.
     """
     new = wanted_target(fact, target)
-    both = (target_ids(model, fact.target_true), target_ids(model, new))
     asked: list[tuple[str, Question]] = []
     unasked = 0
     for role, text, one in prompts(fact, new):
@@ -76,7 +75,8 @@ def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[st
             continue
         try:
             tokens = tuple(model.tokenize(text))
-            answers = both if one is None else (target_ids(model, one),)
+            words = (fact.target_true, new) if one is None else (one,)
+            answers = tuple(word_ids(model, text, word) for word in words)
             longest = len(tokens) + max(map(len, answers)) - 1
             if longest > model.n_ctx:
                 raise InputError(f"the prompt and its answer have {longest} tokens; {model.name} reads {model.n_ctx}")

@@ -30,7 +30,6 @@ from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..editing.applying import put_back
-from ..editing.requests import edit_target
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -286,7 +285,6 @@ def sequential(
     texts = drift_texts(model, drift, seed)
     answers = without(wanted, "texts")
     layers = PlainLayers(model)
-    target = edit_target(model, every, target)
     setup = set_up(layers, (chosen,), target, layer=layer, seed=seed, **options)
     settings = {"metrics": list(wanted), "layer_by": layer_by(setup, chosen, every), "at": points, "together": together}
     settings |= run_of(setup, (chosen,), texts, None) | ({"written": written_words(pool)} if written else {})

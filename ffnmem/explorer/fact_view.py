@@ -24,8 +24,9 @@ from ..editing.edit import Edit
 from ..evaluation.editors import edit_by
 from ..evaluation.effects import Asked as AskedPrompt
 from ..evaluation.effects import Effects
+from ..facts.answers import word_ids
 from ..facts.fact import Fact, fact_about
-from ..facts.questions import own_answer, target_ids
+from ..facts.questions import own_answer
 from ..facts.templates import prompt_template
 from ..pages.edits import edit_html, edit_values, trace_or_reason, trace_values
 from ..pages.prompts import with_bars
@@ -178,7 +179,7 @@ def effects_of(explorer: Explorer, asked: Asked, fact: Fact, edit: Edit, progres
 
 def kept_words(explorer: Explorer, edit: Edit, prompts: pd.DataFrame) -> list[str]:
     """How many other wordings say the new target, and how many prompts about neighbours are answered as before."""
-    new = explorer.model.token_strings(target_ids(explorer.model, edit.targets[0])[:1])[0]
+    new = explorer.model.token_strings(word_ids(explorer.model, edit.facts[0].text, edit.targets[0])[:1])[0]
     others = prompts[prompts["kind"] == "paraphrase"]
     neighbours = prompts[prompts["kind"] == "neighbour"]
     found = []
@@ -226,7 +227,7 @@ def fact_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     fact, notes = chosen(explorer, asked)
     before = explorer.capture(fact.text)
     said = before.predictions(-1, PREDICTED)
-    known = int(said["token_id"].iloc[0]) == target_ids(explorer.model, fact.target_true)[0]
+    known = int(said["token_id"].iloc[0]) == word_ids(explorer.model, fact.text, fact.target_true)[0]
     mapped, reason = None, ""
     if asked.traced:
         found = partial(trace_or_reason, explorer.model, fact, progress=progress)

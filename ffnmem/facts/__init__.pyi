@@ -1,3 +1,5 @@
+from .answers import Answer as Answer
+from .answers import read_answer as read_answer
 from .fact import Fact as Fact
 from .fact import Hop as Hop
 from .fact import MultiHop as MultiHop

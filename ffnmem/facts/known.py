@@ -20,8 +20,8 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..show.result import Result
+from .answers import read_answer
 from .fact import Fact, as_facts
-from .questions import target_ids
 
 KNOWN_BY = ("target", "first")
 AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
@@ -147,11 +147,8 @@ def ask(layers: PlainLayers, facts: Sequence[Fact], known_by: str) -> list[dict[
 
 def question(model: Model, fact: Fact) -> Question:
     """A fact's prompt and true target; raises InputError where they are longer than the model reads."""
-    tokens, target = model.tokenize(fact.text), target_ids(model, fact.target_true)
-    length = len(tokens) + len(target) - 1
-    if length > model.n_ctx:
-        raise InputError(f"the prompt and its target have {length} tokens; {model.name} reads at most {model.n_ctx}")
-    return Question(tuple(tokens), (target,))
+    answer = read_answer(model, fact.text, fact.target_true, word=True)
+    return Question(answer.prompt, (answer.target,))
 
 
 def judged(model: Model, target: tuple[int, ...], said: Answered, known_by: str) -> dict[str, Any]:

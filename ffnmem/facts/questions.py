@@ -110,17 +110,3 @@ def own_answer(model: Model, text: str) -> str:
     if word is None:
         raise InputError(f"{model.name} says {quoted(said)} after {quoted(text)}, which is no word: name what is true")
     return word[0]
-
-
-def target_ids(model: Model, target: str) -> tuple[int, ...]:
-    """The tokens of a target, which is a plain word or some: the space before it is added here.
-
-    Raises: InputError: an empty target, or one with a token that the model does not have.
-    """
-    word = target.strip()
-    if not word:
-        raise InputError("the target is empty: give a word, such as 'Paris'")
-    ids = tuple(model.ids_of(f" {word}"))
-    if not ids or (model.tokenizer.unk_token_id in ids and model.tokenizer.unk_token != word):
-        raise InputError(f"the target {quoted(target)} is not in the vocabulary of {model.name}")
-    return ids

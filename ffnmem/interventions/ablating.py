@@ -36,13 +36,14 @@ from ..core.sheets import (
     token,
     tokens,
 )
+from ..facts.answers import Answer
 from ..models.model import AGREE, HALF, Model
 from ..models.norms import at_least_float32
 from ..models.replaying import Restart
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
-from ..prompts.attribution import Target, attribute, choose_targets, plain_records
-from ..prompts.captures import Capture, foil_after
+from ..prompts.attribution import attribute, plain_records
+from ..prompts.captures import Capture, Target, answer_after, single_token, with_answer
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
 from .changes import Change, Mean, Resample, Set, as_change, make_plan
@@ -61,6 +62,7 @@ class OneAnswer:
     position: int
     target: int
     foil: int | None
+    answered: Answer
     restart: Restart
 
     @property
@@ -116,10 +118,10 @@ def ask(
     made_under = dict(capture.provenance.settings).get("interventions")
     if made_under:
         raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
-    positions, ids = choose_targets(capture, target, position, prompt, first_token)
-    if len(positions) != 1:
-        raise InputError("name one target at one position, not one for every position")
-    row, last = capture.row(prompt), positions[0]
+    answer = answer_after(capture, target, foil, capture.row(prompt), capture.position(position, prompt), first_token)
+    read, last = single_token(model, answer, "this"), answer.positions[0]
+    capture, row = with_answer(capture, answer, capture.row(prompt))
+    assert capture.residual is not None
     expected = capture.residual.final_in[row, : last + 1]
     restart = Restart(model, capture.tokens[row, : last + 1])
     off = distance(restart, expected)
@@ -131,8 +133,7 @@ def ask(
             f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
             "remove hooks that change what passes, and load it without compatibility mode"
         )
-    foil_id = foil_after(capture, foil, ids.tolist(), row, last, first_token)
-    return OneAnswer(capture, row, last, int(ids[0]), foil_id, restart)
+    return OneAnswer(capture, row, last, read, answer.foil_id, answer, restart)
 
 
 def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
@@ -337,7 +338,7 @@ def ablate(
 
     Args:
         capture: of all layers, without an intervention.
-        target: the token, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
+        target: as :func:`ffnmem.attribute` takes it, one token; default: the model's own top token.
         foil: a second token: effects on logit(target) − logit(foil).
         position: where the answer is read.
         neurons: ``"3.17"`` or (layer, neuron) of each; default the ``top`` ones (None: all).
@@ -348,7 +349,7 @@ def ablate(
             such as ``Mean(store)`` or ``Scale(2.0)``.
         positions: where to remove them, negatives from the prompt's end; none right of ``position``.
         prompt: which prompt of a batch.
-        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+        first_token: take the first token of a target or foil alone.
         batch: ablations at once; memory grows with it and with the prompt's length.
         progress: called with "ablate", the ablations done and all of them.
 
@@ -369,20 +370,19 @@ def ablate(
         ablated=words, positions="all" if cells is None else list(cells), **seed
     )
     frame.attrs = {"provenance": provenance.to_dict()}
-    names = asked.model.token_strings([asked.target, *([] if asked.foil is None else [asked.foil])])
     return Ablation(
         neurons=frame,
         logit=clean_logit,
         probability=float(np.exp(clean_log)),
         loss=-clean_log,
-        target=names[0],
+        target=asked.answered.target_text,
         target_id=asked.target,
-        foil=None if asked.foil is None else names[1],
+        foil=asked.answered.foil_text,
         foil_id=asked.foil,
         position=asked.position,
         positions=cells,
         how=words,
-        tokens=tuple(capture.token_strings(prompt)),
+        tokens=tuple(asked.capture.token_strings(asked.row)),
         provenance=provenance,
     )
 

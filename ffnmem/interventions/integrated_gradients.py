@@ -21,8 +21,8 @@ from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, o
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
-from ..prompts.attribution import Target, largest, plain_records
-from ..prompts.captures import Capture, capture
+from ..prompts.attribution import largest, plain_records
+from ..prompts.captures import Capture, Target, capture
 from ..show.result import Result
 from .ablating import OneAnswer, ask
 
@@ -233,12 +233,12 @@ def knowledge_neurons(
 
     Args:
         capture: of all layers, without an intervention.
-        target: the token, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
+        target: as :func:`ffnmem.attribute` takes it, one token; default: the model's own top token.
         position: where the coefficients are scaled and the answer is read.
         steps: of the integral.
         threshold: the share of the largest attribution from which on a neuron is a knowledge neuron.
         prompt: which prompt of a batch.
-        first_token: take the first token of a target of several tokens instead of refusing it.
+        first_token: take the first token of a target alone.
         batch: steps at once, at least one layer's.
 
     Raises:
@@ -265,7 +265,7 @@ def knowledge_neurons(
         probability=float(asked.scores(asked.restart.stream[-1][-1:])[1].exp()),
         capture=capture,
         prompt=asked.row,
-        target=asked.model.token_strings([asked.target])[0],
+        target=asked.answered.target_text,
         target_id=asked.target,
         position=asked.position,
         steps=steps,

@@ -55,17 +55,18 @@ class Blocking(TorchFunctionMode):
     """A block in which this thread's softmax is taken without some keys, as a masked forward pass takes it.
 
     Args:
-        hidden: ``[rows, key]``, True at the keys that each row's last query does not see. What stands beside the keys
+        hidden: ``[rows, key]``, True at the keys that each row's last queries do not see. What stands beside the keys
             in the softmax (attention sinks) stays.
+        queries: how many.
 
     Attributes:
         taken: how often there was a softmax.
         empty: rows that were left without any key.
     """
 
-    def __init__(self, hidden: Bool[Tensor, "rows key"]) -> None:
+    def __init__(self, hidden: Bool[Tensor, "rows key"], queries: int = 1) -> None:
         super().__init__()
-        self.hidden = hidden
+        self.hidden, self.queries = hidden, queries
         self.taken = 0
         self.empty: list[int] = []
 
@@ -78,12 +79,12 @@ class Blocking(TorchFunctionMode):
         return func(self.blocked(scores), *args[1:], **kwargs)
 
     def blocked(self, scores: Float[Tensor, "*heads query key"]) -> Float[Tensor, "*heads query key"]:
-        """Scores that are −∞ where the last query must not look."""
+        """Scores that are −∞ where the last queries must not look."""
         rows, keys = self.hidden.shape
         found = scores.reshape(rows, -1, *scores.shape[-2:]).clone()  # some have rows and heads in one dimension
-        last = found[:, :, -1, :keys]
-        last.masked_fill_(self.hidden[:, None], -torch.inf)
-        self.empty += [row for row in range(rows) if bool((found[row, :, -1] < MASKED).all(-1).any())]
+        last = found[:, :, -self.queries :]
+        last[..., :keys].masked_fill_(self.hidden[:, None, None], -torch.inf)
+        self.empty += [row for row in range(rows) if bool((last[row] < MASKED).all(-1).any())]
         return found.reshape(scores.shape)
 
 

@@ -34,7 +34,7 @@ class Backward:
     """What one pass leaves behind for gradients to be taken at.
 
     Attributes:
-        final: ``[rows, d_model]``, the final norm's output at the last position.
+        final: ``[rows, pos, d_model]``, the final norm's output.
         coefficients: by layer, what the down projection reads, shaped as the model has it.
         embedding: ``[1, pos, d_model]``, what enters the first layer; under RelP alone, as all that follows.
         biased: places of biases: a tensor, the bias that was added to it, and whose it is (part, layer).
@@ -261,7 +261,7 @@ class Rules:
             return {layer: tensor for (name, layer), tensor in self.parts.items() if name == part}
 
         return Backward(
-            final=self.parts["final_out", -1][:, -1],
+            final=self.parts["final_out", -1],
             coefficients=self.coefficients,
             embedding=self.parts.get(("embedding", -1)),
             biased=self.biased,

@@ -17,8 +17,8 @@ from ..core.token_text import visible
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
+from ..facts.answers import word_ids
 from ..facts.fact import Fact
-from ..facts.questions import target_ids
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.notebook import signed
@@ -144,7 +144,7 @@ def edit_values(
         "numbers": editor_numbers(edit),
         "drift": effects.drift(seed),
         "diff": found,
-        "memories": moved_memories(effects, found, target_ids(model, target)[0]),
+        "memories": moved_memories(effects, found, word_ids(model, fact.text, target)[0]),
         "writes": with_bars(found.writes, "norm"),
         "settings": [(name, in_words(value)) for name, value in edit.settings.items()],
         "provenance": {**edit.provenance.to_dict(), "edit": edit.digest},

@@ -18,7 +18,7 @@ from ..core.token_text import visible
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.attribution import Attribution, attribute
-from ..prompts.captures import Capture, Prompt, capture
+from ..prompts.captures import Capture, Prompt, answer_probability, capture, with_answer
 from ..prompts.paths import PathAttribution, attribute_paths
 from ..show.notebook import Axis, Bar, bar, signed
 from ..vocabulary.lenses import JacobianLens, Lens, load_lens, name_of, told
@@ -53,7 +53,7 @@ def answer(
     attribution: Attribution, top: int, probability: float | None = None, foil_probability: float | None = None
 ) -> Answer:
     """The sentence's numbers for an attribution of one position; probabilities of target and foil if known."""
-    attribution.single()
+    attribution = attribution.total
     logit = attribution.logit
     parts = attribution.components
     ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
@@ -261,7 +261,7 @@ def with_tokens(
 
 def waterfall(attribution: Attribution) -> Waterfall:
     """The components of an attribution of one position, each beginning where the one before it ends."""
-    attribution.single()
+    attribution = attribution.total
     parts = attribution.components
     totals = parts["logit"].cumsum()
     axis = Axis.over([*totals, attribution.logit])
@@ -325,7 +325,7 @@ def report(
         top: how many memories to list.
         tokens: how many promoted and suppressed tokens to show for each.
         position: where the answer is read off; negatives count from the prompt's end.
-        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+        first_token: take the first token of a target or foil alone.
         prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
         lens: what the memories' tokens are read through, as :func:`ffnmem.project` takes it.
         site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which their names lead.
@@ -352,7 +352,7 @@ def report(
 
 def prompt_html(captured: Capture, attribution: Attribution, **shown: Any) -> str:
     """The report of an attribution, whose paths are not known yet; ``shown`` as :func:`report_html` takes it."""
-    paths = attribute_paths(captured, attribution.target_ids[0], attribution.foil_id, attribution.position)
+    paths = attribute_paths(captured, attribution.answer)
     return report_html(captured, attribution, paths, **shown)
 
 
@@ -367,23 +367,21 @@ def report_html(
     links: Links = nowhere,
 ) -> str:
     """The page of an attribution of one position of a capture of one prompt, directly and along all paths."""
+    attribution, read = attribution.total, attribution.answer
+    assert read is not None
+    captured, _ = with_answer(captured, read, 0)
     position, target_id, foil_id = attribution.position, attribution.target_ids[0], attribution.foil_id
     roles = {target_id: "target"} if foil_id is None else {foil_id: "foil", target_id: "target"}
-    probabilities = captured.logits_at(0, position).detach().double().softmax(-1)
     prompt = prompt_chips(captured)
     memories = with_tokens(captured.model, attribution.top(top), tokens, roles, lens=lens or LOGIT)
+    other = None if foil_id is None else float(captured.logits_at(0, position).detach().double().softmax(-1)[foil_id])
     return render(
         "report.html",
         links=links,
         prompt=prompt,
-        answer=answer(
-            attribution,
-            top,
-            float(probabilities[target_id]),
-            None if foil_id is None else float(probabilities[foil_id]),
-        ),
+        answer=answer(attribution, top, answer_probability(captured, read), other),
         predictions=captured.ranked(position, roles),
-        map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: position + 1]], position),
+        map=heatmap(paths.map.tolist(), [chip.token for chip in prompt[: paths.position + 1]], position),
         carried=carried(paths),
         firings=with_bars(paths.top(min(top, FIRINGS)), "logit"),
         memories=with_bars(memories, "logit"),

@@ -48,7 +48,7 @@ def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     Raises:
         InputError: an attribution of several positions.
     """
-    attribution.single()
+    attribution = attribution.total
     ax = axes_for(ax, (8, 4.2))
     parts = attribution.components
     by_layer = parts.dropna(subset="layer").pivot_table("logit", "layer", "component", aggfunc="sum", sort=False)
@@ -100,7 +100,7 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
         column = attribution.column
         names = [f"{name} at {visible(token, 14)}" for name, token in zip(names, rows["token"], strict=True)]
     else:
-        attribution.single()
+        attribution = attribution.total
     ax = axes_for(ax, (6, 0.9 + 0.26 * len(rows)))
     ax.barh(range(len(rows)), rows[column], color=sign_colours(rows[column]), height=0.72)
     ax.set_yticks(range(len(rows)), names, parse_math=False)
@@ -126,7 +126,7 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     Raises:
         InputError: an attribution of several positions.
     """
-    attribution.single()
+    attribution = attribution.total
     parts = attribution.components
     ax = axes_for(ax, (7, 1.0 + 0.25 * (len(parts) + 1)))
     logits = parts["logit"].to_numpy()

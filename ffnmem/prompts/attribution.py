@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, SupportsIndex
@@ -39,11 +39,12 @@ from ..core.sheets import (
     tokens,
 )
 from ..core.sheets import tokens as strip_of
+from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
 from ..show.result import Result
-from .captures import Capture, foil_after, token_after
+from .captures import Capture, answer_after, with_answer
 
 # `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
 
@@ -64,13 +65,18 @@ class ComponentLogits:
 class Attribution(Result):
     """Direct logit attribution at one position, or at many. Made by :func:`ffnmem.attribute`.
 
+    Of an answer of several tokens, each has its sum at its own position, after the ones before it; ``.total`` is their
+    sum.
+
     Attributes:
         neuron_logits: ``[n, layer, d_mlp]``, what each neuron adds to the logit at each attributed position.
         coefficients: ``[n, layer, d_mlp]``, its coefficient there.
         component_logits: every component in the order of the residual stream.
         logits: ``[n]``, the model's own logit of the target (minus the foil's); before a soft cap, where it has one.
-        tokens: the prompt's tokens; positions: where the attribution is made; target_ids, target_tokens: of what.
+        tokens: the prompt's tokens, and those of the answer before the last one that is read.
+        positions: where the attribution is made; target_ids, target_tokens: of what.
         foil, foil_id: the foil's token and its id, or None.
+        answer: which tokens answer the prompt; None of a target for every position.
     """
 
     neuron_logits: Float[Tensor, "n layer d_mlp"]
@@ -84,20 +90,51 @@ class Attribution(Result):
     foil: str | None
     foil_id: int | None
     provenance: Provenance
+    answer: Answer | None = None
 
     @property
     def target(self) -> str:
-        """The target's token, when there is one position."""
-        return self.target_tokens[self.single()]
+        """The target's text, when there is one answer."""
+        return self.target_tokens[self.single()] if self.answer is None else self.answer.target_text
 
     @property
     def position(self) -> int:
+        """Where the answer is read, or begins to be."""
         return self.positions[self.single()]
 
     @property
     def logit(self) -> float:
-        """The model's logit of the target (minus the foil's) at the one position; see ``logits`` for many."""
-        return float(self.logits[self.single()])
+        """The model's logit of the target (minus the foil's), summed over the tokens of one answer; see ``logits``."""
+        self.single()
+        return float(self.logits.sum())
+
+    @property
+    def whole(self) -> bool:
+        """Whether this is of an answer of several tokens, each at its own position."""
+        return self.answer is not None and self.answer.whole and len(self.positions) > 1
+
+    @cached_property
+    def total(self) -> Attribution:
+        """Of an answer of several tokens their sum: what each neuron and component adds to all of them together.
+
+        A neuron's coefficient is that where it adds most. Of one token, the attribution itself.
+
+        Raises: InputError: a target for every position.
+        """
+        self.single()
+        if not self.whole:
+            return self
+        most = self.neuron_logits.abs().argmax(0, keepdim=True)
+        return replace(
+            self,
+            neuron_logits=self.neuron_logits.double().sum(0, keepdim=True),
+            coefficients=self.coefficients.gather(0, most),
+            component_logits=tuple(replace(c, logits=c.logits.sum(0, keepdim=True)) for c in self.component_logits),
+            logits=self.logits.sum(0, keepdim=True),
+            positions=self.positions[:1],
+            target_ids=self.target_ids[:1],
+            target_tokens=(self.target,),
+        )
 
     @cached_property
     def sums(self) -> Float[Tensor, " n"]:
@@ -113,7 +150,7 @@ class Attribution(Result):
         return float((self.sums - self.logits.double()).abs().max())
 
     def single(self) -> int:
-        if len(self.positions) != 1:
+        if len(self.positions) != 1 and not self.whole:
             raise InputError(
                 f"this attribution holds {counted(len(self.positions), 'position')}: read .logits, or attribute one"
             )
@@ -177,6 +214,7 @@ class Attribution(Result):
             "error": self.error,
             "neurons": plain_records(self.top(top)),
             "components": plain_records(self.components),
+            **({"target": self.target, "total": self.total.to_dict(top)} if self.whole else {}),
             "provenance": self.provenance.to_dict(),
         }
 
@@ -185,9 +223,10 @@ class Attribution(Result):
         return self.neurons
 
     def summary(self) -> str:
-        what = f"{quoted(self.target_tokens[0])}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
+        single = len(self.positions) == 1 or self.whole
+        what = f"{quoted(self.target)}" if single else f"{len(self.positions)} targets"
         against = "" if self.foil is None else f" against {self.foil!r}"
-        logit = f", logit {self.logit:.3f}" if len(self.positions) == 1 else ""
+        logit = f", logit {self.logit:.3f}" if single else ""
         return f"of {what}{against}{logit}, error {self.error:.1e}"
 
     def sheet(
@@ -205,21 +244,23 @@ class Attribution(Result):
             capture: what was attributed: adds the model's own top tokens.
             promoted: adds the tokens that each neuron promotes as it fired, by (layer, neuron).
         """
-        if len(self.positions) > 1:
+        if len(self.positions) > 1 and not self.whole:
             return Sheet.of(self.position_table(), Origin(self.provenance.to_dict()))
-        neurons = self.strongest(top, layers)
+        one = self.total
+        neurons = one.strongest(top, layers)
         return Sheet.of(
-            Facts(self.heading(neurons, layers, capture)),
-            self.neuron_table(neurons, promoted),
-            self.ledger(),
+            Facts(one.heading(neurons, layers, capture)),
+            self.position_table() if self.whole else None,
+            one.neuron_table(neurons, promoted),
+            one.ledger(),
             Origin({**self.provenance.to_dict(), **({} if promoted is None else {"basis": "folded"})}),
         )
 
     def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
         """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
         if not layers:
-            return self.top(top)
-        frame = self.neurons
+            return (self.total if self.whole else self).top(top)
+        frame = (self.total if self.whole else self).neurons
         return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
 
     def heading(self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None) -> dict[str, Content]:
@@ -232,9 +273,12 @@ class Attribution(Result):
             ),
             "after": place(self.tokens, self.position),
         }
-        if capture is None:
+        count = 1 if self.answer is None else len(self.answer.target)
+        several = count > 1
+        if capture is None or several:
+            capture = None
             rows |= {"target": token(self.target, "strong")}
-            rows |= {} if self.foil is None else {"foil": token(self.foil, "strong")}
+            rows |= {} if self.foil is None else {"foil": token(self.named_foil, "strong")}
         else:
             roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
             ranked = capture.ranked(self.position, roles, PREDICTIONS)
@@ -253,12 +297,23 @@ class Attribution(Result):
                 for p in sorted(ranked, key=lambda p: p.role, reverse=True)
                 if p.role
             }
-        if self.foil is not None:
+        if self.foil is not None and several:
+            rows["logit"] = (
+                f"{self.logit:.3f}, {quoted(self.target_tokens[0])} minus {quoted(self.foil)}: where they part"
+            )
+        elif self.foil is not None:
             rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's"
+        elif several:
+            rows["logit"] = f"{self.logit:.3f}, the sum over its {count} tokens"
         elif capture is None:
             rows["logit"] = f"{self.logit:.3f}"
         rows["memories"] = self.written(neurons, layers)
         return rows
+
+    @property
+    def named_foil(self) -> str:
+        """The foil's text."""
+        return str(self.foil if self.answer is None else self.answer.foil_text)
 
     def written(self, neurons: pd.DataFrame, layers: Sequence[int]) -> str:
         """How much of the logit all FFN neurons wrote, and how much those listed."""
@@ -321,7 +376,7 @@ class Attribution(Result):
         """Each position with its target, the target's logit and the neuron that wrote most of it."""
         shown = rows(
             Column("position", "count"),
-            Column("token", "token"),
+            Column("after", "token") if self.whole else Column("token", "token"),
             Column("target", "token"),
             Column("logit", "number", sign=True, colour=True),
             Column("largest neuron", "neuron"),
@@ -350,7 +405,7 @@ class Next(Enum):
 NEXT = Next.NEXT
 """As a target: at every position, the token that truly follows in the text."""
 
-Target = str | SupportsIndex | Next | Iterable[SupportsIndex] | None
+Targets = str | SupportsIndex | Answer | Next | Iterable[SupportsIndex] | None
 
 
 @public
@@ -431,7 +486,7 @@ def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, "
 @in_turn
 def attribute(
     capture: Capture,
-    target: Target = None,
+    target: Targets = None,
     foil: str | SupportsIndex | None = None,
     position: SupportsIndex | None = None,
     *,
@@ -448,33 +503,41 @@ def attribute(
 
     Args:
         capture: of all layers.
-        target: the token, as text or as an id; default: the model's own top token. A text that begins with a space is
-            taken as written; any other as it is or after a space, whichever the model finds likelier after the prompt
-            (:func:`ffnmem.prompts.captures.spelled`), with a warning where a space is added.
-            :data:`NEXT` or a sequence of ids gives a different target at every position.
-        foil: a second token, read in the same way (with several positions, at the last): attribute the difference,
-            logit(target) − logit(foil).
+        target: the answer, as text or as a token id; default: the model's own top token. Which tokens a text is, says
+            :func:`ffnmem.facts.read_answer`. Of several tokens, each is attributed at its own position, after those
+            before it. :data:`NEXT` or a sequence of ids gives a different target at every position.
+        foil: a second answer, read in the same way (with several positions, one token at the last): attribute the
+            difference, logit(target) − logit(foil), at the first token where the two part.
         position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
         prompt: which prompt of a batch.
-        first_token: take the first token of a target or foil of several tokens instead of refusing it.
+        first_token: take the first token of a target or foil alone.
 
     Returns:
         An :class:`Attribution` with ``.neurons``, ``.components``, ``.logit`` and ``.error`` = \\|sum − logit\\|.
 
     Raises:
-        InputError: a target that is not one token, or of which neither reading is likelier; a foil that is the target;
-            a capture of some layers only. OutOfRangeError: no such position.
+        InputError: a target or foil that :func:`ffnmem.facts.read_answer` refuses; a capture of some layers only.
+        OutOfRangeError: no such position.
 
     Source: direct logit attribution as in Elhage et al. 2021; per memory, Geva et al. 2022 (2203.14680), §3.
     """
     if capture.residual is None:
         raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
     capture.check_current()
-    row = capture.row(prompt)
-    positions, targets = choose_targets(capture, target, position, prompt, first_token)
-    foil_id = foil_after(capture, foil, targets.tolist(), row, positions[-1], first_token)
-    norm, cap = FinalNorm(capture.model), capture.model.layout.soft_cap
-    final_in = at_least_float32(capture.residual.final_in[row, positions])
+    row, answer = capture.row(prompt), None
+    if isinstance(target, Next | Iterable) and not is_one(target):
+        positions, targets = targets_everywhere(capture, target, position, prompt)  # type: ignore[arg-type]
+        foil_id = foil_everywhere(capture, foil, targets.tolist(), row, positions[-1], first_token)
+    else:
+        assert not isinstance(target, Next | Iterable) or isinstance(target, str)
+        pos = capture.position(-1 if position is None else position, prompt)
+        answer = answer_after(capture, target, foil, row, pos, first_token)
+        capture, row = with_answer(capture, answer, row)
+        positions, foil_id = list(answer.positions), answer.foil_id
+        targets = torch.tensor(answer.read, device=capture.tokens.device)
+    norm, cap, residual = FinalNorm(capture.model), capture.model.layout.soft_cap, capture.residual
+    assert residual is not None
+    final_in = at_least_float32(residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
     scale = norm.scale(final_in).unsqueeze(-1)
     components, neurons = component_logits(capture, row, positions, u / scale)
@@ -485,14 +548,15 @@ def attribute(
             [at_least_float32(capture.coefficients[layer][row, positions]) for layer in capture.layers], dim=1
         ),
         component_logits=tuple(components),
-        logits=model_logits(capture.model, capture.residual.final_out[row, positions], targets, foil_id),
-        tokens=tuple(capture.token_strings(prompt)),
+        logits=model_logits(capture.model, residual.final_out[row, positions], targets, foil_id),
+        tokens=tuple(capture.token_strings(row)),
         positions=tuple(positions),
         target_ids=tuple(targets.tolist()),
         target_tokens=tuple(capture.model.token_strings(targets)),
         foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
         foil_id=foil_id,
         provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
+        answer=answer,
     )
 
 
@@ -568,28 +632,41 @@ def component_logits(
     return parts, torch.stack(neurons, dim=1)
 
 
-def choose_targets(
-    capture: Capture, target: Target, position: SupportsIndex | None, prompt: SupportsIndex, first_token: bool
+def is_one(target: Any) -> bool:
+    """Whether this is one target, not one for every position."""
+    return isinstance(target, str) or (isinstance(target, Tensor) and target.ndim == 0)
+
+
+def targets_everywhere(
+    capture: Capture, target: Next | Iterable[SupportsIndex], position: SupportsIndex | None, prompt: SupportsIndex
 ) -> tuple[list[int], Int[Tensor, " n"]]:
-    """The positions to attribute at, and the target's id at each."""
+    """The positions to attribute at, and the target's id at each, of a target for every position."""
     model, row, length = capture.model, capture.row(prompt), capture.length(prompt)
-    device = capture.tokens.device
-    if target is NEXT:
+    if isinstance(target, Next):
         if length < 2:
             raise InputError("NEXT needs a prompt of at least two tokens")
         chosen = list(range(length - 1)) if position is None else [capture.position(position, prompt)]
         if chosen[-1] == length - 1:
             raise InputError("NEXT has no target at the last position: nothing follows there")
         return chosen, capture.tokens[row, [p + 1 for p in chosen]]
-    if isinstance(target, Tensor) and target.ndim == 0:
-        target = int(target)
-    if isinstance(target, str) or not isinstance(target, Iterable | Next):
-        pos = capture.position(-1 if position is None else position, prompt)
-        if target is None:
-            return [pos], capture.logits_at(row, pos).argmax().reshape(1)
-        return [pos], torch.tensor([token_after(capture, target, row, pos, first_token)], device=device)
-    assert isinstance(target, Iterable)
     ids = [model.token_id(i) for i in target]
     if position is not None or len(ids) != length:
         raise InputError(f"a target for every position needs {length} token ids and no position, not {len(ids)}")
-    return list(range(length)), torch.tensor(ids, device=device)
+    return list(range(length)), torch.tensor(ids, device=capture.tokens.device)
+
+
+def foil_everywhere(
+    capture: Capture, foil: str | SupportsIndex | None, targets: list[int], row: int, position: int, first_token: bool
+) -> int | None:
+    """The id of a foil of targets at every position, read at the last. Raises InputError: it is no single token, or
+    that of all of them."""
+    if foil is None:
+        return None
+    read = answer_after(capture, foil, None, row, position, first_token)
+    if len(read.target) > 1:
+        raise InputError(
+            f"foil {quoted(read.target_text)} is {len(read.target)} tokens: name one token for all positions"
+        )
+    if set(targets) == {*read.target}:
+        check_foil(read.target, read.target, read.target_text, read.target_text)
+    return read.target[0]

@@ -1,10 +1,10 @@
-"""``capture``: one forward pass, everything that its FFNs read, computed and wrote, and targets as users write them."""
+"""``capture``: one forward pass, everything that its FFNs read, computed and wrote, and the answer after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, SupportsIndex
@@ -22,7 +22,6 @@ from ..core.errors import (
     OutOfRangeError,
     check_count,
     check_index,
-    check_text,
     counted,
     listed,
     quoted,
@@ -33,7 +32,7 @@ from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from ..core.token_text import printable
-from ..facts.questions import target_ids
+from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
 from ..models.attention import Passed
 from ..models.hooks import keeper, listening
@@ -42,129 +41,61 @@ from ..models.model import Model
 from ..models.turns import Turns, in_turn
 from ..show.result import Result
 
-# Targets as users write them: which token a text without its leading space means after a prompt.
+# Answers as users write them, after a position of a captured prompt; and prompts that end in a space.
 
 ENDING = 40  # of a prompt
 LAST = 4  # words
+Target = str | SupportsIndex | Answer | None
 
 
-def spelled(
-    model: Model,
-    text: str,
-    logits: Callable[[], Float[Tensor, " vocab"]],
-    *,
-    before: str = "",
-    one: bool = True,
-    what: str = "target",
-) -> str:
-    """How a target is meant: as it is written, or after a space.
+def answer_after(
+    capture: Capture,
+    target: Target,
+    foil: str | SupportsIndex | None,
+    row: int,
+    position: int,
+    first_token: bool = False,
+) -> Answer:
+    """The answer after a position of a captured prompt, by :func:`ffnmem.facts.read_answer`; one that is read already
+    says itself after which.
 
-    The one rule for all that take targets: what begins with a space, or follows one, is taken as written. Of the two
-    readings of any other text, with a space in front and without, the one that the model finds likelier after the
-    prompt, by its first token; if only one of them is a single token where one is needed, that one. A space that was
-    added is warned of.
-
-    Args:
-        model: whose tokenizer and vocabulary count.
-        text: the target.
-        logits: gives those after the prompt; asked only where there is a choice.
-        before: what stands before the target.
-        one: whether a single token is needed.
-        what: it is called in messages.
-
-    Raises: InputError: no reading is a single token where one is needed, or none is likelier.
+    Raises: as there; InputError, too: an :class:`Answer` of another prompt.
     """
-    if not text or text[0].isspace() or before[-1:].isspace():
-        return text
-    readings = {reading: model.ids_of(reading) for reading in (text, f" {text}")}
-    fitting = [reading for reading, ids in readings.items() if fits(model, reading, ids, one)]
-    if not fitting:
-        raise InputError(nothing_fits(model, readings, what))
-    if len(fitting) == 1:
-        (chosen,) = fitting
-        why = f"which is a single token of {model.name}"
-    elif readings[text][0] == readings[f" {text}"][0]:
-        return text  # they begin alike: with this tokenizer, or where only first tokens count, there is no choice
-    else:
-        found = logits()
-        (plain, id), (spaced, other) = ((reading, ids[0]) for reading, ids in readings.items())
-        if not bool((found[id] > found[other]) | (found[other] > found[id])):  # level, or not a number
-            raise InputError(
-                f"{what} {quoted(text)} may be meant with a space before it or without, and {model.name} finds both "
-                f"equally likely here: write {quoted(spaced)}, or for {quoted(plain)} give its token's id, {id}"
-            )
-        chosen = plain if bool(found[id] > found[other]) else spaced
-        why = f"which {model.name} finds likelier here"
-        if one:
-            why += f" (the one without is token {id}, by its id)"
-    if chosen != text:
-        warn(f"{what} {quoted(text)} is read with a space before it, as {quoted(chosen)}, {why}")
-    return chosen
-
-
-def token_after(
-    capture: Capture, token: str | SupportsIndex, row: int, position: int, first: bool = False, what: str = "target"
-) -> int:
-    """The id of a target after a position of a captured prompt, by the rule of :func:`spelled`.
-
-    Raises: InputError: not one token (and not ``first``), or no reading of it is likelier. OutOfRangeError: no such id.
-    """
-    model = capture.model
-    if isinstance(token, str):
-        before = model.token_strings(capture.tokens[row, [position]])[0]
-        token = spelled(model, token, lambda: capture.logits_at(row, position), before=before, one=not first, what=what)
-    return model.token_id(token, first)
-
-
-def foil_after(
-    capture: Capture, foil: str | SupportsIndex | None, targets: Collection[int], row: int, position: int, first: bool
-) -> int | None:
-    """The id of a foil of ``targets``, read as :func:`token_after` does; None where there is none.
-
-    Raises: InputError: as there; or it is the target, so that there is no difference to explain.
-    """
-    if foil is None:
-        return None
-    found = token_after(capture, foil, row, position, first, "foil")
-    if set(targets) == {found}:
-        name = quoted(capture.model.token_strings([found])[0])
-        raise InputError(f"target and foil are the same token, {name}, and their difference is 0: name two that differ")
-    return found
-
-
-def word_ids(
-    model: Model, text: str, logits: Callable[[], Float[Tensor, " vocab"]], before: str, what: str = "target"
-) -> tuple[int, ...]:
-    """The tokens of a target that may have several, by the rule of :func:`spelled`; spaces at its ends count as one.
-
-    Raises: InputError: an empty target, a token that the model does not have, or no reading that is likelier.
-    """
-    meant = spelled(model, check_text(what, text).rstrip(), logits, before=before, one=False, what=what)
-    if not meant.strip() or meant[0].isspace():
-        return target_ids(model, meant)
-    ids = model.ids_of(meant)
-    if not fits(model, meant, ids, one=False):
-        raise InputError(nothing_fits(model, {meant: ids}, what))
-    return tuple(ids)
-
-
-def fits(model: Model, text: str, ids: list[int], one: bool) -> bool:
-    """Whether a reading is known to the model, and a single token where one is needed."""
-    known = bool(ids) and (model.tokenizer.unk_token_id not in ids or text == model.tokenizer.unk_token)
-    return known and (not one or len(ids) == 1)
-
-
-def nothing_fits(model: Model, readings: dict[str, list[int]], what: str) -> str:
-    """What is wrong with a target of which neither reading can be used."""
-    if any(model.tokenizer.unk_token_id in ids for ids in readings.values()):
-        return f"{what} {quoted(next(iter(readings)))} is no token of {model.name}"
-    shown = " nor ".join(
-        f"{quoted(text)} ({len(ids)} tokens: {model.token_line(ids)})" for text, ids in readings.items()
+    tokens = tuple(capture.tokens[row, : position + 1].tolist())
+    if isinstance(target, Answer):
+        if target.prompt != tuple(capture.tokens[row, : len(target.prompt)].tolist()):
+            raise InputError(f"the answer {quoted(target.target_text)} is of another prompt")
+        return target
+    return read_answer(
+        capture.model, tokens, target, foil, first_token=first_token, logits=lambda: capture.logits_at(row, position)
     )
-    return (
-        f"neither {what} {shown} is one token of {model.name}: give one token, or ask for its first one "
-        "(first_token=True, --first-token)"
-    )
+
+
+def answer_probability(capture: Capture, answer: Answer, row: int = 0) -> float:
+    """The probability of the target's tokens that are read, of a capture made by :func:`with_answer`."""
+    logs = torch.stack([capture.logits_at(row, p).detach().double().log_softmax(-1) for p in answer.positions])
+    ids = torch.tensor(answer.read, device=logs.device)
+    return float(logs.gather(1, ids.unsqueeze(1)).sum().exp())
+
+
+def with_answer(taken: Capture, answer: Answer, row: int) -> tuple[Capture, int]:
+    """A capture whose prompt goes on with all of the answer that is read, and its row: the same where none has to."""
+    if tuple(taken.tokens[row, : len(answer.tokens)].tolist()) == answer.tokens:
+        return taken, row
+    taken.check_repeatable()
+    longer = capture(taken.model, torch.tensor([answer.tokens]))
+    return replace(longer, provenance=taken.provenance), 0
+
+
+def single_token(model: Model, answer: Answer, what: str) -> int:
+    """The one id of an answer that is read; InputError where it has several, and ``what`` is of one."""
+    if answer.whole:
+        raise InputError(
+            f"target {quoted(answer.target_text)} is {len(answer.target)} tokens of {model.name} "
+            f"({model.token_line(answer.target)}), and {what} is of one: name a foil, which parts from it at one, "
+            "or ask for its first one (first_token=True, --first-token)"
+        )
+    return answer.read[0]
 
 
 def warn_of_trailing_space(model: Model, *prompts: str) -> None:

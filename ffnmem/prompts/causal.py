@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,14 +17,15 @@ from ..core.errors import InputError, check_choice, check_count
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
+from ..facts.answers import Answer
 from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32
-from ..models.residual import FinalNorm, model_logits
+from ..models.residual import FinalNorm
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture
-from .firings import Asked, Firings
+from .captures import Capture, Target
+from .firings import Asked, Firings, answer_facts
 from .means import references
 
 STEPS = 20
@@ -44,14 +46,16 @@ class CausalScores(Firings, Result):
     Attributes:
         scores: ``[layer, pos, d_mlp]``, an estimate of Δ − Δ(this firing at its reference), Δ the logit below.
         coefficients: ``[layer, pos, d_mlp]``.
-        logit: Δ, the model's own logit of the target (minus the foil's) at ``position``.
+        logit: Δ, the model's own logit of the target (minus the foil's) at ``position``; of an answer of several tokens
+            the log-probability of all of them.
         rule: "gradient", "relp" or "ig"; reference: what a firing is compared with, in words.
         frozen: whether attention patterns were constants.
         components: of "relp" with frozen patterns: component, layer, score of embeddings and biases, whose sum is
             Δ: by these rules all that a firing passes on came from there. None of the others.
         expected: what the rule says that a sum is: of "relp" with frozen patterns Δ, of embeddings and biases; of
             "ig" Δ − Δ(all firings at their reference), of all scores. None of others, where nothing is.
-        tokens: the prompt's tokens up to ``position``; later ones cannot reach it.
+        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
+        answer: which tokens answer the prompt.
     """
 
     column: ClassVar[str] = "score"
@@ -68,14 +72,19 @@ class CausalScores(Firings, Result):
     starts_with_bos: bool
     position: int
     target: str
-    target_id: int
     foil: str | None
+    answer: Answer
     provenance: Provenance
 
     @property
     def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
         """``scores``."""
         return self.scores
+
+    @property
+    def shared(self) -> float:
+        """The logit; NaN of a log-probability, of which nothing is a share."""
+        return math.nan if self.answer.whole else super().shared
 
     @property
     def completeness_error(self) -> float | None:
@@ -105,7 +114,7 @@ class CausalScores(Firings, Result):
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
         patterns = {"relp": ", attention patterns " + ("frozen" if self.frozen else "followed")}.get(self.rule, "")
-        facts = self.answer_facts() | {"rule": WORDS[self.rule] + patterns, "reference": self.reference}
+        facts = answer_facts(self) | {"rule": WORDS[self.rule] + patterns, "reference": self.reference}
         error = self.completeness_error
         if error is not None and self.components is not None:
             facts["complete"] = f"embeddings and biases sum to the logit; error {error:.1e}"
@@ -119,7 +128,7 @@ class CausalScores(Firings, Result):
 @in_turn
 def causal_scores(
     capture: Capture,
-    target: str | int | None = None,
+    target: Target = None,
     foil: str | int | None = None,
     rule: str = "gradient",
     *,
@@ -177,8 +186,8 @@ def causal_scores(
     if rule == "ig":
         scores, coefficients, logit, expected = integrated(asked, reference, steps, progress)
     else:
-        linear = rule == "relp" and frozen
-        passed = backward_pass(asked.model, asked.tokens, relp=rule == "relp", frozen=linear)
+        linear = rule == "relp" and frozen and not asked.answered.whole  # a log-probability is no sum
+        passed = backward_pass(asked.model, asked.tokens, relp=rule == "relp", frozen=rule == "relp" and frozen)
         scores, coefficients, logit, components = scored(asked, passed, reference, linear)
         expected = logit if linear else None
     settings: dict[str, Any] = {"rule": rule, "reference": words}
@@ -193,7 +202,6 @@ def causal_scores(
         frozen=frozen and rule == "relp",
         components=components,
         expected=expected,
-        target_id=asked.target,
         **asked.answer(),
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
@@ -204,12 +212,6 @@ def check_plain(capture: Capture) -> None:
     made_under = dict(capture.provenance.settings).get("interventions")
     if made_under:
         raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
-
-
-def answer_logits(asked: Asked, final: Float[Tensor, "rows d_model"]) -> Float[Tensor, " rows"]:
-    """Δ of outputs of the final norm, in float64; before a soft cap."""
-    targets = torch.full((len(final),), asked.target, device=final.device)
-    return model_logits(asked.model, final, targets, asked.foil)
 
 
 def scored(
@@ -229,7 +231,7 @@ def scored(
             *(passed.wrote[layer] for layer in layers),
         ]
     with torch.enable_grad():
-        logit = answer_logits(asked, passed.final)
+        logit = asked.measure(passed.final)
         found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
     shape = (model.n_layers, length, model.d_mlp)
@@ -266,7 +268,7 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
         for i, found in zip(some, (along * biases).sum(1).tolist(), strict=True):
             whose = f"{passed.biased[i][2]} bias", passed.biased[i][3]
             sums[whose] = sums.get(whose, 0.0) + found
-    _, constant = FinalNorm(model).directions(torch.tensor([asked.target], device=model.device), asked.foil)
+    _, constant = FinalNorm(model).directions(asked.targets, asked.answered.foil_id)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
     rows = [(part, None if layer < 0 else layer, sums[part, layer]) for part, layer in names]
@@ -293,7 +295,7 @@ def integrated(
         }
         passed = backward_pass(model, asked.tokens, changed=places)
         with torch.enable_grad():
-            logit = answer_logits(asked, passed.final).sum()
+            logit = asked.measure(passed.final).sum()
             found = torch.autograd.grad(logit, list(places.values()), allow_unused=True)
         for layer, gradient in enumerate(found):
             if gradient is not None:
@@ -303,5 +305,5 @@ def integrated(
             progress("causal", done, steps)
     ends = {layer: torch.stack([m[layer], m[layer] - away[layer]]) for layer in range(model.n_layers)}
     with torch.no_grad():
-        clean, without = answer_logits(asked, backward_pass(model, asked.tokens, changed=ends).final.detach()).tolist()
+        clean, without = asked.measure(backward_pass(model, asked.tokens, changed=ends).final.detach()).tolist()
     return at_least_float32(away) * total / steps, at_least_float32(m), clean, clean - without

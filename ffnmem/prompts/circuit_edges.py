@@ -93,7 +93,8 @@ class FrozenPass:
         self.asked, self.capture, self.model, self.row, self.pos = asked, capture, model, row, pos
         self.span = slice(0, pos + 1)
         residual = capture.residual
-        self.answer, self.constant, self.logit = asked.read()
+        directions, constants, logits = asked.reads()
+        self.answer, self.constant, self.logit = directions[0], float(constants[0]), float(logits[0])
         self.attentions: list[FrozenAttention] = asked.attentions()
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])

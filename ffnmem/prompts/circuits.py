@@ -21,10 +21,11 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, line, rows, token
+from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture
+from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
@@ -82,9 +83,8 @@ class Circuit(Result):
     starts_with_bos: bool
     position: int
     target: str
-    target_id: int
     foil: str | None
-    foil_id: int | None
+    answer: Answer
     expanded: int
     attention: str
     n_layers: int
@@ -94,6 +94,16 @@ class Circuit(Result):
     provenance: Provenance
 
     # -- what is in it -------------------------------------------------------------------------------------------
+
+    @property
+    def target_id(self) -> int:
+        """The target's id at ``position``."""
+        return self.answer.read[0]
+
+    @property
+    def foil_id(self) -> int | None:
+        """The foil's id at ``position``."""
+        return self.answer.foil_id
 
     @cached_property
     def firings(self) -> pd.DataFrame:
@@ -215,11 +225,11 @@ class Circuit(Result):
         """
         if capture.provenance.fingerprint != self.provenance.fingerprint:
             raise InputError("the capture is of another model than the circuit's")
-        if tuple(capture.token_strings(prompt)[: self.position + 1]) != self.tokens:
-            raise InputError("the capture is of another prompt than the circuit's, or the circuit of several")
+        if self.prompts > 1:
+            raise InputError("the circuit is of several prompts: ask one of its own")
         return faithfulness(
-            capture, self.target_id, self.foil_id, self.firings[["layer", "neuron", "position"]], mean=mean,
-            position=self.position, prompt=int(prompt), random=random, seed=seed,
+            capture, self.answer, None, self.firings[["layer", "neuron", "position"]], mean=mean,
+            prompt=int(prompt), random=random, seed=seed,
         )  # fmt: skip
 
     def export(
@@ -308,7 +318,7 @@ class Circuit(Result):
             f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.1%} of the influence is pruned"
         )
         facts: dict[str, Content] = {
-            **answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit),
+            **answer_facts(self),
             **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
             "to the answer": f"{direct}; error {self.error:.1e}",
             "graph": size,
@@ -435,7 +445,7 @@ def merged_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
 @in_turn
 def circuit(
     capture: Capture,
-    target: str | int | None = None,
+    target: Target = None,
     foil: str | int | None = None,
     position: int = -1,
     *,
@@ -488,6 +498,7 @@ def circuit(
     thresholds = [check_share(name, value) for name, value in
                   (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    read = single_token(asked.model, asked.answered, "a circuit")
     frozen = FrozenPass(asked)
     tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
     given = None if firings is None else [Firing(*triple) for triple in asked.triples(firings)]
@@ -504,14 +515,12 @@ def circuit(
         nodes=found,
         edges=edges,
         logit=frozen.logit,
-        target_id=asked.target,
         **asked.answer(),
-        foil_id=asked.foil,
         expanded=len(chosen),
         attention="heads" if heads else "layers" if attention else "paths",
         n_layers=asked.model.n_layers,
         token_ids=tuple(asked.tokens.tolist()),
-        probability=float(capture.logits_at(asked.row, asked.position).double().softmax(-1)[asked.target]),
+        probability=float(asked.capture.logits_at(asked.row, asked.position).double().softmax(-1)[read]),
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
@@ -559,7 +568,7 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, 
             "id": ANSWER,
             "kind": ANSWER,
             "position": frozen.pos,
-            "token": frozen.asked.target_text,
+            "token": frozen.asked.answered.target_text,
             "influence": 1.0,
             "score": np.nan,
         }

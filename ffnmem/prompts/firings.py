@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,34 +15,38 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, OutOfRangeError, check_count
+from ..core.errors import InputError, OutOfRangeError, check_count, quoted
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, rows, token
+from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, of_chance, rows, token
+from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
 from .attribution import largest, plain_records
-from .captures import Capture, foil_after, token_after
+from .captures import Capture, Target, answer_after, with_answer
 
 POSITIONS = 12  # rows of the table by position
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One answer of one prompt of a capture, as users name it, resolved."""
+    """One answer of one prompt of a capture, as users name it, resolved.
+
+    Attributes:
+        capture: of the prompt, and of the answer's tokens before the last one that is read. row: of its prompts.
+        answered: which tokens.
+    """
 
     capture: Capture
     row: int
-    position: int
-    target: int
-    foil: int | None
+    answered: Answer
 
     @classmethod
     def of(
         cls,
         capture: Capture,
-        target: str | SupportsIndex | None,
+        target: Target,
         foil: str | SupportsIndex | None,
         position: SupportsIndex,
         prompt: SupportsIndex,
@@ -53,19 +58,21 @@ class Asked:
             raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
         capture.check_repeatable()  # the model's attention, if not all of it, is run once more
         row, pos = capture.row(prompt), capture.position(position, prompt)
-        if target is None:
-            target = int(capture.logits_at(row, pos).argmax())
-        target_id = token_after(capture, target, row, pos, first_token)
-        foil_id = foil_after(capture, foil, [target_id], row, pos, first_token)
-        return cls(capture, row, pos, target_id, foil_id)
+        answer = answer_after(capture, target, foil, row, pos, first_token)
+        return cls(*with_answer(capture, answer, row), answer)
 
     @property
     def model(self) -> Model:
         return self.capture.model
 
     @property
+    def position(self) -> int:
+        """The last one that is read."""
+        return self.answered.positions[-1]
+
+    @property
     def tokens(self) -> Int[Tensor, " pos"]:
-        """Up to the answer; later ones cannot reach it."""
+        """Up to the last position that is read; later ones cannot reach it."""
         return self.capture.tokens[self.row, : self.position + 1]
 
     @property
@@ -73,24 +80,29 @@ class Asked:
         return tuple(self.capture.token_strings(self.row)[: self.position + 1])
 
     @property
-    def target_text(self) -> str:
-        return self.model.token_strings([self.target])[0]
+    def targets(self) -> Int[Tensor, " n"]:
+        """The ids that are read, one a position."""
+        return torch.tensor(self.answered.read, device=self.capture.tokens.device)
 
-    @property
-    def foil_text(self) -> str | None:
-        return None if self.foil is None else self.model.token_strings([self.foil])[0]
-
-    def read(self) -> tuple[Float[Tensor, " d_model"], float, float]:
-        """The direction of the stream that the answer is read along, with the final norm's scale as it was; what biases
-        add to it; and the model's own logit."""
-        residual, at = self.capture.residual, [self.position]
+    def reads(self) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """At each position that is read, the direction of the stream that it is read along, with the final norm's scale
+        as it was; what biases add to it; and the model's own logit."""
+        residual, at = self.capture.residual, list(self.answered.positions)
         assert residual is not None
-        targets = torch.tensor([self.target], device=self.capture.tokens.device)
-        norm = FinalNorm(self.model)
-        directions, constant = norm.directions(targets, self.foil)
+        norm, targets, foil = FinalNorm(self.model), self.targets, self.answered.foil_id
+        directions, constant = norm.directions(targets, foil)
         scale = norm.scale(at_least_float32(residual.final_in[self.row, at]))
-        logit = model_logits(self.model, residual.final_out[self.row, at], targets, self.foil)
-        return directions[0] / scale, float(constant), float(logit)
+        logits = model_logits(self.model, residual.final_out[self.row, at], targets, foil)
+        return directions / scale.unsqueeze(-1), constant, logits
+
+    def measure(self, final: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, " rows"]:
+        """Δ of the outputs of the final norm at all positions, in float64: the logit of the target, before a soft cap
+        (minus the foil's); of several tokens the log-probability of all of them."""
+        at, targets, foil = list(self.answered.positions), self.targets, self.answered.foil_id
+        if not self.answered.whole:
+            return model_logits(self.model, final[:, at[0]], targets.expand(len(final)), foil)
+        logs = self.model.logits_of(final[:, at]).double().log_softmax(-1)
+        return logs.gather(-1, targets.expand(len(final), -1).unsqueeze(-1)).sum((1, 2))
 
     def attentions(self) -> list[FrozenAttention]:
         """Every attention layer of this prompt's pass up to the answer, frozen."""
@@ -115,8 +127,9 @@ class Asked:
             "tokens": self.texts,
             "starts_with_bos": self.capture.starts_with_bos,
             "position": self.position,
-            "target": self.target_text,
-            "foil": self.foil_text,
+            "target": self.answered.target_text,
+            "foil": self.answered.foil_text,
+            "answer": self.answered,
         }
 
     def triples(self, firings: Any) -> list[tuple[int, int, int]]:
@@ -149,15 +162,22 @@ class Asked:
         return list(found)
 
 
-def answer_facts(
-    tokens: tuple[str, ...], position: int, starts_with_bos: bool, target: str, foil: str | None, logit: float
-) -> dict[str, Content]:
-    """The question and the answer, at the head of a sheet."""
+def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
+    """The question and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are."""
+    answer: Answer = one.answer
+    how, quantity = "", "logit"
+    if answer.foil is not None:
+        part = "" if answer.parting == 0 else f", after {quoted(''.join(one.tokens[len(answer.prompt) :]))}"
+        how = f", the target’s minus the foil’s{part}"
+    elif answer.whole and summed:
+        how = f", the sum over its {len(answer.target)} tokens"
+    elif answer.whole:
+        quantity, how = "log-probability", f" of its {len(answer.target)} tokens, {of_chance(math.exp(one.logit))}"
     return {
-        "prompt": Prompt(tokens, position, starts_with_bos),
-        "target": token(target, "strong"),
-        **({} if foil is None else {"foil": token(foil, "strong")}),
-        "logit": f"{logit:.3f}{'' if foil is None else ', the target’s minus the foil’s'}",
+        "prompt": Prompt(one.tokens, one.position, one.starts_with_bos),
+        "target": token(one.target, "strong"),
+        **({} if one.foil is None else {"foil": token(one.foil, "strong")}),
+        quantity: f"{one.logit:.3f}{how}",
     }
 
 
@@ -178,7 +198,8 @@ class Firings(ABC):
     Attributes:
         coefficients: ``[layer, pos, d_mlp]``.
         logit: the model's own logit of the target (minus the foil's) at ``position``; shares are of it.
-        tokens: the prompt's tokens up to ``position``; later ones cannot reach it.
+        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
+        answer: which tokens answer the prompt.
     """
 
     column: ClassVar[str]
@@ -191,6 +212,7 @@ class Firings(ABC):
     position: int
     target: str
     foil: str | None
+    answer: Answer
     provenance: Provenance
 
     @property
@@ -230,17 +252,18 @@ class Firings(ABC):
             }
         )
 
+    @property
+    def shared(self) -> float:
+        """What shares are of: the logit; NaN where that is 0."""
+        return self.logit or math.nan
+
     def shares(self, found: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
         """Of the logit."""
-        return found / (self.logit if self.logit else np.nan)
+        return found / self.shared
 
     def to_frame(self) -> pd.DataFrame:
         """One row a neuron and position, largest first; see :meth:`top`."""
         return self.top(self.of_firings.numel())
-
-    def answer_facts(self) -> dict[str, Content]:
-        """The question and the answer, at the head of the sheet."""
-        return answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit)
 
     def answer_fields(self, top: int) -> dict[str, Any]:
         """The question, the answer and its largest firings, as plain values."""
@@ -270,7 +293,7 @@ class Firings(ABC):
                 Span("BOS") if position == 0 and self.starts_with_bos else token(self.tokens[position]),
                 position,
                 total,
-                total / self.logit if self.logit else float("nan"),
+                total / self.shared,
                 f"{layer}: {float(by_layer[layer]):+.{places}f}",
             )
         others = [p for p in range(len(totals)) if p not in order]

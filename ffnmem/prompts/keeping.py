@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..models.hooks import listening
 from ..models.layout import inner
-from .causal import answer_logits, causal_scores
+from .causal import causal_scores
 from .firings import Asked, Firings
 from .means import references
 
@@ -85,7 +85,7 @@ class Keeping:
         tokens = self.asked.tokens.expand(len(kept), -1)
         with self.replacing(kept, places), listening(outputs=[(self.model.layout.final_norm, final.append)]):
             self.model.layout.body(input_ids=tokens, use_cache=False)
-        return answer_logits(self.asked, final[-1].reshape(*tokens.shape, -1)[:, -1])
+        return self.asked.measure(final[-1].reshape(*tokens.shape, -1))
 
     @contextmanager
     def replacing(self, kept: Bool[Tensor, "rows layer pos d_mlp"], places: dict[int, Tensor] | None) -> Iterator[None]:
@@ -145,10 +145,7 @@ class Keeping:
         """
         if firings is None:
             asked = self.asked
-            firings = causal_scores(
-                asked.capture, asked.target, asked.foil, "relp", mean=self.reference, position=asked.position,
-                prompt=asked.row,
-            )  # fmt: skip
+            firings = causal_scores(asked.capture, asked.answered, None, "relp", mean=self.reference, prompt=asked.row)
         if isinstance(firings, Firings):
             return self.by_score(firings)
         found = [

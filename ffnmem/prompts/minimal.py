@@ -15,10 +15,11 @@ from ..core.errors import InputError, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, rows
+from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture
+from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked, answer_facts, answer_values
 from .keeping import BATCH_TOKENS, Keeping
@@ -61,6 +62,7 @@ class MinimalCircuit(Result):
     position: int
     target: str
     foil: str | None
+    answer: Answer
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
@@ -91,8 +93,7 @@ class MinimalCircuit(Result):
 
     def sheet(self, top: int = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""
-        answered = answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit)
-        facts: dict[str, Content] = answered | {
+        facts: dict[str, Content] = answer_facts(self) | {
             "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}",
             "all others": f"at {self.reference}",
             "without them": f"{self.completeness:.1%} is left",
@@ -120,7 +121,7 @@ class MinimalCircuit(Result):
 @in_turn
 def minimal_circuit(
     capture: Capture,
-    target: str | int | None = None,
+    target: Target = None,
     foil: str | int | None = None,
     *,
     faithfulness: float = 0.9,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,14 +13,16 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.provenance import Provenance
-from ..core.sheets import Facts, Origin, Sheet
+from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..facts.answers import Answer
+from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture
-from .firings import Asked, Firings
+from .captures import Capture, Target
+from .firings import Asked, Firings, answer_facts
 
 
 @public
@@ -31,8 +34,11 @@ class PathAttribution(Firings, Result):
         neuron_logits: ``[layer, pos, d_mlp]``, what each neuron, firing at each position, adds to the logit.
         coefficients: ``[layer, pos, d_mlp]``.
         components: one row a component: component, layer, logit; they sum to the logit.
-        logit: the model's own logit of the target (minus the foil's) at ``position``.
-        tokens: the prompt's tokens up to ``position``; later ones cannot reach it.
+        logit: the model's own logit of the target (minus the foil's) at ``position``; of an answer of several tokens
+            the sum of theirs, each at its own position.
+        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
+        by_token: one row a token that is read: position, token, logit, sum (of its own components).
+        answer: which tokens answer the prompt.
     """
 
     neuron_logits: Float[Tensor, "layer pos d_mlp"]
@@ -43,14 +49,15 @@ class PathAttribution(Firings, Result):
     starts_with_bos: bool
     position: int
     target: str
-    target_id: int
     foil: str | None
+    by_token: pd.DataFrame
+    answer: Answer
     provenance: Provenance
 
     @property
     def error(self) -> float:
-        """\\|sum of components − logit\\|."""
-        return abs(float(self.components["logit"].sum()) - self.logit)
+        """\\|sum of components − logit\\|, the largest over the tokens that are read."""
+        return float((self.by_token["sum"] - self.by_token["logit"]).abs().max())
 
     column: ClassVar[str] = "logit"
 
@@ -65,6 +72,7 @@ class PathAttribution(Firings, Result):
             **self.answer_fields(top),
             "error": self.error,
             "components": plain_records(self.components),
+            **({"tokens": plain_records(self.by_token)} if self.answer.whole else {}),
             "provenance": self.provenance.to_dict(),
         }
 
@@ -76,10 +84,14 @@ class PathAttribution(Firings, Result):
         """The answer, what the memories of each position add to it, and the ``top`` single firings."""
         memories = float(self.map.sum())
         rest = float(self.components["logit"].sum()) - memories
-        facts = self.answer_facts() | {
+        facts = answer_facts(self, summed=True) | {
             "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
         }
-        tables = self.position_table("memories"), self.firing_table(top)
+        shown = rows(Column("token", "token"), Column("after", "token"), Column("logit", "number", sign=True))
+        for row in self.by_token.itertuples():
+            shown.add(row.token, self.tokens[int(row.position)], row.logit)
+        by_token = shown.table() if self.answer.whole else None
+        tables = by_token, self.position_table("memories"), self.firing_table(top)
         return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
 
 
@@ -87,7 +99,7 @@ class PathAttribution(Firings, Result):
 @in_turn
 def attribute_paths(
     capture: Capture,
-    target: str | int | None = None,
+    target: Target = None,
     foil: str | int | None = None,
     position: int = -1,
     *,
@@ -102,7 +114,8 @@ def attribute_paths(
     embeddings and over every neuron of every layer *at every position*, along all paths through attention. FFNs are
     sources, never paths: that a memory made a later memory fire is not counted.
 
-    Args: as :func:`ffnmem.attribute`, at one position.
+    Args: as :func:`ffnmem.attribute`, at one position. Of an answer of several tokens the sums of all tokens, each at
+        its own position, are added; ``.by_token`` has each.
 
     Returns:
         A :class:`PathAttribution`: ``.top(k)`` (layer, neuron, position, token, coefficient, logit, share), ``.map``
@@ -114,15 +127,15 @@ def attribute_paths(
     Circuits", with FFN outputs as sources.
     """
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
-    neurons, rows, logit = sum_over_paths(asked)
+    neurons, parts, by_token = sum_over_paths(asked)
     span = slice(0, asked.position + 1)
     coefficients = [at_least_float32(capture.coefficients[layer][asked.row, span]) for layer in capture.layers]
     return PathAttribution(
         neuron_logits=neurons,
         coefficients=torch.stack(coefficients),
-        components=pd.DataFrame(rows, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
-        logit=logit,
-        target_id=asked.target,
+        components=pd.DataFrame(parts, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
+        logit=float(by_token["logit"].sum()),
+        by_token=by_token,
         **asked.answer(),
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
@@ -130,20 +143,39 @@ def attribute_paths(
 
 def sum_over_paths(
     asked: Asked,
-) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]], float]:
-    """Walk the logit's direction down through the layers, collecting what each writes along it. And the logit."""
-    capture, model, row, pos = asked.capture, asked.model, asked.row, asked.position
-    residual, span = capture.residual, slice(0, pos + 1)
+) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]], pd.DataFrame]:
+    """Walk each logit's direction down through the layers, collecting what each writes along it. And the logits."""
+    answers, constants, logits = asked.reads()
+    attentions = asked.attentions()
+    neurons: Tensor | None = None
+    sums: dict[tuple[str, int | None], float] = {}
+    by_token = []
+    texts = asked.model.token_strings(asked.answered.read)
+    for i, position in enumerate(asked.answered.positions):
+        own, rows = walk(asked, attentions, position, answers[i], float(constants[i]))
+        neurons = own if neurons is None else neurons.add_(own)
+        for component, layer, write in rows:
+            sums[component, layer] = sums.get((component, layer), 0.0) + write
+        by_token.append((position, texts[i], float(logits[i]), math.fsum(write for *_, write in rows)))
+    assert neurons is not None
+    frame = pd.DataFrame(by_token, columns=["position", "token", "logit", "sum"])
+    return neurons, [(*name, write) for name, write in sums.items()], frame
+
+
+def walk(
+    asked: Asked, attentions: list[FrozenAttention], position: int, answer: Float[Tensor, " d_model"], constant: float
+) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]]]:
+    """What each component, and each neuron, adds to the logit that is read along a direction at one position."""
+    capture, model, row = asked.capture, asked.model, asked.row
+    residual, span = capture.residual, slice(0, asked.position + 1)
     assert residual is not None
-    answer, constant, logit = asked.read()
-    directions = torch.zeros(pos + 1, model.d_model, dtype=answer.dtype, device=answer.device)
-    directions[pos] = answer
+    directions = torch.zeros(asked.position + 1, model.d_model, dtype=answer.dtype, device=answer.device)
+    directions[position] = answer
 
     def along(write: Tensor) -> float:
         return float((at_least_float32(write[row, span]).double() * directions.double()).sum())
 
-    attentions = asked.attentions()
-    neurons = torch.empty(model.n_layers, pos + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
+    neurons = torch.empty(model.n_layers, asked.position + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
     rows: list[tuple[str, int | None, float]] = [("final bias", None, constant)]
     for layer in reversed(range(model.n_layers)):
         ffn = model.ffn[layer]
@@ -159,4 +191,4 @@ def sum_over_paths(
     if residual.position is not None:
         rows.append(("position", None, along(residual.position)))
     rows.append(("embedding", None, along(residual.embedding)))
-    return neurons, rows[::-1], logit
+    return neurons, rows[::-1]

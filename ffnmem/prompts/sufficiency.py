@@ -14,10 +14,11 @@ from ..core.errors import InputError, OutOfRangeError, check_count, check_seed, 
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
-from .captures import Capture
+from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked, answer_facts, answer_values
 from .keeping import BATCH_TOKENS, Keeping, Set
@@ -73,6 +74,7 @@ class Faithfulness(Result):
     position: int
     target: str
     foil: str | None
+    answer: Answer
     provenance: Provenance
 
     @property
@@ -123,8 +125,7 @@ class Faithfulness(Result):
 
     def sheet(self) -> Sheet:
         """The answer, with all firings and with none, and the curve."""
-        answered = answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit)
-        facts: dict[str, Content] = answered | {
+        facts: dict[str, Content] = answer_facts(self) | {
             "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
             "none kept": f"a logit of {self.without:.3f}",
         }
@@ -211,7 +212,7 @@ class FaithfulnessOver(Result):
 @in_turn
 def faithfulness(
     capture: Capture,
-    target: str | int | None = None,
+    target: Target = None,
     foil: str | int | None = None,
     firings: Any = None,
     *,

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_count, check_index, listed, quoted
 from ..core.progress import Progress
+from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
 from ..models.attention import Blocking
@@ -28,7 +29,7 @@ from .settings import WIDEST_KNOCKOUT, check_window
 from .silences import Place
 from .silencing import begins, of_each
 from .trace_folder import made_by
-from .tracing import BATCH_TOKENS, answer_fields, answered, question
+from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, question
 
 
 @public
@@ -39,6 +40,7 @@ def knockout(
     subject: str | None = None,
     *,
     target: str | None = None,
+    first_token: bool = False,
     window: int | None = None,
     positions: Sequence[SupportsIndex] | None = None,
     prepend_bos: bool | None = None,
@@ -53,7 +55,8 @@ def knockout(
 
     Args:
         model: from :func:`ffnmem.load`.
-        fact, subject, target: as :func:`ffnmem.trace_fact` takes them.
+        fact, subject, target, first_token: as :func:`ffnmem.trace_fact` takes them. Of an answer of several tokens, the
+            attention of each position that one of them is read after is blocked.
         window: in layers; default 9 of every 48, but at least 3 unless that is more than half of all.
         positions: of the prompt, blocked together as one more place, ``"chosen"``.
         prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
@@ -75,7 +78,8 @@ def knockout(
     length = len(asked.tokens)
     chosen = sorted({check_index("position", p, length, "the prompt") for p in positions or ()})
     places = views_of_tokens(model.token_strings(asked.tokens), asked.subject, begins(model, asked), chosen)
-    return Edges(model, window, prepend_bos, tokens).knocked_out(asked, name, known, places, target, progress)
+    answer = expected_answer(model, asked, known, target, first_token)
+    return Edges(model, window, prepend_bos, tokens).knocked_out(asked, name, answer, places, progress)
 
 
 @public
@@ -114,7 +118,7 @@ def knockout_facts(
 
     def knocked_out(asked: SubjectPrompt, name: str, known: str | None) -> Knockout:
         places = views_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
-        return edges.knocked_out(asked, name, known, places)
+        return edges.knocked_out(asked, name, expected_answer(model, asked, known), places)
 
     settings = {"window": edges.window, "prepend_bos": edges.prepend_bos}
     with KnockoutFolder.kept(out, made_by(model, settings)) as folder:
@@ -123,21 +127,22 @@ def knockout_facts(
     return Knockouts(found, skipped, provenance)
 
 
-class LastPosition(Replay):
-    """A prompt whose last position is run again with less to look at.
+class LastPositions(Replay):
+    """A prompt whose last positions, those that an answer is read after, are run again with less to look at.
 
-    Nothing before it changes, whatever it sees, so a run is of one token, from the first layer of its window on: the
-    keys and values of the others are those of the clean pass.
+    Nothing before them changes, whatever they see, so a run is of these tokens, from the first layer of its window on:
+    the keys and values of the others are those of the clean pass.
     """
 
     hidden: Bool[Tensor, "rows key"] | None = None
+    reads: int = 1
 
     def attend(
-        self, layer: int, normed: Float[Tensor, "rows 1 d_model"], first: int, rows: Int[Tensor, " rows"]
-    ) -> Float[Tensor, "rows 1 d_model"]:
+        self, layer: int, normed: Float[Tensor, "rows reads d_model"], first: int, rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows reads d_model"]:
         if self.hidden is None:
             return super().attend(layer, normed, first, rows)
-        with Blocking(self.hidden) as blocking:
+        with Blocking(self.hidden, self.reads) as blocking:
             found = super().attend(layer, normed, first, rows)
         if blocking.taken != 1:
             raise UnsupportedModelError(
@@ -151,26 +156,27 @@ class LastPosition(Replay):
             )
         return found
 
-    def run(self, cells: Sequence[tuple[Place, RestoredCell]]) -> Float[Tensor, "cells d_model"]:
-        """What reaches the final norm at the last position, for each place and window; by rising start."""
+    def run(self, cells: Sequence[tuple[Place, RestoredCell]]) -> Float[Tensor, "cells reads d_model"]:
+        """What reaches the final norm at the last positions, for each place and window; by rising start."""
         device = self.stream[0].device
         hidden = torch.zeros(len(cells), self.length, dtype=torch.bool, device=device)
         for row, (place, _) in enumerate(cells):
             hidden[row, list(place.positions)] = True
         starts = torch.tensor([cell.start for _, cell in cells], device=device)
         ends = torch.tensor([cell.end for _, cell in cells], device=device)
-        x = self.stream[0][:0, -1:]
+        x = self.stream[0][:0, -self.reads :]
         for layer in range(int(starts[0]), len(self.layers)):
             running = int((starts <= layer).sum())
-            entering = self.stream[layer][:, -1:].expand(running - len(x), -1, -1)
+            entering = self.stream[layer][:, -self.reads :].expand(running - len(x), -1, -1)
             x = torch.cat([x, entering])
             inside = (ends[:running] > layer).unsqueeze(-1)
             self.hidden = hidden[:running] & inside
             try:
-                x = self.run_layer(layer, x, self.length - 1, torch.zeros(running, dtype=torch.long, device=device))
+                rows = torch.zeros(running, dtype=torch.long, device=device)
+                x = self.run_layer(layer, x, self.length - self.reads, rows)
             finally:
                 self.hidden = None
-        return x[:, 0]
+        return x
 
 
 class Edges:
@@ -186,29 +192,29 @@ class Edges:
         self,
         asked: SubjectPrompt,
         name: str,
-        known: str | None,
+        answer: Answer,
         places: tuple[Place, ...],
-        target: str | None = None,
         progress: Progress | None = None,
     ) -> Knockout:
-        """One prompt's map; InputError if the model does not answer what is known, or a target as users write it."""
+        """One prompt's map; InputError if the model does not say the answer."""
         model, length = self.layers.model, len(asked.tokens)
         if length < 2:
             raise InputError(f"{quoted(asked.text)} is one token, which has no other one to look at")
-        replay = LastPosition(self.layers, torch.tensor([asked.tokens], device=model.device))
+        replay = LastPositions(self.layers, torch.tensor([answer.tokens], device=model.device))
+        replay.reads = len(answer.read)
         cells = [
             (place, column, cell)
             for cell in cells_of("attention", len(self.layers), self.window)
             for column, place in enumerate(places)
         ]
-        batches = list(cell_batches(cells, length, self.batch_tokens))
+        batches = list(cell_batches(cells, replay.length * replay.reads, self.batch_tokens))
         scores = np.empty((len(self.layers), len(places)))
         with torch.no_grad():
-            final = replay.stream[len(self.layers)][:, -1]
-            answer = answered(self.layers, final[0], asked, known, target)
-            clean = float(probability(self.layers, final, answer))
+            final = replay.stream[len(self.layers)][:, -replay.reads :]
+            check_said(self.layers, final[0], asked, answer)
+            clean = float(probability(self.layers, final, answer.read))
             for done, chunk in enumerate(batches, start=1):
-                found = probability(self.layers, replay.run([(place, cell) for place, _, cell in chunk]), answer)
+                found = probability(self.layers, replay.run([(place, cell) for place, _, cell in chunk]), answer.read)
                 scores[[cell.layer for *_, cell in chunk], [column for _, column, _ in chunk]] = found.cpu().numpy()
                 if progress is not None:
                     progress("knockout", done, len(batches))

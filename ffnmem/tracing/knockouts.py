@@ -59,7 +59,7 @@ class Knockout(PlaceMaps, Result):
             of layers around one, attention from the last position to a place is blocked.
         places: tokens or groups of them.
         clean: the answer's probability where nothing is blocked.
-        answer, answer_id: the model's likeliest token, of which all this is the probability.
+        answer, answer_ids: what the model says, of which all this is the probability: its text and tokens.
         text: the prompt; tokens: its tokens; subject: the positions of the subject's.
         fact: the fact's id, or the prompt where it has none.
         window: in how many layers edges are blocked at once.
@@ -71,7 +71,7 @@ class Knockout(PlaceMaps, Result):
     places: tuple[Place, ...]
     clean: float
     answer: str
-    answer_id: int
+    answer_ids: tuple[int, ...]
     text: str
     tokens: tuple[str, ...]
     subject: range

@@ -26,7 +26,7 @@ class PromptMaps:
     scores: dict[str, np.ndarray]
     clean: float
     answer: str
-    answer_id: int
+    answer_ids: tuple[int, ...]
     text: str
     tokens: tuple[str, ...]
     subject: range
@@ -69,7 +69,7 @@ class PromptMaps:
             "tokens": list(self.tokens),
             "subject": [self.subject.start, self.subject.stop],
             "answer": self.answer,
-            "answer_id": self.answer_id,
+            "answer_ids": list(self.answer_ids),
             "clean": self.clean,
             **own,
             "scores": {kind: scores.tolist() for kind, scores in self.scores.items()},

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.errors import InputError
+from ..facts.answers import Answer
 from ..facts.fact import Fact
 from ..facts.questions import SubjectPrompt, ask_about
 from ..models.layout import inner
@@ -81,10 +82,11 @@ def standard_noise(
 
 
 def corrupted(
-    model: Model, asked: SubjectPrompt, noise: float, samples: int, seed: int
+    model: Model, asked: SubjectPrompt, noise: float, samples: int, seed: int, answer: Answer | None = None
 ) -> Float[Tensor, "rows pos d_embedding"]:
-    """Token embeddings of the prompt as it is, in row 0, and with noise on the subject's tokens in ``samples`` more."""
-    own = embed(model, torch.tensor([asked.tokens], device=model.device))
+    """Token embeddings of the prompt as it is (and of what is run of its answer), in row 0, and with noise on the
+    subject's tokens in ``samples`` more."""
+    own = embed(model, torch.tensor([asked.tokens if answer is None else answer.tokens], device=model.device))
     rows = own.repeat(samples + 1, 1, 1)
     drawn = standard_noise(seed, asked.text, samples, len(asked.subject), own.shape[-1])
     rows[1:, asked.subject.start : asked.subject.stop] += (noise * drawn).to(own)
@@ -141,11 +143,13 @@ class Imposing:
         positions: ascending.
         rows: those of the replay that are changed.
         written: given the part and a layer, what it is to write: ``[rows or 1, positions, d_model]``.
+        reads: how many positions are read, the last ones.
     """
 
     def __init__(
-        self, replay: Replay, part: str | None, positions: Sequence[int], rows: slice, written: Written
+        self, replay: Replay, part: str | None, positions: Sequence[int], rows: slice, written: Written, reads: int = 1
     ) -> None:
+        self.reads = reads
         self.replay, self.part, self.positions, self.changed, self.written = replay, part, positions, rows, written
         self.first = positions[0]  # the first position that is run
         self.rows = torch.arange(replay.rows)[rows]  # whose keys and values stand before it
@@ -183,8 +187,8 @@ class Imposing:
 
         return impose
 
-    def run(self, cells: Sequence[RestoredCell]) -> Float[Tensor, "cells samples d_model"]:
-        """What reaches the final norm at the last position, for each cell and changed row."""
+    def run(self, cells: Sequence[RestoredCell]) -> Float[Tensor, "cells samples reads d_model"]:
+        """What reaches the final norm at the last positions, for each cell and changed row."""
         replay, n_layers = self.replay, len(self.replay.layers)
         leads = {cell.start: cell for cell in sorted(cells, key=lambda cell: cell.end)}  # the last to end runs first
         running: list[RestoredCell] = []
@@ -193,9 +197,9 @@ class Imposing:
             x = self.entering(x, running, cells, leads, layer)
             if layer < n_layers:
                 rows = self.rows.to(x.device).repeat(len(running))
-                last = 1 if layer == n_layers - 1 else None
+                last = self.reads if layer == n_layers - 1 else None
                 x = replay.run_layer(layer, x, self.first, rows, last, self.change(running))
-        final = rearrange(x[:, -1], "(cell sample) d -> cell sample d", sample=self.samples)
+        final = rearrange(x[:, -self.reads :], "(cell sample) pos d -> cell sample pos d", sample=self.samples)
         return final[[running.index(cell) for cell in cells]]
 
     def entering(
@@ -230,9 +234,10 @@ class Restoring(Imposing):
         kind: one of ``KINDS`` and ``SEVERED``.
         position: where the clean output is put back.
         corrupted_from: the first position with noise.
+        reads: how many positions are read, the last ones.
     """
 
-    def __init__(self, replay: Replay, kind: str, position: int, corrupted_from: int) -> None:
+    def __init__(self, replay: Replay, kind: str, position: int, corrupted_from: int, reads: int = 1) -> None:
         self.window = kind in PARTS
         # A severed part writes what it writes in the corrupted runs; a restored one what it writes in the clean run.
         source = slice(0, 1) if self.window else slice(1, None)
@@ -242,9 +247,14 @@ class Restoring(Imposing):
             return found[layer][source, position : position + 1]
 
         super().__init__(
-            replay, None if kind == "state" else kind.removeprefix("severed_"), [position], slice(1, None), written
+            replay,
+            None if kind == "state" else kind.removeprefix("severed_"),
+            [position],
+            slice(1, None),
+            written,
+            reads,
         )
-        if kind == "state" and position == corrupted_from and position < replay.length - 1:
+        if kind == "state" and position == corrupted_from and position < replay.length - reads:
             self.first = position + 1
             self.rows = torch.zeros_like(self.rows)
 
@@ -266,11 +276,15 @@ def cell_batches(cells: Sequence[Cell], tokens: int, batch_tokens: int) -> Itera
         yield cells[start : start + size]
 
 
-def probability(layers: PlainLayers, final: Float[Tensor, "*rows d_model"], answer: int) -> Float[Tensor, "*rows"]:
-    """The probability of a token, in float64, of what reaches the final norm."""
+def probability(
+    layers: PlainLayers, final: Float[Tensor, "*rows reads d_model"], answer: Sequence[int]
+) -> Float[Tensor, "*rows"]:
+    """The probability of an answer, in float64, of what reaches the final norm where it is read."""
+    ids = torch.tensor(answer, device=final.device)
     found = []
-    for rows in torch.split(final.reshape(-1, final.shape[-1]), UNEMBEDDED):
+    for rows in torch.split(final.reshape(-1, *final.shape[-2:]), max(1, UNEMBEDDED // len(answer))):
         logits = layers.logits(rows)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        found.append((logits[:, answer] - logits.logsumexp(-1)).double().exp())
-    return torch.cat(found).reshape(final.shape[:-1])
+        own = logits.gather(-1, ids.expand(len(rows), -1).unsqueeze(-1)).squeeze(-1)
+        found.append((own - logits.logsumexp(-1)).double().sum(-1).exp())
+    return torch.cat(found).reshape(final.shape[:-2])

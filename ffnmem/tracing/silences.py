@@ -171,7 +171,7 @@ class Silencing(PlaceMaps, Result):
             around one is silenced at a place.
         places: tokens or groups of them.
         clean: the answer's probability where nothing is silenced.
-        answer, answer_id: the model's likeliest token, of which all this is the probability.
+        answer, answer_ids: what the model says, of which all this is the probability: its text and tokens.
         text: the prompt; tokens: its tokens; subject: the positions of the subject's.
         fact: the fact's id, or the prompt where it has none.
         window: how many layers are silenced at once.
@@ -182,7 +182,7 @@ class Silencing(PlaceMaps, Result):
     places: tuple[Place, ...]
     clean: float
     answer: str
-    answer_id: int
+    answer_ids: tuple[int, ...]
     text: str
     tokens: tuple[str, ...]
     subject: range

@@ -16,6 +16,7 @@ from ..core.arguments import public
 from ..core.checked_files import array_checksum
 from ..core.errors import InputError, check_count
 from ..core.progress import Progress
+from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
 from ..models.model import Model
@@ -29,7 +30,7 @@ from .restoring import Imposing, cell_batches, cells_of, probability
 from .settings import check_parts, check_window
 from .silences import Place, Silencing, Silencings, places_of_groups, places_of_tokens
 from .trace_folder import made_by
-from .tracing import BATCH_TOKENS, answer_fields, answered, question
+from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, question
 
 Found = TypeVar("Found")
 
@@ -42,6 +43,7 @@ def silence_fact(
     subject: str | None = None,
     *,
     target: str | None = None,
+    first_token: bool = False,
     kinds: Sequence[str] = ("ffn",),
     window: int | None = None,
     mean: Store | Capture | None = None,
@@ -55,7 +57,7 @@ def silence_fact(
 
     Args:
         model: from :func:`ffnmem.load`.
-        fact, subject, target: as :func:`ffnmem.trace_fact` takes them.
+        fact, subject, target, first_token: as :func:`ffnmem.trace_fact` takes them.
         kinds: ``"ffn"``, or ``"attention"`` for what attention writes.
         window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.
         mean: a Store or a Capture: silenced FFNs write what their neurons' mean coefficients over it write (its content
@@ -77,7 +79,8 @@ def silence_fact(
         warn_of_trailing_space(model, asked.text)
     asking = Asking(model, kinds, window, mean, prepend_bos, tokens)
     places = places_of_tokens(model.token_strings(asked.tokens), asked.subject, begins(model, asked))
-    return asking.silenced(asked, name, known, places, target, progress)
+    answer = expected_answer(model, asked, known, target, first_token)
+    return asking.silenced(asked, name, answer, places, progress)
 
 
 @public
@@ -116,7 +119,7 @@ def silence_facts(
 
     def silenced(asked: SubjectPrompt, name: str, known: str | None) -> Silencing:
         places = places_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
-        return asking.silenced(asked, name, known, places)
+        return asking.silenced(asked, name, expected_answer(model, asked, known), places)
 
     with SilencingFolder.kept(out, made_by(model, asking.deciding)) as folder:
         found, skipped = of_each(model, some, prepend_bos, silenced, "silences", progress, folder)
@@ -204,18 +207,17 @@ class Asking:
         self,
         asked: SubjectPrompt,
         name: str,
-        known: str | None,
+        answer: Answer,
         places: tuple[Place, ...],
-        target: str | None = None,
         progress: Progress | None = None,
     ) -> Silencing:
-        """One prompt's maps; InputError if the model does not answer what is known, or a target as users write it."""
+        """One prompt's maps; InputError if the model does not say the answer."""
         model = self.layers.model
-        replay = Replay(self.layers, torch.tensor([asked.tokens], device=model.device))
+        replay = Replay(self.layers, torch.tensor([answer.tokens], device=model.device))
         with torch.no_grad():
-            final = replay.stream[len(self.layers)][:, -1]
-            answer = answered(self.layers, final[0], asked, known, target)
-            clean = float(probability(self.layers, final, answer))
+            final = replay.stream[len(self.layers)][:, -len(answer.read) :]
+            check_said(self.layers, final[0], asked, answer)
+            clean = float(probability(self.layers, final, answer.read))
             scores: dict[str, np.ndarray] = {}
             for number, kind in enumerate(self.kinds):
                 columns = []
@@ -235,7 +237,7 @@ class Asking:
         )
 
     def column(
-        self, replay: Replay, kind: str, positions: tuple[int, ...], answer: int, clean: float
+        self, replay: Replay, kind: str, positions: tuple[int, ...], answer: Answer, clean: float
     ) -> Float[np.ndarray, " n_layers"]:
         """The answer's probability with each layer's window silenced at some positions."""
         layers, means = self.layers, self.means
@@ -244,12 +246,13 @@ class Asking:
             own = replay.stream[layer][:, list(positions)]
             return torch.zeros_like(own) if means is None else means[layer].expand_as(own)
 
-        imposing = Imposing(replay, kind, positions, slice(0, 1), written)
+        reads = len(answer.read)
+        imposing = Imposing(replay, kind, positions, slice(0, 1), written, reads)
         cells = cells_of(kind, len(layers), self.window)
-        if positions[-1] < replay.length - 1:  # what the last layer writes there, no later position reads
+        if positions[-1] < replay.length - reads:  # what the last layer writes there, no later position reads
             cells = [cell for cell in cells if cell.start < len(layers) - 1]
         found = np.full(len(layers), clean)
         for chunk in cell_batches(cells, replay.length - positions[0], self.batch_tokens):
-            probabilities = probability(layers, imposing.run(chunk), answer)
+            probabilities = probability(layers, imposing.run(chunk), answer.read)
             found[[cell.layer for cell in chunk]] = probabilities[:, 0].cpu().numpy()
         return found

@@ -54,7 +54,7 @@ TRACED = together(
             **{name: text() for name in ("fact", "text", "answer")},
             "tokens": items(text(), least=1),
             "subject": row(whole(), whole()),
-            "answer_id": whole(),
+            "answer_ids": items(whole(), least=1),
             "clean": number(),
             "samples": items(number(), least=1),
             "window": whole(1),

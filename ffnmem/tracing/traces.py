@@ -46,7 +46,7 @@ class Trace(PromptMaps, Result):
             output is restored at that layer and position. Before the subject nothing is corrupted, so there the score
             is that of the corrupted runs.
         clean: the answer's probability in the clean run; samples: in each corrupted run.
-        answer, answer_id: the model's likeliest token, of which all this is the probability.
+        answer, answer_ids: what the model says, of which all this is the probability: its text and tokens.
         text: the prompt; tokens: its tokens; subject: the positions of the subject's.
         fact: the fact's id, or the prompt where it has none.
         window: how many layers a cell of ``"ffn"`` and ``"attention"`` restores.
@@ -58,7 +58,7 @@ class Trace(PromptMaps, Result):
     clean: float
     samples: np.ndarray
     answer: str
-    answer_id: int
+    answer_ids: tuple[int, ...]
     text: str
     tokens: tuple[str, ...]
     subject: range
@@ -112,7 +112,8 @@ class Trace(PromptMaps, Result):
             tokens=tuple(record["tokens"]),
             subject=range(*record["subject"]),
             provenance=Provenance(**own, version=version, settings=tuple(recorded.items())),
-            **{k: record[k] for k in ("answer", "answer_id", "text", "fact", "window", "noise", "seed")},
+            answer_ids=tuple(record["answer_ids"]),
+            **{k: record[k] for k in ("answer", "text", "fact", "window", "noise", "seed")},
         )
 
     def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:

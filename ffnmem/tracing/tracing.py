@@ -15,12 +15,13 @@ from torch import Tensor
 from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, quoted
 from ..core.progress import Progress
+from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact, as_facts
-from ..facts.questions import SubjectPrompt, ask_about, find_subject, target_ids
+from ..facts.questions import SubjectPrompt, ask_about, find_subject
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
-from ..prompts.captures import warn_of_trailing_space, word_ids
+from ..prompts.captures import warn_of_trailing_space
 from .restoring import Restoring, cell_batches, cells_of, corrupted, noise_scale, probability, scale_of
 from .settings import GIVEN, KINDS, OWN, SAMPLES, TraceSettings, check_kinds, check_noise, check_window, noise_of_all
 from .trace_folder import TraceFolder, kept_noise, run_of
@@ -37,6 +38,7 @@ def trace_fact(
     subject: str | None = None,
     *,
     target: str | None = None,
+    first_token: bool = False,
     kinds: Sequence[str] = KINDS,
     window: int | None = None,
     samples: int = SAMPLES,
@@ -53,8 +55,9 @@ def trace_fact(
         model: from :func:`ffnmem.load`.
         fact: a fact, or a prompt: a whole text, or a template with ``{}`` for the subject.
         subject: of a prompt, as it is spelled there.
-        target: the known attribute, after a space or as :func:`ffnmem.prompts.captures.spelled` reads it; default the
-            fact's own, and of a prompt whatever the model answers.
+        target: the known attribute, as :func:`ffnmem.facts.read_answer` reads it; default the fact's own, and of a
+            prompt the model's own top token. Of several tokens, scores are the probability of all of them.
+        first_token: of a known attribute of several tokens the first one alone.
         kinds: what is restored, at one position: ``"state"`` (a layer's output: the whole residual stream), ``"ffn"``
             or ``"attention"`` (what these write in ``window`` layers around one).
         window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.
@@ -71,8 +74,8 @@ def trace_fact(
     Returns: A :class:`Trace`.
 
     Raises:
-        InputError: a subject that is not found, an option that cannot be used, or a model whose likeliest token is not
-            (the first token of) the known attribute.
+        InputError: a subject that is not found, an option that cannot be used, or a model that does not say the known
+            attribute, each of its tokens being the likeliest where it stands.
         UnsupportedModelError: a model under an intervention, or whose layers cannot be run by themselves.
 
     Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
@@ -83,7 +86,8 @@ def trace_fact(
     tokens = check_count("batch_tokens", batch_tokens)
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
-    return traced(PlainLayers(model), asked, name, known, settings, tokens, progress, target)
+    answer = expected_answer(model, asked, known, target, first_token)
+    return traced(PlainLayers(model), asked, name, answer, settings, tokens, progress)
 
 
 @public
@@ -194,7 +198,8 @@ def traced_or_reason(layers: PlainLayers, fact: Fact, settings: TraceSettings, b
     """The trace of a fact, or why there is none."""
     try:
         asked, name, known = question(layers.model, fact, None, settings.prepend_bos)
-        return traced(layers, asked, name, known, settings, batch_tokens)
+        answer = expected_answer(layers.model, asked, known)
+        return traced(layers, asked, name, answer, settings, batch_tokens)
     except InputError as error:
         return str(error)
 
@@ -203,21 +208,20 @@ def traced(
     layers: PlainLayers,
     asked: SubjectPrompt,
     name: str,
-    known: str | None,
+    answer: Answer,
     settings: TraceSettings,
     batch_tokens: int,
     progress: Progress | None = None,
-    target: str | None = None,
 ) -> Trace:
-    """The trace of one prompt; InputError if the model does not answer what is known, or a target as users write it."""
+    """The trace of one prompt; InputError if the model does not say the answer."""
     model = layers.model
-    embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed)
-    tokens = torch.tensor([asked.tokens], device=model.device).repeat(len(embeddings), 1)
+    embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed, answer)
+    tokens = torch.tensor([answer.tokens], device=model.device).repeat(len(embeddings), 1)
     replay = Replay(layers, tokens, embeddings=embeddings)
     with torch.no_grad():
-        final = replay.stream[len(layers)][:, -1]
-        answer = answered(layers, final[0], asked, known, target)
-        clean, *noisy = probability(layers, final, answer).tolist()
+        final = replay.stream[len(layers)][:, -len(answer.read) :]
+        check_said(layers, final[0], asked, answer)
+        clean, *noisy = probability(layers, final, answer.read).tolist()
         scores = maps(replay, asked, answer, settings, float(np.mean(noisy)), batch_tokens, progress)
     return Trace(
         scores=scores,
@@ -229,11 +233,11 @@ def traced(
     )
 
 
-def answer_fields(model: Model, asked: SubjectPrompt, name: str, answer: int) -> dict[str, Any]:
+def answer_fields(model: Model, asked: SubjectPrompt, name: str, answer: Answer) -> dict[str, Any]:
     """What a result says of a prompt and its answer."""
     return {
-        "answer": model.token_strings([answer])[0],
-        "answer_id": answer,
+        "answer": answer.target_text,
+        "answer_ids": answer.target,
         "text": asked.text,
         "tokens": tuple(model.token_strings(asked.tokens)),
         "subject": asked.subject,
@@ -241,30 +245,33 @@ def answer_fields(model: Model, asked: SubjectPrompt, name: str, answer: int) ->
     }
 
 
-def answered(
-    layers: PlainLayers, final: Float[Tensor, " d_model"], asked: SubjectPrompt, known: str | None, target: str | None
-) -> int:
-    """The likeliest token after what reaches the final norm; InputError if it is not the target, or without one what
-    is known."""
-    model = layers.model
-    logits = layers.logits(final)
-    answer = int(logits.argmax())
-    if target is not None:
-        expected: int | None = word_ids(model, target, lambda: logits, asked.text)[0]
-    else:
-        expected = None if known is None else target_ids(model, known)[0]
-    if expected is not None and answer != expected:
-        said, wanted = model.token_strings([answer, expected])
-        raise InputError(
-            f"{model.name} answers {quoted(said)}, not {quoted(wanted)}, to {quoted(asked.text)}: it does not know this"
-        )
-    return answer
+def expected_answer(
+    model: Model, asked: SubjectPrompt, known: str | None, target: str | None = None, first_token: bool = False
+) -> Answer:
+    """The answer of a prompt: the target, else what is known, else the model's own top token. Raises InputError."""
+    given = known if target is None else target
+    return read_answer(model, asked.tokens, given, first_token=first_token, word=target is None and known is not None)
+
+
+def check_said(
+    layers: PlainLayers, final: Float[Tensor, "reads d_model"], asked: SubjectPrompt, answer: Answer
+) -> None:
+    """Raise InputError if another token than the answer's is the likeliest after what reaches the final norm."""
+    for token, said in zip(answer.read, layers.logits(final).argmax(-1).tolist(), strict=True):
+        if said != token:
+            model = layers.model
+            other, wanted = model.token_strings([said, token])
+            of = f" of {quoted(answer.target_text)}" if answer.whole else ""
+            raise InputError(
+                f"{model.name} answers {quoted(other)}, not {quoted(wanted)}{of}, to {quoted(asked.text)}: it does not "
+                "know this"
+            )
 
 
 def maps(
     replay: Replay,
     asked: SubjectPrompt,
-    answer: int,
+    answer: Answer,
     settings: TraceSettings,
     before: float,
     batch_tokens: int,
@@ -278,12 +285,12 @@ def maps(
     for kind in settings.kinds:
         scores = np.full((len(layers), length), before, dtype=np.float64)
         for position in columns:
-            restoring = Restoring(replay, kind, position, asked.subject.start)
+            restoring = Restoring(replay, kind, position, asked.subject.start, len(answer.read))
             cells = cells_of(kind, len(layers), settings.window)
             if position < length - 1:  # what the last layer writes there, no later position reads
                 cells = [cell for cell in cells if cell.start < len(layers) - 1]
-            for chunk in cell_batches(cells, settings.samples * (length - position), batch_tokens):
-                probabilities = probability(layers, restoring.run(chunk), answer)
+            for chunk in cell_batches(cells, settings.samples * (replay.length - position), batch_tokens):
+                probabilities = probability(layers, restoring.run(chunk), answer.read)
                 scores[[cell.layer for cell in chunk], position] = probabilities.mean(-1).cpu().numpy()
             done += 1
             if progress is not None:

@@ -143,7 +143,7 @@ def made_traces(x: np.ndarray, provenance: Provenance) -> Traces:
             clean=1.0,
             samples=np.zeros(1),
             answer=" x",
-            answer_id=0,
+            answer_ids=(0,),
             text="a b c",
             tokens=("a", " b", " c"),
             subject=range(2),

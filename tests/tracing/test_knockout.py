@@ -73,7 +73,7 @@ def masked_passes(hf: Any, found: Knockout, tokens: Sequence[int]) -> np.ndarray
     for layer in range(n_layers):
         layers = range(max(0, layer - window // 2), min(n_layers, layer - (-window // 2)))
         for column, place in enumerate(found.places):
-            scores[layer, column] = masked_pass(hf, tokens, layers, place)[found.answer_id]
+            scores[layer, column] = masked_pass(hf, tokens, layers, place)[found.answer_ids[0]]
     return scores
 
 

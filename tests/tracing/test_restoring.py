@@ -49,7 +49,7 @@ def compared(
     return {
         kind: (
             trace.scores[kind],
-            plain.trace(original, asked.tokens, asked.subject, noise, trace.answer_id, kind, window),
+            plain.trace(original, asked.tokens, asked.subject, noise, trace.answer_ids[0], kind, window),
         )
         for kind in kinds
     }

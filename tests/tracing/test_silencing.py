@@ -53,7 +53,7 @@ def whole_passes(
     for layer in range(n_layers):
         layers = range(max(0, layer - window // 2), min(n_layers, layer - (-window // 2)))
         for column, place in enumerate(found.places):
-            scores[layer, column] = whole_pass(hf, tokens, found.answer_id, kind, layers, place, written)
+            scores[layer, column] = whole_pass(hf, tokens, found.answer_ids[0], kind, layers, place, written)
     return scores
 
 
@@ -104,7 +104,7 @@ def test_it_agrees_with_intervene(tokenizer: Any) -> None:
     with fm.intervene(model, {(0, None): 0.0}, positions=[position]):
         logits = fm.capture(model, PROMPT, logits=True).logits
     assert logits is not None
-    chance = float(logits[0, -1].softmax(-1)[found.answer_id])
+    chance = float(logits[0, -1].softmax(-1)[found.answer_ids[0]])
     assert chance == pytest.approx(found.scores["ffn"][0, position], abs=1e-6)
     assert abs(chance - found.clean) > 1e-5
 
