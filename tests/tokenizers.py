@@ -151,7 +151,7 @@ def word_piece(adds: str = "begin end") -> Any:
     )
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece("##", cleanup=False)
+    tokenizer.decoder = decoders.WordPiece("##", cleanup=True)
     return wrapped(tokenizer, adds, bos_token=None)
 
 

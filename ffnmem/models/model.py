@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, SupportsIndex
 
 import torch
@@ -15,7 +16,7 @@ from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
 from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
 from ..core.provenance import Live, Provenance
-from ..core.token_text import visible
+from ..core.token_text import token_texts, visible
 from .bridging import Twin, boot
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
@@ -271,10 +272,13 @@ class Model(Live):
         return ids
 
     def token_strings(self, ids: Sequence[int] | Tensor) -> list[str]:
-        """The text of each token on its own. Bytes that are no character by themselves show as ``�``."""
-        if getattr(self.tokenizer, "is_fast", False):  # all at once, without the wrapper's work for each
-            alone = [[int(i)] for i in ids]
-            return list(self.tokenizer.backend_tokenizer.decode_batch(alone, skip_special_tokens=False))
+        """The text of each token as it stands within a text, a space before a word included: what tables show.
+
+        No two tokens of a vocabulary have one text, but for those whose bytes are no character by themselves: these
+        show as ``�``.
+        """
+        if getattr(self.tokenizer, "is_fast", False):
+            return token_texts(self.tokenizer.backend_tokenizer, ids)
         return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
 
     def token_line(self, ids: Sequence[int]) -> str:
@@ -283,7 +287,7 @@ class Model(Live):
         return shown if len(ids) <= 8 else f"{shown} | …"
 
     def token_id(self, token: str | SupportsIndex, first: bool = False) -> int:
-        """The id of one token given as text (with its leading space) or as an id.
+        """The id of one token given as text, as :meth:`token_strings` shows it (with its leading space), or as an id.
 
         With ``first``, the first token of a longer text. Raises InputError, showing the tokens, when a text is not
         one token of this model.
@@ -293,6 +297,9 @@ class Model(Live):
         ids = self.ids_of(token)
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
+        if self.token_strings(ids) != [token] and "�" not in token:  # alone, it may get a space of the tokenizer's own
+            with suppress(ValueError):
+                return self.token_strings(range(min(len(self.tokenizer), self.d_vocab))).index(token)
         if len(ids) > 1 and not first:
             hint = (
                 "" if token.startswith(" ") else f"; most words follow a space: perhaps {quoted(' ' + token)} was meant"
