@@ -248,7 +248,10 @@ class Model(Live):
         return frozenset(int(i) for i in self.tokenizer.all_special_ids)
 
     def tokenize(self, text: str, prepend_bos: bool | None = None) -> list[int]:
-        """Token ids of a text; raises InputError when it is empty or longer than the model reads."""
+        """Token ids of a text; raises InputError when it is empty or longer than the model reads.
+
+        A text that brings its own beginning-of-sequence token gets no second one.
+        """
         bos = self.prepend_bos if prepend_bos is None else prepend_bos
         ids = self.ids_of(text)
         if not ids:
@@ -256,10 +259,14 @@ class Model(Live):
         if bos:
             if self.bos_token_id is None:
                 raise InputError(f"{self.name}'s tokenizer has no beginning-of-sequence token: use prepend_bos=False")
-            ids = [self.bos_token_id, *ids]
+            ids = self.begun(ids)
         if len(ids) > self.n_ctx:
             raise InputError(f"the prompt has {len(ids)} tokens; {self.name} reads at most {self.n_ctx}")
         return ids
+
+    def begun(self, ids: list[int]) -> list[int]:
+        """Token ids behind the beginning-of-sequence token, which is put there unless it stands there."""
+        return ids if self.bos_token_id is None or ids[:1] == [self.bos_token_id] else [self.bos_token_id, *ids]
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text as it stands; raises InputError for a token that the model has no embedding of."""

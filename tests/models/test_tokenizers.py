@@ -13,6 +13,7 @@ import transformers
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelNotFoundError
+from ffnmem.facts.questions import find_subject
 from ffnmem.models.loading import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
 
 from ..helpers import refuses
@@ -197,3 +198,21 @@ def test_what_the_kinds_are(name: str) -> None:
     )
     assert len(plain) == 1
     assert (plain == inside[1:]) == (name in ADDS_SPACE | {"WordPiece"})
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_with_its_own_beginning(name: str) -> None:
+    """Text of a chat, or copied with its beginning, would begin twice, and every number be of another text."""
+    model, bos = model_with(name), tokenizer_named(name).bos_token
+    if bos is None:
+        assert model.tokenize("The city", prepend_bos=False) == model.ids_of("The city")
+        return
+    rest = model.ids_of("The city")
+    assert model.tokenize("The city") == [model.bos_token_id, *rest]
+    for prepend in (True, False):
+        own = model.tokenize(f"{bos}The city", prepend)
+        assert own.count(model.bos_token_id) == 1
+        assert own[0] == model.bos_token_id
+    assert model.tokenize(bos) == [model.bos_token_id]
+    asked = find_subject(model, f"{bos}The Tower is in", "Tower")
+    assert model.token_strings([asked.tokens[i] for i in asked.subject])[-1].strip() == "Tower"
