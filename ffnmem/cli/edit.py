@@ -267,10 +267,12 @@ def fact_of(
     Raises: InputError: the subject is not in a prompt, an empty target, or an answer of the model that is no word.
     """
     from ..facts.fact import fact_about
-    from ..facts.templates import prompt_template
+    from ..facts.templates import as_spelled, check_marked_once, prompt_template
 
     if not target.strip():
         raise InputError("the new target is empty: give a word, such as --target Rome")
+    check_marked_once(prompt, subject)
+    subject = as_spelled(prompt, subject)
     template, notes = prompt_template(prompt, subject)
     for one in notes:
         note(f"note: {one}")

@@ -7,9 +7,37 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
+from typing import Any, SupportsIndex
 
 MARKS = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 EMPTY = "∅"
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # the name of a token that is one byte
+LETTER = "x"
+
+
+def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
+    """The text of each token as it stands within a text: one that begins a word has its space, whatever its tokenizer
+    writes for that.
+
+    A token of one byte shows its name, such as ``<0x41>``, where the byte is no character or another token is the
+    character. Of other tokens, bytes that are no character by themselves show as ``�``; an id without a token, as
+    nothing.
+
+    Args:
+        tokenizer: a ``tokenizers.Tokenizer``, the one inside a fast tokenizer.
+    """
+    names = [tokenizer.id_to_token(int(i)) or "" for i in ids]
+    decoder = tokenizer.decoder
+    if decoder is None:
+        return names
+    if getattr(decoder, "cleanup", False):  # WordPiece's would take the space of "." and not that of words
+        decoder = type(decoder)(decoder.prefix, cleanup=False)
+    # After a letter: of a text's first token, decoders may drop the space.
+    texts = [decoder.decode([LETTER, name])[len(LETTER) :] if name else "" for name in names]
+    for at, (name, text) in enumerate(zip(names, texts, strict=True)):
+        if BYTE.fullmatch(name) and ("�" in text or tokenizer.token_to_id(text.replace(" ", "▁")) is not None):
+            texts[at] = name
+    return texts
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -86,8 +86,8 @@ class Texts:
     def __init__(self, layers: PlainLayers, texts: Sequence[str], length: int = LENGTH) -> None:
         self.layers, self.texts = layers, tuple(texts)
         model = layers.model
-        begin = [int(model.bos_token_id)] if model.prepend_bos and model.bos_token_id is not None else []
-        rows = [(begin + model.ids_of(text))[: min(length, model.n_ctx)] for text in self.texts]
+        ids = (model.ids_of(text) for text in self.texts)
+        rows = [(model.begun(row) if model.prepend_bos else row)[: min(length, model.n_ctx)] for row in ids]
         short = next((text for text, row in zip(self.texts, rows, strict=True) if len(row) < 2), None)
         if short is not None:
             raise InputError(f"drift needs texts of two tokens or more, unlike {quoted(short)}")

@@ -27,7 +27,7 @@ from ..evaluation.effects import Effects
 from ..facts.answers import word_ids
 from ..facts.fact import Fact, fact_about
 from ..facts.questions import own_answer
-from ..facts.templates import prompt_template
+from ..facts.templates import as_spelled, prompt_template
 from ..pages.edits import edit_html, edit_values, trace_or_reason, trace_values
 from ..pages.prompts import with_bars
 from ..pages.rendering import script_of
@@ -120,11 +120,12 @@ def choice_address(fact: Fact) -> str:
 def chosen(explorer: Explorer, asked: Asked) -> tuple[Fact, tuple[str, ...]]:
     """The fact that is asked about, a known one where there is one, and what is to be noted about its prompt."""
     model = explorer.model
-    template, notes = prompt_template(asked.text, asked.subject)
+    subject = as_spelled(asked.text, asked.subject)
+    template, notes = prompt_template(asked.text, subject)
     own = partial(own_answer, model)
     return explorer.cached(
-        ("fact", template, asked.subject, asked.true),
-        lambda: fact_about(template, asked.subject, explorer.facts, asked.true, own),
+        ("fact", template, subject, asked.true),
+        lambda: fact_about(template, subject, explorer.facts, asked.true, own),
     ), notes
 
 

@@ -3,6 +3,7 @@ column."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -163,9 +164,8 @@ def word_ids(explorer: Explorer, typed: str) -> tuple[int, ...]:
     for word in words:
         readings = [word] if word != word.strip() else []
         for reading in (*readings, f" {word.strip()}", word.strip()):
-            ids = model.ids_of(reading)
-            if len(ids) == 1 and ids[0] != model.tokenizer.unk_token_id:
-                found[ids[0]] = reading
+            with suppress(InputError):
+                found[model.token_id(reading)] = reading
                 break
         else:
             ids = model.ids_of(f" {word.strip()}")

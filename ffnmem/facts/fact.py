@@ -11,7 +11,7 @@ from ..core.errors import InputError, check_choice, check_text, quoted
 from ..core.sheets import Sheet, Span, Words, line
 from ..show.records import plain
 from ..show.result import Result
-from .templates import filled, only_place
+from .templates import check_marked_once, only_place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,13 +208,17 @@ class Fact(Result):
 
         Args:
             text: ends where the target begins. It holds the subject once, as a word of its own, or ``{}`` in its place.
-            subject: spelled as in the text.
+            subject: spelled as in the text, but that it may be composed where the text is decomposed (NFC and NFD).
             target: the new one, to edit towards.
             true: the true one. more: further fields.
 
-        Raises: InputError: the subject is not in the text, or there twice; no target.
+        Raises: InputError: the subject is not in the text, or there twice, or besides ``{}``; no target.
         """
-        template = text if text.count("{}") == 1 else filled(text, subject, only_place(text, subject))
+        check_marked_once(text, subject)
+        template = text
+        if text.count("{}") != 1:
+            begin, end = only_place(text, subject)
+            subject, template = text[begin:end], f"{text[:begin]}{{}}{text[end:]}"
         return cls(subject=subject, prompt=template, target_true=true, target_new=target, **more)
 
     @property

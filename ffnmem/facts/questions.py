@@ -66,12 +66,12 @@ def ask_about(
 def find_subject(model: Model, text: str, subject: str, prepend_bos: bool | None = None) -> SubjectPrompt:
     """A text and where its subject stands; refused where it does not stand there exactly once.
 
-    It counts where it is a word of its own: "Iran" stands once in "The Iranian capital of Iran".
+    It counts where it is a word of its own: "Iran" stands once in "The Iranian capital of Iran". Canonically equivalent
+    spellings (NFC and NFD) count as the same.
 
     Raises: InputError: the subject is empty, not in the text, or there twice. Otherwise as :func:`ask_about`.
     """
-    begin = only_place(text, subject)
-    return locate(model, text, begin, begin + len(subject), prepend_bos)
+    return locate(model, text, *only_place(text, subject), prepend_bos)
 
 
 def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | None = None) -> SubjectPrompt:

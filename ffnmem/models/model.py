@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, SupportsIndex
 
 import torch
@@ -15,7 +16,7 @@ from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
 from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
 from ..core.provenance import Live, Provenance
-from ..core.token_text import visible
+from ..core.token_text import token_texts, visible
 from .bridging import Twin, boot
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
@@ -247,7 +248,10 @@ class Model(Live):
         return frozenset(int(i) for i in self.tokenizer.all_special_ids)
 
     def tokenize(self, text: str, prepend_bos: bool | None = None) -> list[int]:
-        """Token ids of a text; raises InputError when it is empty or longer than the model reads."""
+        """Token ids of a text; raises InputError when it is empty or longer than the model reads.
+
+        A text that brings its own beginning-of-sequence token gets no second one.
+        """
         bos = self.prepend_bos if prepend_bos is None else prepend_bos
         ids = self.ids_of(text)
         if not ids:
@@ -255,10 +259,14 @@ class Model(Live):
         if bos:
             if self.bos_token_id is None:
                 raise InputError(f"{self.name}'s tokenizer has no beginning-of-sequence token: use prepend_bos=False")
-            ids = [self.bos_token_id, *ids]
+            ids = self.begun(ids)
         if len(ids) > self.n_ctx:
             raise InputError(f"the prompt has {len(ids)} tokens; {self.name} reads at most {self.n_ctx}")
         return ids
+
+    def begun(self, ids: list[int]) -> list[int]:
+        """Token ids behind the beginning-of-sequence token, which is put there unless it stands there."""
+        return ids if self.bos_token_id is None or ids[:1] == [self.bos_token_id] else [self.bos_token_id, *ids]
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text as it stands; raises InputError for a token that the model has no embedding of."""
@@ -271,10 +279,13 @@ class Model(Live):
         return ids
 
     def token_strings(self, ids: Sequence[int] | Tensor) -> list[str]:
-        """The text of each token on its own. Bytes that are no character by themselves show as ``�``."""
-        if getattr(self.tokenizer, "is_fast", False):  # all at once, without the wrapper's work for each
-            alone = [[int(i)] for i in ids]
-            return list(self.tokenizer.backend_tokenizer.decode_batch(alone, skip_special_tokens=False))
+        """The text of each token as it stands within a text, a space before a word included: what tables show.
+
+        No two tokens of a vocabulary have one text, but for those whose bytes are no character by themselves: these
+        show as ``�``.
+        """
+        if getattr(self.tokenizer, "is_fast", False):
+            return token_texts(self.tokenizer.backend_tokenizer, ids)
         return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
 
     def token_line(self, ids: Sequence[int]) -> str:
@@ -283,7 +294,7 @@ class Model(Live):
         return shown if len(ids) <= 8 else f"{shown} | …"
 
     def token_id(self, token: str | SupportsIndex, first: bool = False) -> int:
-        """The id of one token given as text (with its leading space) or as an id.
+        """The id of one token given as text, as :meth:`token_strings` shows it (with its leading space), or as an id.
 
         With ``first``, the first token of a longer text. Raises InputError, showing the tokens, when a text is not
         one token of this model.
@@ -293,6 +304,9 @@ class Model(Live):
         ids = self.ids_of(token)
         if not ids:
             raise InputError("the target is empty: give one token, such as ' Paris'")
+        if self.token_strings(ids) != [token] and "�" not in token:  # alone, it may get a space of the tokenizer's own
+            with suppress(ValueError):
+                return self.token_strings(range(min(len(self.tokenizer), self.d_vocab))).index(token)
         if len(ids) > 1 and not first:
             hint = (
                 "" if token.startswith(" ") else f"; most words follow a space: perhaps {quoted(' ' + token)} was meant"

@@ -16,6 +16,7 @@ from jaxtyping import Float32
 from ..core.errors import FileError, OutOfRangeError
 from ..core.foreign import foreign
 from ..core.sheets import Context, Shade, Shades, decimals
+from ..core.token_text import token_texts
 from ..corpus.batches import Sequences
 
 TOLD = 0.05
@@ -124,8 +125,8 @@ class Contexts:
         return Contexts(tokenizer, sequences)
 
     def strings(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        """The text of each token on its own; bytes that are no character by themselves show as ``�``."""
-        return list(self.tokenizer.decode_batch([[int(i)] for i in ids], skip_special_tokens=False))
+        """The text of each token, as :meth:`ffnmem.Model.token_strings` has it."""
+        return token_texts(self.tokenizer, ids)
 
     def window(self, sequence: int, position: int, width: int) -> Window:
         """At most ``width`` tokens before a position of a sequence and after it, and that token. BOS is left out."""

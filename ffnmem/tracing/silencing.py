@@ -160,8 +160,8 @@ def of_each(
 
 
 def begins(model: Model, asked: SubjectPrompt) -> bool:
-    """Whether a beginning-of-sequence token was put before a prompt."""
-    return len(model.tokenize(asked.text, False)) < len(asked.tokens)
+    """Whether a prompt begins with the beginning-of-sequence token."""
+    return asked.tokens[0] == model.bos_token_id
 
 
 class Asking:

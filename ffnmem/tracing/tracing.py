@@ -18,6 +18,7 @@ from ..core.progress import Progress
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt, ask_about, find_subject
+from ..facts.templates import check_marked_once
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
@@ -190,6 +191,7 @@ def question(
         return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.name, fact.target_true or None
     if subject is None:
         raise InputError(f"a subject is needed to trace {quoted(fact)}: which of its words to hide")
+    check_marked_once(fact, subject)
     asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
     return asked, asked.text, None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.facts import Hop, MultiHop, Probe
 from ffnmem.facts.fact import KINDS
+from ffnmem.facts.questions import find_subject
 
 from ..helpers import refuses
 
@@ -90,6 +92,18 @@ def test_a_fact_of_a_text() -> None:
     assert fm.Fact.from_text("The Iranian capital of Iran is", "Iran", "Rome").prompt == "The Iranian capital of {} is"
 
 
+@pytest.mark.parametrize("text", ["Beyonce\u0301 is a", "It is Beyonc\u00e9 who"])
+def test_canonically_equivalent_spellings(text: str, tiny: fm.Model) -> None:
+    """A name typed in composed letters would not be found in a text that somebody else's program decomposed."""
+    for form in ("NFC", "NFD"):
+        fact = fm.Fact.from_text(text, unicodedata.normalize(form, "Beyonc\u00e9"), "singer")
+        assert fact.text == text
+        asked = find_subject(tiny, text, unicodedata.normalize(form, "Beyonc\u00e9"))
+        found = "".join(tiny.tokenizer.decode([asked.tokens[i] for i in asked.subject]))
+        assert found.strip() == fact.subject
+    assert fm.Fact.from_text("{} is a", "Beyonc\u00e9", "x").subject == "Beyonc\u00e9"
+
+
 @pytest.mark.parametrize(
     ("text", "subject", "named"),
     [
@@ -97,6 +111,15 @@ def test_a_fact_of_a_text() -> None:
         ("The louvre is in", "Louvre", "spelled the same"),
         ("The Louvre, yes the Louvre is in", "Louvre", "'Louvre' stands 2 times"),
         ("The Louvre is in", " ", "the subject is empty"),
+        (
+            "x = {} # The Eiffel Tower is in",
+            "Eiffel Tower",
+            "both {} and the subject 'Eiffel Tower' stand in",
+        ),
+        ("Cafe\u0301 {} and", "Caf\u00e9", "both {} and"),
+        ("D’Artagnan is a", "D'Artagnan", "the text has '’' (U+2019) for \"'\" (U+0027)"),
+        ("New\u00a0York is a", "New York", "(U+00A0) for ' ' (U+0020)"),
+        ("The louvre is in", "Louvre", "the text has 'l' (U+006C) for 'L' (U+004C)"),
     ],
 )
 def test_a_text_without_its_subject(text: str, subject: str, named: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import transformers
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelNotFoundError
+from ffnmem.facts.questions import find_subject
 from ffnmem.models.loading import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
 
 from ..helpers import refuses
+from ..tokenizers import ADDS_SPACE, SPECIAL, TOKENIZERS, model_with, tokenizer_named
 
 
 def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:
@@ -138,3 +141,78 @@ def test_a_long_text_is_tokenised_in_silence(tiny_hf: Any, tokenizer: Any, caplo
             assert caplog.records, "transformers says nothing of long texts any more: verbose=False can go"
     finally:
         transformers.logging.disable_propagation()
+
+
+# -- tokens as tables show them, with tokenizers of every kind -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_for_every_token(name: str) -> None:
+    """With Llama 2's tokenizer, "Paris" and " Paris" would both be shown as "Paris", and typed again be one of them."""
+    model = model_with(name)
+    ids = range(len(model.tokenizer))
+    texts = model.token_strings(ids)
+    assert [text for text, count in Counter(texts).items() if count > 1 and "�" not in text] == []
+    assert "" not in texts
+    named = dict(zip(model.tokenizer.convert_ids_to_tokens(list(ids)), texts, strict=True))
+    for written in {"ĠParis", "▁Paris"} & set(named):
+        assert (named[written], named["Paris"]) == (" Paris", "Paris")
+    for token, text in zip(ids, texts, strict=True):
+        if "�" not in text and text.strip() not in SPECIAL:
+            assert model.token_id(text) == token
+    assert model.token_strings([len(model.tokenizer) + 7]) == [""]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_texts_of_tokens_make_the_text(name: str) -> None:
+    """Cards and prompts show tokens side by side: what stands there would not be what was read."""
+    model, text = model_with(name), "The capital of North America is Beyoncé (Rome)."
+    shown = "".join(model.token_strings(model.ids_of(text)))
+    if name == "WordPiece":
+        text = " " + text.replace("(Rome).", "( Rome ) .")
+    assert shown == (f" {text}" if name in ADDS_SPACE else text)
+
+
+def test_wordpiece_tells_its_continuations() -> None:
+    """ "##ing" and "ing" would be one token to a reader, and so would "." within a word and alone."""
+    model = model_with("WordPiece")
+    texts = [
+        model.token_strings(model.tokenizer.convert_tokens_to_ids([a, b])) for a, b in [("ing", "##ing"), (".", "##.")]
+    ]
+    assert texts == [[" ing", "ing"], [" .", "."]]
+
+
+def test_bytes_that_are_no_character() -> None:
+    """A byte of Llama 2's would be shown as the letter that another token is, or as none."""
+    model = model_with("Llama 2")
+    assert model.token_strings(model.tokenizer.convert_tokens_to_ids(["<0x41>", "A", "<0x0D>", "<0xF0>"])) == [
+        "<0x41>", "A", "\r", "<0xF0>",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_what_the_kinds_are(name: str) -> None:
+    """Tests over all kinds would be tests over one."""
+    plain, inside = (
+        tokenizer_named(name)(text, add_special_tokens=False)["input_ids"] for text in ("Paris", "of Paris")
+    )
+    assert len(plain) == 1
+    assert (plain == inside[1:]) == (name in ADDS_SPACE | {"WordPiece"})
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_with_its_own_beginning(name: str) -> None:
+    """Text of a chat, or copied with its beginning, would begin twice, and every number be of another text."""
+    model, bos = model_with(name), tokenizer_named(name).bos_token
+    if bos is None:
+        assert model.tokenize("The city", prepend_bos=False) == model.ids_of("The city")
+        return
+    rest = model.ids_of("The city")
+    assert model.tokenize("The city") == [model.bos_token_id, *rest]
+    for prepend in (True, False):
+        own = model.tokenize(f"{bos}The city", prepend)
+        assert own.count(model.bos_token_id) == 1
+        assert own[0] == model.bos_token_id
+    assert model.tokenize(bos) == [model.bos_token_id]
+    asked = find_subject(model, f"{bos}The Tower is in", "Tower")
+    assert model.token_strings([asked.tokens[i] for i in asked.subject])[-1].strip() == "Tower"

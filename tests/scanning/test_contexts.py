@@ -12,6 +12,7 @@ from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Contexts
 
 from ..helpers import refuses
+from ..tokenizers import model_with
 
 
 @pytest.mark.parametrize("width", [0, 1, 5, 100])
@@ -38,6 +39,13 @@ def test_bytes_show_as_such(tiny_store: Store, tiny: fm.Model) -> None:
     found = tiny_store.contexts.strings(ids)
     assert found == tiny.token_strings(ids)
     assert "�" in found
+
+
+def test_a_word_begins_with_its_space(tmp_path: Path) -> None:
+    """On a card of a model with Llama 2's tokenizer, "in" would be any "in", within words too."""
+    store = fm.scan(model_with("Llama 2"), ["The capital of France is in Paris"] * 3, tmp_path / "store", k=2)
+    assert store.contexts.window(0, 3, 2).tokens == (" The", " capital", " of", " France", " is")
+    assert set(store.search(" Paris")["token"]) == {" Paris"}
 
 
 def test_refuses_a_damaged_tokenizer(tiny_store: Store, tmp_path: Path) -> None:
