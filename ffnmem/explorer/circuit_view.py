@@ -26,7 +26,7 @@ from ..prompts.circuits import PRUNED, Circuit, circuit
 from ..prompts.condensing import GROUPED, condensed, id_of
 from ..prompts.minimal import minimal_circuit
 from ..prompts.sufficiency import Faithfulness, faithfulness
-from .prompt_view import example, shortened
+from .prompt_view import example
 from .queries import LONGEST, Query, address
 from .rendering import asset, csv_of, fragment, html_of, json_of, png_of
 from .views import Explorer, View
@@ -362,6 +362,15 @@ def circuit_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         },
         styles="\n".join((script_of("edit.css"), script_of("circuit.css"), asset("circuit_view.css"))),
         scripts="\n".join((script_of("circuit.js"), asset("circuit_view.js"))),
+    )
+
+
+def shortened(target: str | int | None, found: str, foil: str | int | None, other: str | None) -> tuple[str, ...]:
+    """What is to be noted where a target or a foil that was asked for is several tokens."""
+    return tuple(
+        f"the {name} {quoted(asked)} is several tokens: its first one is explained"
+        for name, asked, token in (("target", target, found), ("foil", foil, other))
+        if isinstance(asked, str) and token is not None and token.strip() != asked.strip()
     )
 
 

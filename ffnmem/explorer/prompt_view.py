@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from markupsafe import Markup
 
-from ..core.errors import OutOfRangeError, check_index, quoted
+from ..core.errors import OutOfRangeError, check_index
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.changes import Scale
@@ -19,7 +19,7 @@ from ..interventions.intervening import intervene
 from ..models.answers import generate
 from ..pages.prompts import answer, carried, prompt_chips, report_html, with_bars, with_tokens
 from ..prompts.attribution import Attribution, attribute
-from ..prompts.captures import Capture, capture
+from ..prompts.captures import Capture, answer_probability, capture, with_answer
 from ..prompts.causal import CausalScores, causal_scores
 from ..prompts.paths import PathAttribution, attribute_paths
 from .queries import Query, Variant, address, told, variant_of
@@ -86,11 +86,6 @@ class Asked:
         if "cell" in query:
             cell = query.neuron("cell")
             assert cell is not None
-            if cell[0] >= explorer.model.n_layers or cell[1] > position:
-                raise OutOfRangeError(
-                    f"cell {cell[0]}.{cell[1]} is no layer and position of this map: it has layers 0 to "
-                    f"{explorer.model.n_layers - 1} and positions 0 to {position}"
-                )
         return cls(
             text=text,
             captured=captured,
@@ -116,20 +111,26 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     asked = Asked.of(explorer, query)
     captured = asked.captured
     direct = explorer.cached(
-        ("direct", *asked.key), lambda: attribute(captured, asked.target, asked.foil, asked.position, first_token=True)
+        ("direct", *asked.key), lambda: attribute(captured, asked.target, asked.foil, asked.position).total
     )
-    ids = direct.target_ids[0], direct.foil_id
+    read = direct.answer
+    assert read is not None
+    longer, _ = explorer.cached(("answered", *asked.key), lambda: with_answer(captured, read, 0))
+    first = read.target[0], None if read.parting else read.foil_id
     paths = scored(explorer, asked, direct, "paths", progress)
     scores = paths if asked.by == "paths" else scored(explorer, asked, direct, asked.by, progress)
     assert isinstance(paths, PathAttribution)
     mapped = paths if isinstance(scores, Attribution) else scores
-    roles = {ids[0]: "target"} if ids[1] is None else {ids[1]: "foil", ids[0]: "target"}
-    probabilities = captured.logits_at(0, asked.position).detach().double().softmax(-1)
-    chips = prompt_chips(captured)
+    if asked.cell is not None and (asked.cell[0] >= explorer.model.n_layers or asked.cell[1] > paths.position):
+        raise OutOfRangeError(
+            f"cell {asked.cell[0]}.{asked.cell[1]} is no layer and position of this map: it has layers 0 to "
+            f"{explorer.model.n_layers - 1} and positions 0 to {paths.position}"
+        )
+    roles = {first[0]: "target"} if first[1] is None else {first[1]: "foil", first[0]: "target"}
+    chips = prompt_chips(longer)
     variants = [(told(one), one) for one in query.variants()]
-    asked_about = answer(
-        direct, asked.top, float(probabilities[ids[0]]), None if ids[1] is None else float(probabilities[ids[1]])
-    )
+    foil = None if read.foil_id is None else longer.logits_at(0, direct.position).double().softmax(-1)[read.foil_id]
+    asked_about = answer(direct, asked.top, answer_probability(longer, read), None if foil is None else float(foil))
     on_paths, memories = carried(paths), listed(explorer, asked, scores, roles)
     body = fragment(
         "prompt.html",
@@ -144,7 +145,7 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
                 "address": query.address(PATH, at=at, cell=None, target=None, foil=None),
                 "predictions": captured.predictions(at, BESIDE).to_dict("records"),
             }
-            for at, chip in enumerate(chips)
+            for at, chip in enumerate(chips[: captured.tokens.shape[1]])
         ],
         chips=chips,
         predictions=[
@@ -165,7 +166,6 @@ def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     return View(
         title="The memories behind an answer",
         body=body,
-        notes=shortened(asked.target, direct.target, asked.foil, direct.foil),
         conclusion=fragment(
             "prompt_sentence.html", answer=asked_about, carried=on_paths, memories=memories, by=asked.by
         ),
@@ -183,26 +183,14 @@ Scores = Attribution | PathAttribution | CausalScores
 
 def scored(explorer: Explorer, asked: Asked, direct: Attribution, by: str, progress: Progress) -> Scores:
     """What every memory has to do with the answer."""
-    target, foil = direct.target_ids[0], direct.foil_id
+    read = direct.answer
     if by == "paths":
-        return explorer.cached(
-            ("paths", *asked.key), lambda: attribute_paths(asked.captured, target, foil, asked.position)
-        )
+        return explorer.cached(("paths", *asked.key), lambda: attribute_paths(asked.captured, read))
     if by == "causal":
         return explorer.cached(
-            ("causal", *asked.key),
-            lambda: causal_scores(asked.captured, target, foil, "relp", position=asked.position, progress=progress),
+            ("causal", *asked.key), lambda: causal_scores(asked.captured, read, rule="relp", progress=progress)
         )
     return direct
-
-
-def shortened(target: str | int | None, found: str, foil: str | int | None, other: str | None) -> tuple[str, ...]:
-    """What is to be noted where a target or a foil that was asked for is several tokens."""
-    return tuple(
-        f"the {name} {quoted(asked)} is several tokens: its first one is explained"
-        for name, asked, token in (("target", target, found), ("foil", foil, other))
-        if isinstance(asked, str) and token is not None and token.strip() != asked.strip()
-    )
 
 
 def column_of(scores: Scores) -> str:
@@ -227,7 +215,7 @@ def listed(explorer: Explorer, asked: Asked, scores: Scores, roles: Mapping[int,
                 "position": position,
                 "coefficient": scores.coefficients[layer, position, order].tolist(),
                 scores.column: numbers[order].tolist(),
-                "share": (numbers[order] / (scores.logit or float("nan"))).tolist(),
+                "share": (numbers[order] / scores.shared).tolist(),
             }
         )
     column = column_of(scores)
@@ -266,7 +254,8 @@ def compared(
             logits.append(capture(model, tokens, layers=0, logits=True).logits_at(0, position))
             texts.append(goes_on())
     found = torch.stack(logits).detach().double().softmax(-1)
-    answers = [i for i in (direct.target_ids[0], direct.foil_id) if i is not None]
+    assert direct.answer is not None
+    answers = list(dict.fromkeys(ids[0] for ids in (direct.answer.target, direct.answer.foil) if ids))
     best = found.max(0).values.topk(min(NEXT, model.d_vocab)).indices.tolist()
     shown = [*best, *(i for i in answers if i not in best)]
     roles = dict(zip(answers, ("target", "foil"), strict=False))

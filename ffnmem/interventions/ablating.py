@@ -42,7 +42,7 @@ from ..models.norms import at_least_float32
 from ..models.replaying import Restart
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
-from ..prompts.attribution import attribute, plain_records
+from ..prompts.attribution import Next, attribute, plain_records, targets_everywhere
 from ..prompts.captures import Capture, Target, answer_after, single_token, with_answer
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
@@ -100,7 +100,7 @@ class OneAnswer:
 
 def ask(
     capture: Capture,
-    target: Target,
+    target: Target | Next,
     foil: str | SupportsIndex | None,
     position: SupportsIndex,
     prompt: SupportsIndex,
@@ -118,7 +118,10 @@ def ask(
     made_under = dict(capture.provenance.settings).get("interventions")
     if made_under:
         raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
-    answer = answer_after(capture, target, foil, capture.row(prompt), capture.position(position, prompt), first_token)
+    at = capture.position(position, prompt)
+    if isinstance(target, Next):
+        target = int(targets_everywhere(capture, target, at, prompt)[1])
+    answer = answer_after(capture, target, foil, capture.row(prompt), at, first_token)
     read, last = single_token(model, answer, "this"), answer.positions[0]
     capture, row = with_answer(capture, answer, capture.row(prompt))
     assert capture.residual is not None
@@ -311,7 +314,7 @@ CHOSEN_BY = ("direct", "paths")
 @in_turn
 def ablate(
     capture: Capture,
-    target: Target = None,
+    target: Target | Next = None,
     foil: str | SupportsIndex | None = None,
     position: SupportsIndex = -1,
     *,

@@ -21,7 +21,7 @@ from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, o
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
-from ..prompts.attribution import largest, plain_records
+from ..prompts.attribution import Next, largest, plain_records
 from ..prompts.captures import Capture, Target, capture
 from ..show.result import Result
 from .ablating import OneAnswer, ask
@@ -215,7 +215,7 @@ class KnowledgeNeurons(Result):
 @in_turn
 def knowledge_neurons(
     capture: Capture,
-    target: Target = None,
+    target: Target | Next = None,
     position: SupportsIndex = -1,
     *,
     steps: int = STEPS,

@@ -278,7 +278,7 @@ class Attribution(Result):
         if capture is None or several:
             capture = None
             rows |= {"target": token(self.target, "strong")}
-            rows |= {} if self.foil is None else {"foil": token(self.named_foil, "strong")}
+            rows |= {} if self.foil is None else {"foil": token(self.foil, "strong")}
         else:
             roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
             ranked = capture.ranked(self.position, roles, PREDICTIONS)
@@ -297,23 +297,14 @@ class Attribution(Result):
                 for p in sorted(ranked, key=lambda p: p.role, reverse=True)
                 if p.role
             }
-        if self.foil is not None and several:
-            rows["logit"] = (
-                f"{self.logit:.3f}, {quoted(self.target_tokens[0])} minus {quoted(self.foil)}: where they part"
-            )
-        elif self.foil is not None:
-            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's"
+        if self.foil is not None:
+            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's{where_they_part(self)}"
         elif several:
             rows["logit"] = f"{self.logit:.3f}, the sum over its {count} tokens"
         elif capture is None:
             rows["logit"] = f"{self.logit:.3f}"
         rows["memories"] = self.written(neurons, layers)
         return rows
-
-    @property
-    def named_foil(self) -> str:
-        """The foil's text."""
-        return str(self.foil if self.answer is None else self.answer.foil_text)
 
     def written(self, neurons: pd.DataFrame, layers: Sequence[int]) -> str:
         """How much of the logit all FFN neurons wrote, and how much those listed."""
@@ -386,6 +377,13 @@ class Attribution(Result):
         for position, target, logit, row in found:
             shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
         return shown.table(caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}")
+
+
+def where_they_part(one: Any) -> str:
+    """Of a result whose target and foil begin alike, after what they differ."""
+    if one.answer is None or not one.answer.parting:
+        return ""
+    return f", after {quoted(''.join(one.tokens[len(one.answer.prompt) : one.position + 1]))}"
 
 
 def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -527,13 +525,13 @@ def attribute(
     row, answer = capture.row(prompt), None
     if isinstance(target, Next | Iterable) and not is_one(target):
         positions, targets = targets_everywhere(capture, target, position, prompt)  # type: ignore[arg-type]
-        foil_id = foil_everywhere(capture, foil, targets.tolist(), row, positions[-1], first_token)
+        foil_id, foil_text = foil_everywhere(capture, foil, targets.tolist(), row, positions[-1], first_token)
     else:
         assert not isinstance(target, Next | Iterable) or isinstance(target, str)
         pos = capture.position(-1 if position is None else position, prompt)
         answer = answer_after(capture, target, foil, row, pos, first_token)
         capture, row = with_answer(capture, answer, row)
-        positions, foil_id = list(answer.positions), answer.foil_id
+        positions, foil_id, foil_text = list(answer.positions), answer.foil_id, answer.foil_text
         targets = torch.tensor(answer.read, device=capture.tokens.device)
     norm, cap, residual = FinalNorm(capture.model), capture.model.layout.soft_cap, capture.residual
     assert residual is not None
@@ -553,7 +551,7 @@ def attribute(
         positions=tuple(positions),
         target_ids=tuple(targets.tolist()),
         target_tokens=tuple(capture.model.token_strings(targets)),
-        foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
+        foil=foil_text,
         foil_id=foil_id,
         provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
         answer=answer,
@@ -657,11 +655,13 @@ def targets_everywhere(
 
 def foil_everywhere(
     capture: Capture, foil: str | SupportsIndex | None, targets: list[int], row: int, position: int, first_token: bool
-) -> int | None:
-    """The id of a foil of targets at every position, read at the last. Raises InputError: it is no single token, or
-    that of all of them."""
+) -> tuple[int | None, str | None]:
+    """The id and text of a foil of targets at every position, read at the last.
+
+    Raises InputError: it is no single token, or that of all of them.
+    """
     if foil is None:
-        return None
+        return None, None
     read = answer_after(capture, foil, None, row, position, first_token)
     if len(read.target) > 1:
         raise InputError(
@@ -669,4 +669,4 @@ def foil_everywhere(
         )
     if set(targets) == {*read.target}:
         check_foil(read.target, read.target, read.target_text, read.target_text)
-    return read.target[0]
+    return read.target[0], read.target_text

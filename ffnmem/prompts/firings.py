@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, OutOfRangeError, check_count, quoted
+from ..core.errors import InputError, OutOfRangeError, check_count
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, of_chance, rows, token
 from ..facts.answers import Answer
@@ -23,7 +23,7 @@ from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
-from .attribution import largest, plain_records
+from .attribution import largest, plain_records, where_they_part
 from .captures import Capture, Target, answer_after, with_answer
 
 POSITIONS = 12  # rows of the table by position
@@ -167,8 +167,7 @@ def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
     answer: Answer = one.answer
     how, quantity = "", "logit"
     if answer.foil is not None:
-        part = "" if answer.parting == 0 else f", after {quoted(''.join(one.tokens[len(answer.prompt) :]))}"
-        how = f", the target’s minus the foil’s{part}"
+        how = f", the target’s minus the foil’s{where_they_part(one)}"
     elif answer.whole and summed:
         how = f", the sum over its {len(answer.target)} tokens"
     elif answer.whole:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemWarning, InputError
+from ffnmem.core.errors import FfnmemWarning
 from ffnmem.editing import Edit, preparing
 from ffnmem.editing.preparing import (
     CHANCE,
@@ -22,11 +22,10 @@ from ffnmem.editing.preparing import (
     target_doubt,
     target_doubts,
 )
-from ffnmem.editing.requests import edit_target, make_requests
+from ffnmem.editing.requests import make_requests
 from ffnmem.models.answers import Answered
 from ffnmem.models.replaying import PlainLayers
 
-from ..helpers import refuses
 from .plans import FACTS, moment_of
 
 EIFFEL = fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", "Rome")
@@ -120,15 +119,11 @@ def test_a_doubtful_target_is_said_before_the_work(
     assert (made[0] if isinstance(made, tuple) else made).warnings == ("that is odd",)
 
 
-def test_editors_read_targets_by_the_rule(tiny: fm.Model) -> None:
-    """`edit --target Rome` silently became " Rome" where `attribute --target Paris` was refused."""
-    assert edit_target(tiny, [EIFFEL], " Rome") == " Rome"
-    assert edit_target(tiny, [EIFFEL], None) is None
-    logits = fm.capture(tiny, EIFFEL.text).logits_at(0, -1)
-    plain, spaced = (tiny.tokenizer(text)["input_ids"][0] for text in ("Rome", " Rome"))
-    if logits[spaced] > logits[plain]:
-        with pytest.warns(FfnmemWarning, match="'Rome' is read with a space"):
-            assert edit_target(tiny, [EIFFEL], "Rome") == " Rome"
-    else:
-        with refuses(InputError, ValueError, "'Rome'", "' Rome'", "likelier without a space"):
-            edit_target(tiny, [EIFFEL], "Rome")
+def test_editors_read_targets_as_they_stand_in_the_prompt(tiny: fm.Model) -> None:
+    """After an opening mark " Rome" with a space would be written where the text goes on without one."""
+    quoted = replace(EIFFEL, prompt='The {} is in "')
+    for fact, ids in ((EIFFEL, tiny.ids_of(" Rome")), (quoted, tiny.ids_of("Rome"))):
+        for target in ("Rome", " Rome", None):
+            (request,) = make_requests(tiny, [replace(fact, target_new="Rome")], target, ("{}",))
+            assert request.ids == tuple(ids)
+            assert request.target == "Rome"

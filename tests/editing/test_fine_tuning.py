@@ -10,7 +10,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, ft_l
-from ffnmem.facts.questions import target_ids
+from ffnmem.facts.answers import word_ids
 
 from ..helpers import allclose, refuses
 from .plans import FACTS
@@ -32,7 +32,7 @@ def test_the_first_step_follows_the_models_own_gradient(make_tiny: Callable[...,
     assert isinstance(weight, torch.Tensor)
     weight.requires_grad_(True)
     with torch.enable_grad():
-        loss = nll(model, fact.text, target_ids(model, str(fact.target_new)))
+        loss = nll(model, fact.text, word_ids(model, fact.text, str(fact.target_new)))
         (gradient,) = torch.autograd.grad(loss, weight)
     found = edit.changes[0].delta()
     clear = gradient.abs() > 1e-6
@@ -46,7 +46,7 @@ def test_the_loss_falls_and_no_weight_leaves_its_bound(tiny: fm.Model) -> None:
     assert done == [1, 2, 3]
     for fact, edit in zip(FACTS, edits, strict=True):
         assert float(edit.changes[0].delta().abs().max()) <= 0.02 + 1e-7
-        ids = target_ids(tiny, str(fact.target_new))
+        ids = word_ids(tiny, fact.text, str(fact.target_new))
         before = float(nll(tiny, fact.text, ids).detach())
         with edit.applied(tiny):
             after = float(nll(tiny, fact.text, ids).detach())

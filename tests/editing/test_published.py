@@ -15,7 +15,7 @@ from ffnmem.editing import Edit, SecondMoment, alphaedit, emmet, encore, ft_l, m
 from ffnmem.editing.preparing import find_values, plan_edits
 from ffnmem.editing.published import EDITORS, FT_L, published
 from ffnmem.editing.settings import default_settings, published_settings
-from ffnmem.facts.questions import target_ids
+from ffnmem.facts.answers import word_ids
 from ffnmem.models.norms import widen
 
 from ..helpers import allclose, build, build_gpt2, build_gpt_neox, refuses
@@ -64,7 +64,7 @@ def both(request: pytest.FixtureRequest, tokenizer: Any) -> Both:
         hf.model.layers if blocks is None else blocks,
         out,
         lambda text: list(model.tokenize(text)),
-        lambda word: target_ids(model, word),
+        lambda word: word_ids(model, FACTS[0].text, word),
         CONTEXTS,
     )
     return Both(request.param, model, program, moment_of(model))
@@ -176,7 +176,7 @@ def test_ft_l_of_one_token_without_a_bias(tokenizer: Any) -> None:
     model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double()
     widen(hf)
     hf.set_attn_implementation("sdpa")
-    fact, ids = FACTS[0], target_ids(model, str(FACTS[0].target_new))
+    fact, ids = FACTS[0], word_ids(model, FACTS[0].text, str(FACTS[0].target_new))
     assert len(ids) == 1
     weight = hf.requires_grad_(False).model.layers[0].mlp.down_proj.weight.requires_grad_(True)
     before = weight.detach().clone()

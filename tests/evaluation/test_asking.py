@@ -7,7 +7,7 @@ from dataclasses import replace
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.evaluation.measuring import make_case, prompts, wanted_target
-from ffnmem.facts.questions import target_ids
+from ffnmem.facts.answers import word_ids
 
 from ..helpers import refuses
 from .made import EIFFEL, LONDON, NO_TARGET
@@ -39,8 +39,8 @@ def test_case(tiny: fm.Model) -> None:
     assert case.roles == ("rewrite", "reverse")
     assert case.target == "Rome"
     assert case.questions[0].tokens == tuple(tiny.tokenize(EIFFEL.text))
-    assert case.questions[0].answers == (target_ids(tiny, "Paris"), target_ids(tiny, "Rome"))
-    assert case.questions[1].answers == (target_ids(tiny, "Eiffel Tower"),)
+    assert case.questions[0].answers == tuple(word_ids(tiny, "The", word) for word in ("Paris", "Rome"))
+    assert case.questions[1].answers == (word_ids(tiny, "The", "Eiffel Tower"),)
     assert make_case(tiny, EIFFEL, " London ").target == "London"
 
 

@@ -34,7 +34,7 @@ from ffnmem.evaluation.written import (
     normalised,
 )
 from ffnmem.facts import Fact, Hop, MultiHop, Probe
-from ffnmem.facts.questions import target_ids
+from ffnmem.facts.answers import word_ids
 from ffnmem.models.answers import written_on
 from ffnmem.models.replaying import PlainLayers
 
@@ -296,12 +296,14 @@ def facts_of_atlas(model: fm.Model, count: int) -> list[Fact]:
     """Whose targets are single tokens, so that one direction says them."""
     found = random.Random(5).sample([fact for fact in fm.load_facts("atlas") if len(fact.neighbours) > 3], 200)
     pairs = [(fact, (fact.target_true, fact.target_new)) for fact in found if fact.target_new]
-    return [fact for fact, both in pairs if all(len(target_ids(model, str(word))) == 1 for word in both)][:count]
+    return [fact for fact, both in pairs if all(len(word_ids(model, fact.text, str(word))) == 1 for word in both)][
+        :count
+    ]
 
 
 def writes_at_the_end(model: fm.Model, fact: Fact, left: torch.Tensor, word: str, size: float) -> Edit:
     """The last layer writes a word's first token as much as ``left`` says."""
-    right = model.unembedding.detach().double()[target_ids(model, word)[0]]
+    right = model.unembedding.detach().double()[word_ids(model, "The", word)[0]]
     change = EditedLayer(model.n_layers - 1, left[None], size * right[None] / right.norm())
     return Edit.of(model, [change], method="planted", facts=[fact], targets=[str(fact.target_new)])
 

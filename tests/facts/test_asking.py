@@ -10,9 +10,9 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError, UnsupportedModelError
 from ffnmem.facts import load_facts
-from ffnmem.facts.questions import SubjectPrompt, ask_about, find_subject, locate, skip_space, target_ids
+from ffnmem.facts.questions import SubjectPrompt, ask_about, find_subject, locate, skip_space
 
-from ..helpers import REPOSITORY, build_gpt2, build_tokenizer, refuses
+from ..helpers import REPOSITORY, build_gpt2, refuses
 
 
 def spelled(model: fm.Model, asked: SubjectPrompt) -> str:
@@ -137,24 +137,6 @@ def test_with_gpt2s_tokenizer(gpt2_tokenizer: Any) -> None:
         assert asked.starts == fact.prompt.startswith("{}")
         shared += not asked.aligned
     assert shared == 1  # the bracket and the apostrophe of "(Ontario Section)'s" are one token
-
-
-def test_target_ids(tiny: fm.Model) -> None:
-    """A target without its space is another token."""
-    paris = tuple(build_tokenizer()(" Paris")["input_ids"])
-    assert target_ids(tiny, "Paris") == target_ids(tiny, " Paris ") == paris
-    assert len(paris) == 1
-    assert len(target_ids(tiny, "the city")) == 2
-    for empty in ("", "  "):
-        with refuses(InputError, ValueError, "empty"):
-            target_ids(tiny, empty)
-
-
-def test_a_target_that_the_model_cannot_say(tiny: fm.Model) -> None:
-    model = with_tokenizer(tiny, Words("[UNK]", 0))
-    with refuses(InputError, ValueError, "'qqq'", "vocabulary"):
-        target_ids(model, "qqq")
-    assert target_ids(model, "[UNK]") == (0,)
 
 
 class Words:

@@ -12,8 +12,8 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.facts import Fact, Known, filter_known, load_facts
 from ffnmem.facts import known as module
+from ffnmem.facts.answers import word_ids
 from ffnmem.facts.known import COLUMNS
-from ffnmem.facts.questions import target_ids
 from ffnmem.models.answers import Answered
 
 from ..helpers import WHOLE_WORDS, allclose, refuses
@@ -32,7 +32,7 @@ def found(atlas: fm.Model, some: list[Fact]) -> Known:
 def plain_row(model: fm.Model, fact: Fact) -> tuple[float, int, str, bool]:
     """Probability, rank, answer and known of one fact, token by token with whole passes."""
     tokens, product, ranks, top = list(model.tokenize(fact.text)), 1.0, [], ""
-    for target in target_ids(model, fact.target_true):
+    for target in word_ids(model, fact.text, fact.target_true):
         capture = fm.capture(model, torch.tensor([tokens]), logits=True)
         assert capture.logits is not None
         p = capture.logits[0, -1].double().softmax(-1)

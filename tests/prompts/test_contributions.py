@@ -336,17 +336,6 @@ def test_a_target_from_a_table_or_a_tensor(tiny: fm.Model) -> None:
         assert fm.attribute(capture, target).target_ids == (int(top),)
 
 
-def test_a_target_of_several_tokens(tiny: fm.Model) -> None:
-    """Its first token would be explained as if it were the whole word."""
-    capture = fm.capture(tiny, PROMPT)
-    with refuses(InputError, ValueError, "'Madrid'", "M | a | d | r | i | d", "' Madrid'", "first_token"):
-        fm.attribute(capture, "Madrid")
-    with refuses(InputError, ValueError, "' Madrid'", "7 tokens"):
-        fm.attribute(capture, " Paris", foil=" Madrid")
-    assert fm.attribute(capture, " Rome", first_token=True).target == " Rome"
-    assert fm.attribute(capture, " Paris", foil=" Madrid", first_token=True).foil == " "
-
-
 def test_a_capture_of_some_layers(tiny: fm.Model) -> None:
     """The sum would lack the layers that are not there."""
     for layers in ([0], [0, 1]):

@@ -141,9 +141,10 @@ def test_chunks() -> None:
 def test_probability(tiny: fm.Model) -> None:
     """Of more rows than are unembedded at once, in their order."""
     layers = PlainLayers(tiny)
-    final = torch.randn(2, 300, tiny.d_model, generator=torch.Generator().manual_seed(0))
+    final = torch.randn(2, 300, 2, tiny.d_model, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        found = probability(layers, final, 7)
-        expected = layers.logits(final).double().softmax(-1)[..., 7]
+        found = probability(layers, final, (7, 9))
+        every = layers.logits(final).double().softmax(-1)
+        expected = every[..., 0, 7] * every[..., 1, 9]
     assert found.dtype == torch.float64
     assert allclose(found, expected, 1e-6)

@@ -22,7 +22,7 @@ def made(subject: range, length: int, effect: float = 0.0) -> Trace:
     """A trace whose indirect effect at layer l and position p is p + 10·l + ``effect``."""
     scores = np.arange(length) + 10.0 * np.arange(2)[:, None] + effect + 0.25
     tokens = tuple(f"t{i}" for i in range(length))
-    return Trace({"state": scores}, 0.9, np.array([0.2, 0.3]), "a", 1, "text", tokens, subject, "f", 1, 0.1, 0, HOW)
+    return Trace({"state": scores}, 0.9, np.array([0.2, 0.3]), "a", (1,), "text", tokens, subject, "f", 1, 0.1, 0, HOW)
 
 
 def gathered(*traces: Trace) -> Traces:

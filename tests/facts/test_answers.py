@@ -1,0 +1,273 @@
+"""Which tokens answer a prompt, with tokenizers of every kind."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import FfnmemWarning, InputError
+from ffnmem.facts import Answer, read_answer
+from ffnmem.facts.answers import log_probability
+
+from ..helpers import PROMPT, refuses
+from ..tokenizers import TOKENIZERS, model_with
+
+PROMPTS = (
+    "The capital of France is", 'The city is called "', "The city is called “", "The city (", "The city-",
+    "The city is\n", "The city is called:", "中国的首都是", "The city is ", "Beyoncé is in",
+)  # fmt: skip
+TARGETS = ("Paris", " Paris", "North America", " North America", "北京", "Beyoncé", "(Rome)", "2024")
+
+
+def is_known(model: fm.Model, text: str) -> bool:
+    """Whether a tokenizer tells a text by its ids: it has no unknown token in it, and none of its spaces goes."""
+    return model.tokenizer.unk_token_id not in model.ids_of(text) and "\n" not in text
+
+
+def read(model: fm.Model, prompt: str, target: str, **options: Any) -> Answer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FfnmemWarning)
+        return read_answer(model, prompt, target, **options)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_answer_is_what_follows_in_the_whole_text(name: str) -> None:
+    """A target tokenised by itself gets a token that the text never has: with Llama 2's kind every one of them."""
+    model = model_with(name)
+    tried = 0
+    for prompt in PROMPTS:
+        for target in TARGETS:
+            for word in (False, True):
+                if not is_known(model, prompt + target):
+                    continue
+                answer = read(model, prompt, target, word=word)
+                assert answer.target_text.strip() == target.strip()
+                whole = tuple(model.tokenize(prompt + answer.target_text))
+                assert answer.prompt == tuple(model.tokenize(prompt))
+                # Where the text's own end would be another token, that is said, and the answer stands for itself.
+                assert (answer.prompt + answer.target == whole) != answer.joins
+                assert model.bos_token_id not in answer.target
+                assert model.tokenizer.eos_token_id not in answer.target
+                tried += 1
+                capture = fm.capture(model, torch.tensor(answer.prompt))
+                again = read(model, answer.prompt, answer.target_text)
+                assert (again.prompt, again.target) == (answer.prompt, answer.target)
+                assert capture.tokens.shape[1] == len(answer.prompt)
+    assert tried >= (40 if name == "WordPiece" else 100)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_word_is_its_tokens_and_no_more(name: str) -> None:
+    """`▁`, `▁Paris` was edited towards: a lone space first, which no text has; and 北京 behind one."""
+    model = model_with(name)
+    strings = [text.strip() for text in model.token_strings(read(model, PROMPTS[0], "Paris", word=True).target)]
+    assert strings == ["Paris"]
+    if is_known(model, "中国的首都是北京"):
+        ids = read(model, "中国的首都是", "北京", word=True).target
+        assert "".join(model.token_strings(ids)).replace("##", "").replace(" ", "") == "北京"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "target", "word", "reads", "why"),
+    [
+        ("The city of", " Paris", False, " Paris", "with its space"),
+        ("The city of ", "Paris", False, "Paris", "after a space"),
+        ("The city is\n", "Paris", True, "Paris", "a line's end"),
+        ('The city is called "', "Paris", True, "Paris", "opening mark"),
+        ("The city is called '\"", "Paris", True, "Paris", "opening mark"),
+        ("The city (", "Paris", True, "Paris", "opening mark"),
+        ("The city «", "Paris", False, "Paris", "opening mark"),
+        ("The city of", "Paris", True, " Paris", "a word after a space"),
+        ('The "city"', "Paris", True, " Paris", "a word after a space"),
+        ("The city:", "Paris ", True, " Paris", "a word after a space"),
+        ("中国的首都是", "北京", False, "北京", "without spaces"),
+    ],
+)
+def test_readings_that_need_no_model(prompt: str, target: str, word: bool, reads: str, why: str) -> None:
+    """After an opening bracket a space was explained that nobody writes there; Chinese got one before every word."""
+    model = model_with("byte-level")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answer = read_answer(model, prompt, target, word=word)
+    assert answer.target_text == reads
+    assert why in answer.reading
+
+
+@pytest.mark.parametrize("prompt", ["The city of", "The city-", ""])
+def test_the_likelier_reading_by_the_whole_answer(prompt: str) -> None:
+    """By first tokens alone, "P" of "Paris" was weighed against all of " Paris"."""
+    model = model_with("byte-level")
+    ids = {text: tuple(model.ids_of(prompt + text)[len(model.ids_of(prompt)) :]) for text in ("Tower", " Tower")}
+    tokens = model.tokenize(prompt) if prompt else [model.bos_token_id]
+    logs = {text: log_probability(model, tokens, own) for text, own in ids.items()}
+    likelier = max(logs, key=logs.__getitem__)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        answer = read_answer(model, tokens, "Tower")
+    assert (answer.target_text, answer.target) == (likelier, ids[likelier])
+    assert [str(one.message) for one in said if "is read with a space before it" in str(one.message)] == (
+        [str(one.message) for one in said] if likelier == " Tower" else []
+    )
+    assert len(said) == (likelier == " Tower")
+
+
+def test_what_cannot_be_read(tiny: fm.Model) -> None:
+    """Each would be measured as something else, or as nothing."""
+    unknown = model_with("WordPiece")
+    for model, arguments, named in (
+        (tiny, {"target": ""}, "the target is empty"),
+        (tiny, {"target": " ", "word": True}, "the target is empty"),
+        (tiny, {"target": " Paris", "foil": " Paris"}, "the same token"),
+        (tiny, {"target": " Paris Rome", "foil": " Paris"}, "no token tells target from foil"),
+        (tiny, {"target": " Paris" * 40}, "reads at most 32"),
+        (unknown, {"target": "🎉"}, "'🎉' is not in the vocabulary"),
+    ):
+        with refuses(InputError, ValueError, named):
+            read(model, PROMPT, **arguments)
+    level = torch.zeros(tiny.d_vocab)
+    text, plain, spaced = both(tiny)
+    for logits in (level, level / 0):
+        with refuses(InputError, ValueError, repr(text), repr(f" {text}"), str(plain), "equally likely"):
+            read(tiny, PROMPT, text, logits=lambda: logits)  # noqa: B023
+    level[plain] = 1
+    assert read(tiny, PROMPT, text, logits=lambda: level).target == (plain,)
+    level[spaced] = 2
+    with pytest.warns(FfnmemWarning, match=f"likelier here .the one without is token {plain}"):
+        assert read_answer(tiny, PROMPT, text, logits=lambda: level).target == (spaced,)
+
+
+def both(model: fm.Model) -> tuple[str, int, int]:
+    """A text that is a single token with a space before it and without, and both ids."""
+    strings = model.token_strings(range(model.d_vocab))
+    ids = {string: i for i, string in enumerate(strings) if model.ids_of(string) == [i] and string.strip()}
+    text = next(s for s in ids if f" {s}" in ids)
+    return text, ids[text], ids[f" {text}"]
+
+
+def test_foils_are_compared_where_they_part() -> None:
+    """ " North America" against " North Pole" was a difference of 0, or of two other tokens."""
+    model = model_with("byte-level")
+    answer = read(model, PROMPTS[0], " North America", foil=" North France")
+    assert answer.parting == 1
+    assert model.token_strings([*answer.read, answer.foil_id or 0]) == [" America", " France"]
+    assert answer.tokens == (*answer.prompt, *answer.target[:1])
+    assert list(answer.positions) == [len(answer.prompt)]
+    assert read(model, PROMPTS[0], " North America", first_token=True).target == answer.target[:1]
+
+
+@pytest.mark.parametrize("name", ["byte-level", "Llama 2", "GemmaTokenizer"])
+def test_each_token_of_an_answer_has_its_exact_sum(name: str) -> None:
+    """Of "North America" only " North" was explained, and the continent was anybody's."""
+    model = model_with(name)
+    capture = fm.capture(model, PROMPTS[0])
+    found, paths = fm.attribute(capture, " North America"), fm.attribute_paths(capture, " North America")
+    tokens = model.tokenize(f"{PROMPTS[0]} North America")
+    whole = fm.capture(model, torch.tensor(tokens), logits=True)
+    assert whole.logits is not None
+    length = capture.tokens.shape[1]
+    own = [float(whole.logits[0, p, tokens[p + 1]]) for p in range(length - 1, len(tokens) - 1)]
+    assert len(own) > 1
+    assert found.target == " North America"
+    for logits, error in ((found.logits.tolist(), found.error), (paths.by_token["logit"].tolist(), paths.error)):
+        assert logits == pytest.approx(own, abs=1e-4)
+        assert error < 1e-4
+    assert found.logit == pytest.approx(sum(own), abs=1e-3)
+    total = found.total
+    assert float(total.neurons["logit"].sum()) == pytest.approx(float(found.neurons["logit"].sum()), abs=1e-3)
+    assert total.error < 1e-4
+    assert float(paths.components["logit"].sum()) == pytest.approx(paths.logit, abs=1e-3)
+
+
+def test_causal_scores_are_of_the_whole_answers_probability() -> None:
+    """A firing that decides between North and South would be scored by the continent alone."""
+    model = model_with("Llama 2")
+    capture = fm.capture(model, PROMPTS[0])
+    tokens = torch.tensor([model.tokenize(f"{PROMPTS[0]} North America")])
+    found = fm.causal_scores(capture, " North America")
+    length = capture.tokens.shape[1]
+    logs = fm.capture(model, tokens[0], logits=True).logits.log_softmax(-1)  # type: ignore[union-attr]
+    expected = sum(float(logs[0, p, tokens[0, p + 1]]) for p in range(length - 1, tokens.shape[1] - 1))
+    assert found.logit == pytest.approx(expected, abs=1e-4)
+    layer, neuron, position = (int(found.top(1)[name].iloc[0]) for name in ("layer", "neuron", "position"))
+    eps = 1e-3
+    with fm.intervene(model, {(layer, neuron): fm.interventions.Scale(1 - eps)}, positions=[position]):
+        moved = fm.capture(model, tokens[0, :-1], logits=True).logits.double().log_softmax(-1)  # type: ignore[union-attr]
+    less = sum(float(moved[0, p, tokens[0, p + 1]]) for p in range(length - 1, tokens.shape[1] - 1))
+    score = float(found.top(1)["score"].iloc[0])
+    assert (found.logit - less) / eps == pytest.approx(score, rel=0.05, abs=2e-3)
+    kept = fm.faithfulness(capture, " North America", sizes=[found.scores.numel() // found.scores.shape[1] * 0 + 1])
+    assert kept.logit == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("word", ["foil", "target"])
+def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
+    """`attribute` refused what `edit` completed."""
+    capture = fm.capture(tiny, PROMPT)
+    calls: dict[str, Any] = {
+        "attribute": lambda **answer: fm.attribute(capture, **answer),
+        "paths": lambda **answer: fm.attribute_paths(capture, **answer),
+        "causal": lambda **answer: fm.causal_scores(capture, **answer),
+        "circuit": lambda **answer: fm.circuit(capture, **answer),
+        "ablate": lambda **answer: fm.ablate(capture, **answer, neurons=[(0, 0)]),
+    }
+    if word == "target":
+        calls["knowledge"] = lambda target, foil: fm.interventions.knowledge_neurons(capture, target, steps=2)
+    text, plain, spaced = both(tiny)
+    logits = capture.logits_at(0, -1)
+    likelier = f" {text}" if float(logits[spaced]) > float(logits[plain]) else text
+    for name, call in calls.items():
+        answer: dict[str, Any] = {"target": " London", "foil": " Rome", word: text}
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = call(**answer)
+        assert len(said) == (likelier != text), name
+        assert all(one.filename == __file__ or "typ" in one.filename for one in said), name
+        assert getattr(found, word) == likelier
+        answer[word] = spaced
+        assert getattr(call(**answer), word) == f" {text}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"target": " Paris", "foil": " Paris"},
+        {"target": " Parisian", "foil": " Paris", "first_token": True},
+        {"foil": "the likeliest"},
+    ],
+    ids=["written alike", "the same first token", "the model's own target"],
+)
+def test_a_target_that_is_its_own_foil_is_refused(tiny: fm.Model, answer: dict[str, Any]) -> None:
+    """A difference of 0 has no shares, and its table would be noise."""
+    capture = fm.capture(tiny, PROMPT)
+    if "target" not in answer:
+        answer = {"foil": int(capture.logits_at(0, -1).argmax())}
+    said = None
+    for call in (fm.attribute, fm.attribute_paths, fm.causal_scores, fm.circuit, fm.faithfulness, fm.ablate):
+        with pytest.raises(
+            InputError, match=r"^target and foil are the same token, .*: name two that differ$"
+        ) as found:
+            call(capture, **answer)
+        said = said or str(found.value)
+        assert str(found.value) == said
+
+
+def test_a_foil_may_be_the_target_of_some_positions(tiny: fm.Model) -> None:
+    """Only where it is that of all is there nothing to explain."""
+    capture = fm.capture(tiny, PROMPT)
+    ids = capture.tokens[0, 1:].tolist()
+    found = fm.attribute(capture, fm.prompts.NEXT, ids[2])
+    assert found.logits[2] == 0
+    assert found.error < 1e-4
+
+
+@pytest.mark.parametrize("call", [fm.circuit, fm.ablate, fm.interventions.knowledge_neurons])
+def test_what_is_of_one_token_says_so(tiny: fm.Model, call: Any) -> None:
+    """The first of several tokens would be explained in their name."""
+    capture = fm.capture(tiny, PROMPT)
+    with refuses(InputError, ValueError, "' Paris Rome' is 2 tokens", "·Paris | ·Rome", "--first-token"):
+        call(capture, " Paris Rome")
+    assert call(capture, " Paris Rome", first_token=True).target == " Paris"
