@@ -44,7 +44,7 @@ MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
 @option(
     "--true",
     metavar="TEXT",
-    help="The target that is true.  [default: the known fact's, else the model's own first word]",
+    help="The target that is true.  [default: the known fact's, else the model's own word, if that can be a fact]",
 )
 @option("--editor", type=OneOf(EDITORS), default="rome", metavar="EDITOR", help=", ".join(EDITORS))
 @editor_options
@@ -264,7 +264,7 @@ def fact_of(
         known: facts to find it in, by their prompt or a paraphrase.
         true: the true target. paraphrases, neighbours: further ones, as whole prompts.
 
-    Raises: InputError: the subject is not in a prompt, an empty target, or an answer of the model that is no word.
+    Raises: InputError: the subject is not in a prompt, or an empty target.
     """
     from ..facts.fact import fact_about
     from ..facts.templates import as_spelled, check_marked_once, prompt_template
@@ -276,7 +276,7 @@ def fact_of(
     template, notes = prompt_template(prompt, subject)
     for one in notes:
         note(f"note: {one}")
-    found = fact_about(template, subject, known, true, partial(true_target, model))
+    found = fact_about(template, subject, known, true, partial(true_target, model), target.strip())
     more = tuple(prompt_template(text, subject)[0] for text in paraphrases)
     return (
         replace(
@@ -290,13 +290,17 @@ def fact_of(
 
 
 def true_target(model: Model, text: str) -> str:
-    """What the model itself says after a prompt."""
-    from ..facts.questions import own_answer  # needs torch
+    """What the model itself says after a prompt; empty, with a warning, where that is likely no fact."""
+    from ..facts.questions import doubt_word, own_answer  # needs torch
 
     try:
-        return own_answer(model, text)
+        word = own_answer(model, text)
+        doubt = doubt_word(model, text, word)
     except InputError as error:
-        raise InputError(f"{error} with --true") from None
+        doubt = f"{error} with --true"
+    if doubt:
+        note(f"warning: {doubt}")
+    return "" if doubt else word
 
 
 # Saved edits put together, and an edited checkpoint taken back to its original.

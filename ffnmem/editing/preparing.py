@@ -17,7 +17,7 @@ from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..facts.answers import word_ids
 from ..facts.fact import Fact, facts_or_text
-from ..facts.questions import own_answer
+from ..facts.questions import doubt_word, own_answer
 from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -221,13 +221,21 @@ def plan_edits(
 
 
 def with_truth(model: Model, fact: Fact) -> Fact:
-    """A fact with its true target: where nobody says what is true, what the model says itself, if that is a word."""
+    """A fact with its true target: where nobody says what is true, what the model says itself, if that can be a fact.
+
+    Where it is likely none, that is warned of once: what has no true target is not compared with one.
+    """
     if fact.target_true:
         return fact
     try:
-        return replace(fact, target_true=own_answer(model, fact.text))
-    except InputError:
+        word = own_answer(model, fact.text)
+        doubt = doubt_word(model, fact.text, word)
+    except InputError as error:
+        doubt = str(error)
+    if doubt:
+        warn(doubt)
         return fact
+    return replace(fact, target_true=word)
 
 
 def settings_asked(

@@ -70,7 +70,7 @@ class Asked:
     Attributes:
         kind: one of KINDS.
         text: the whole prompt.
-        true, target: the true and the new target, plain words.
+        true, target: the true and the new target, plain words; ``true`` is empty where nobody names it.
         fact: the fact's id, or its prompt.
     """
 
@@ -159,7 +159,7 @@ class Effects:
         questions: list[Question] = []
         for one in prompts:
             try:
-                answers = tuple(word_ids(self.model, one.text, word) for word in (one.true, one.target))
+                answers = tuple(word_ids(self.model, one.text, word) for word in (one.target, one.true) if word)
                 questions.append(self.question(one.text, answers))
             except InputError:
                 if one.kind in ("prompt", "other"):
@@ -189,7 +189,8 @@ class Effects:
             logs = said.next_log
             assert logs is not None
             top = int(logs.argmax())
-            row[f"true_{name}"], row[f"target_{name}"] = (math.exp(said.mean_log(i)) for i in (0, 1))
+            row[f"true_{name}"] = math.exp(said.mean_log(1)) if one.true else math.nan
+            row[f"target_{name}"] = math.exp(said.mean_log(0))
             row[f"answer_{name}"] = self.model.token_strings([top])[0]
             row[f"answer_{name}_probability"] = float(logs[top].exp())
         return row
@@ -325,12 +326,13 @@ class EditEffects(Result):
 
 def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:
     """A row a prompt: the probabilities of both targets before and after, and the likeliest token."""
-    shown = rows(Column("prompt", wraps=True), Column(true, left=False), Column(target, left=False), "says")
+    named = {name: title for name, title in (("true", true), ("target", target)) if title}
+    shown = rows(Column("prompt", wraps=True), *(Column(title, left=False) for title in named.values()), "says")
     for kind, some in prompts.groupby("kind", sort=False):
         if str(kind) in TITLES:
             shown.add(Span(TITLES[str(kind)], "soft"))
         for row in some.to_dict("records"):
-            moves = [moved(row[f"{name}_before"], row[f"{name}_after"]) for name in ("true", "target")]
+            moves = [moved(row[f"{name}_before"], row[f"{name}_after"]) for name in named]
             shown.add(row["prompt"], *moves, said(row["answer_before"], row["answer_after"]))
     return shown.table()
 

@@ -384,14 +384,22 @@ def known_fact(template: str, subject: str, known: Sequence[Fact]) -> Fact | Non
     return None
 
 
-def fact_about(template: str, subject: str, known: Sequence[Fact], true: str | None, own: Callable[[str], str]) -> Fact:
+def fact_about(
+    template: str,
+    subject: str,
+    known: Sequence[Fact],
+    true: str | None,
+    own: Callable[[str], str],
+    new: str | None = None,
+) -> Fact:
     """The known fact that a template and a subject name, else a new one.
 
     Args:
-        true: what is true, where somebody says it. own: what the model itself says after a prompt, where nobody does.
+        true: what is true, where somebody says it. own: what the model itself says after a prompt, where nobody does;
+            empty where that is no fact. new: the new target of a new fact.
     """
     found = known_fact(template, subject, known)
     if found is None:
         answer = own(template.replace("{}", subject)) if true is None else true
-        return Fact(subject, "prompt", template, answer.strip() or answer)
+        return Fact(subject, "prompt", template, answer.strip() or answer, new)
     return found if true is None else replace(found, target_true=true.strip() or true)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from ..core.errors import InputError, UnsupportedModelError, quoted
 from ..models.answers import generate
 from ..models.model import Model
+from .answers import log_probability, read_answer
 from .templates import only_place
 
 AHEAD = 8  # tokens that the model's own answer may take
+UNSURE = 0.1
+"""The probability below which a model's own word is no fact that it knows: of the facts of known_1000 that SmolLM2
+answers rightly, 3 in 100 have an answer less likely than that."""
+FUNCTION_WORDS = frozenset(
+    """a an the this that these those its his her their our my your it he she they we you i one some any all both each
+    every no not of in on at by for with to from as about into near between and or but which who where what when there
+    here also be is are was were been being has have had do does did will would can could may might most more many much
+    such same other own very well so if than then because however""".split()  # noqa: SIM905
+)
+"""English words that only lead to an answer: "The Space Needle is located in the"."""
 WORD = re.compile(r"\w[\w'’-]*")
 
 
@@ -110,3 +122,17 @@ def own_answer(model: Model, text: str) -> str:
     if word is None:
         raise InputError(f"{model.name} says {quoted(said)} after {quoted(text)}, which is no word: name what is true")
     return word[0]
+
+
+def doubt_word(model: Model, text: str, word: str) -> str:
+    """Why a model's own word after a prompt is likely no fact that it knows; empty where nothing speaks against it."""
+    asked = f"name what is true, with true= (--true): nothing is compared with {quoted(word)}"
+    if word.lower() in FUNCTION_WORDS:
+        return f"{model.name} says {quoted(word)} after {quoted(text)}, a function word: {asked}"
+    answer = read_answer(model, text, word, word=True)
+    chance = math.exp(log_probability(model, answer.prompt, answer.target))
+    if chance < UNSURE:
+        return (
+            f"{model.name} says {quoted(word)} after {quoted(text)}, with a probability of only {chance:.1%}: {asked}"
+        )
+    return ""

@@ -91,6 +91,8 @@ def trace_or_reason(
     model: Model, fact: Fact, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Trace | None, str]:
     """The trace of a fact, or why there is none."""
+    if not fact.target_true:
+        return None, "what is true was not named, so there is no answer to trace: name it with true= (--true)"
     try:
         return trace_fact(model, fact, seed=seed, progress=progress), ""
     except InputError as error:

@@ -265,13 +265,14 @@ class Attribution(Result):
 
     def heading(self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None) -> dict[str, Content]:
         """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
+        shown = self.tokens[: len(self.answer.prompt)] if self.answer is not None and self.answer.whole else self.tokens
         rows: dict[str, Content] = {
             "prompt": Prompt(
-                self.tokens,
+                shown,
                 self.position,
                 self.provenance.prepend_bos is True or (capture is not None and capture.starts_with_bos),
             ),
-            "after": place(self.tokens, self.position),
+            "after": place(shown, self.position),
         }
         count = 1 if self.answer is None else len(self.answer.target)
         several = count > 1

@@ -166,6 +166,7 @@ def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
     """The question and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are."""
     answer: Answer = one.answer
     how, quantity = "", "logit"
+    tokens = one.tokens[: len(answer.prompt)] if answer.whole else one.tokens
     if answer.foil is not None:
         how = f", the target’s minus the foil’s{where_they_part(one)}"
     elif answer.whole and summed:
@@ -173,7 +174,7 @@ def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
     elif answer.whole:
         quantity, how = "log-probability", f" of its {len(answer.target)} tokens, {of_chance(math.exp(one.logit))}"
     return {
-        "prompt": Prompt(one.tokens, one.position, one.starts_with_bos),
+        "prompt": Prompt(tokens, len(tokens) - 1, one.starts_with_bos),
         "target": token(one.target, "strong"),
         **({} if one.foil is None else {"foil": token(one.foil, "strong")}),
         quantity: f"{one.logit:.3f}{how}",
