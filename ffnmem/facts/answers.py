@@ -149,7 +149,7 @@ def log_probability(model: Model, tokens: Sequence[int], ids: Sequence[int], log
         else:
             run = [*tokens, *ids[:-1]]
             if len(run) > model.n_ctx:
-                raise InputError(f"the prompt and its answer have {len(run)} tokens; {model.name} reads {model.n_ctx}")
+                raise InputError(f"the prompt and its target have {len(run)} tokens; {model.name} reads {model.n_ctx}")
             body = model.layout.body(input_ids=torch.tensor([run], device=model.device), use_cache=False)
             found = model.logits_of(body.last_hidden_state[0, len(tokens) - 1 :])
         logs = at_least_float32(found).double().log_softmax(-1)
@@ -278,7 +278,7 @@ def read_answer(
     answer = Answer(tokens, ids, other_ids, text, other, why, joins or other_joins)
     if len(answer.tokens) > model.n_ctx:
         raise InputError(
-            f"the prompt and its answer have {len(answer.tokens)} tokens; {model.name} reads at most {model.n_ctx}"
+            f"the prompt and its target have {len(answer.tokens)} tokens; {model.name} reads at most {model.n_ctx}"
         )
     return answer
 

@@ -528,9 +528,8 @@ def attribute(
         positions, targets = targets_everywhere(capture, target, position, prompt)  # type: ignore[arg-type]
         foil_id, foil_text = foil_everywhere(capture, foil, targets.tolist(), row, positions[-1], first_token)
     else:
-        assert not isinstance(target, Next | Iterable) or isinstance(target, str)
         pos = capture.position(-1 if position is None else position, prompt)
-        answer = answer_after(capture, target, foil, row, pos, first_token)
+        answer = answer_after(capture, target, foil, row, pos, first_token)  # type: ignore[arg-type]
         capture, row = with_answer(capture, answer, row)
         positions, foil_id, foil_text = list(answer.positions), answer.foil_id, answer.foil_text
         targets = torch.tensor(answer.read, device=capture.tokens.device)
