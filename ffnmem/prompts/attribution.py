@@ -187,7 +187,7 @@ class Attribution(Result):
     def summary(self) -> str:
         what = f"{quoted(self.target_tokens[0])}" if len(self.positions) == 1 else f"{len(self.positions)} targets"
         against = "" if self.foil is None else f" against {self.foil!r}"
-        logit = f", logit {self.logit:.3f}" if len(self.positions) == 1 else ""
+        logit = f", logit {self.logit:.3f}{self.provenance.before_cap}" if len(self.positions) == 1 else ""
         return f"of {what}{against}{logit}, error {self.error:.1e}"
 
     def sheet(
@@ -254,9 +254,9 @@ class Attribution(Result):
                 if p.role
             }
         if self.foil is not None:
-            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's"
+            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's{self.provenance.before_cap}"
         elif capture is None:
-            rows["logit"] = f"{self.logit:.3f}"
+            rows["logit"] = f"{self.logit:.3f}{self.provenance.before_cap}"
         rows["memories"] = self.written(neurons, layers)
         return rows
 
@@ -266,10 +266,8 @@ class Attribution(Result):
         ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
         where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
         listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
-        cap = dict(self.provenance.settings).get("soft_cap")
-        before = "" if cap is None else f" (before the soft cap of {cap:g})"
         count = self.neuron_logits[0].numel()
-        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{before}, {listed}"
+        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}, {listed}"
 
     def neuron_table(
         self, neurons: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
@@ -313,7 +311,7 @@ class Attribution(Result):
             shown.add(str(name), *(cells.get(kind) for kind in kinds), together, total)
         blanks = [None] * (len(kinds) + 1)
         shown.add("sum", *blanks, float(self.sums[0]), style="strong", section=True)
-        shown.add("model's logit", *blanks, self.logit, style="strong")
+        shown.add(f"model's logit{self.provenance.before_cap}", *blanks, self.logit, style="strong")
         shown.add("error", *blanks, line(f"{self.error:.1e}"), style="soft")
         return shown.table()
 
@@ -330,7 +328,9 @@ class Attribution(Result):
         found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
         for position, target, logit, row in found:
             shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
-        return shown.table(caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}")
+        capped = self.provenance.before_cap.replace(",", "; logits", 1)
+        caption = f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}{capped}"
+        return shown.table(caption=caption)
 
 
 def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -473,7 +473,7 @@ def attribute(
     row = capture.row(prompt)
     positions, targets = choose_targets(capture, target, position, prompt, first_token)
     foil_id = foil_after(capture, foil, targets.tolist(), row, positions[-1], first_token)
-    norm, cap = FinalNorm(capture.model), capture.model.layout.soft_cap
+    norm = FinalNorm(capture.model)
     final_in = at_least_float32(capture.residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
     scale = norm.scale(final_in).unsqueeze(-1)
@@ -492,7 +492,7 @@ def attribute(
         target_tokens=tuple(capture.model.token_strings(targets)),
         foil=None if foil_id is None else capture.model.token_strings([foil_id])[0],
         foil_id=foil_id,
-        provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
+        provenance=capture.provenance,
     )
 
 

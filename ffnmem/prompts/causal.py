@@ -23,7 +23,7 @@ from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture
-from .firings import Asked, Firings
+from .firings import Asked, Firings, answer_facts
 from .means import references
 
 STEPS = 20
@@ -100,12 +100,13 @@ class CausalScores(Firings, Result):
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
-        return f"by {self.rule} of {self.target!r}{against}, logit {self.logit:.3f}, reference {self.reference}"
+        logit = f"logit {self.logit:.3f}{self.provenance.before_cap}"
+        return f"by {self.rule} of {self.target!r}{against}, {logit}, reference {self.reference}"
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
         patterns = {"relp": ", attention patterns " + ("frozen" if self.frozen else "followed")}.get(self.rule, "")
-        facts = self.answer_facts() | {"rule": WORDS[self.rule] + patterns, "reference": self.reference}
+        facts = answer_facts(self) | {"rule": WORDS[self.rule] + patterns, "reference": self.reference}
         error = self.completeness_error
         if error is not None and self.components is not None:
             facts["complete"] = f"embeddings and biases sum to the logit; error {error:.1e}"

@@ -308,7 +308,7 @@ class Circuit(Result):
             f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.1%} of the influence is pruned"
         )
         facts: dict[str, Content] = {
-            **answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit),
+            **answer_facts(self),
             **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
             "to the answer": f"{direct}; error {self.error:.1e}",
             "graph": size,

@@ -149,15 +149,14 @@ class Asked:
         return list(found)
 
 
-def answer_facts(
-    tokens: tuple[str, ...], position: int, starts_with_bos: bool, target: str, foil: str | None, logit: float
-) -> dict[str, Content]:
-    """The question and the answer, at the head of a sheet."""
+def answer_facts(one: Any) -> dict[str, Content]:
+    """The question and the answer of a result, at the head of its sheet."""
+    minus = "" if one.foil is None else ", the target’s minus the foil’s"
     return {
-        "prompt": Prompt(tokens, position, starts_with_bos),
-        "target": token(target, "strong"),
-        **({} if foil is None else {"foil": token(foil, "strong")}),
-        "logit": f"{logit:.3f}{'' if foil is None else ', the target’s minus the foil’s'}",
+        "prompt": Prompt(one.tokens, one.position, one.starts_with_bos),
+        "target": token(one.target, "strong"),
+        **({} if one.foil is None else {"foil": token(one.foil, "strong")}),
+        "logit": f"{one.logit:.3f}{minus}{one.provenance.before_cap}",
     }
 
 
@@ -237,10 +236,6 @@ class Firings(ABC):
     def to_frame(self) -> pd.DataFrame:
         """One row a neuron and position, largest first; see :meth:`top`."""
         return self.top(self.of_firings.numel())
-
-    def answer_facts(self) -> dict[str, Content]:
-        """The question and the answer, at the head of the sheet."""
-        return answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit)
 
     def answer_fields(self, top: int) -> dict[str, Any]:
         """The question, the answer and its largest firings, as plain values."""

@@ -91,12 +91,11 @@ class MinimalCircuit(Result):
 
     def sheet(self, top: int = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""
-        answered = answer_facts(self.tokens, self.position, self.starts_with_bos, self.target, self.foil, self.logit)
-        facts: dict[str, Content] = answered | {
+        facts: dict[str, Content] = answer_facts(self) | {
             "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}",
             "all others": f"at {self.reference}",
             "without them": f"{self.completeness:.1%} is left",
-            "none kept": f"a logit of {self.without:.3f}, the 0% of these shares",
+            "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}, the 0% of these shares",
             "search": f"{self.search}; {counted(self.runs, 'run')}",
         }
         shown = rows(

@@ -19,7 +19,7 @@ from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture
-from .firings import Asked, Firings
+from .firings import Asked, Firings, answer_facts
 
 
 @public
@@ -70,13 +70,15 @@ class PathAttribution(Firings, Result):
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
-        return f"of {self.target!r}{against}, logit {self.logit:.3f}, error {self.error:.1e}"
+        return (
+            f"of {self.target!r}{against}, logit {self.logit:.3f}{self.provenance.before_cap}, error {self.error:.1e}"
+        )
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, what the memories of each position add to it, and the ``top`` single firings."""
         memories = float(self.map.sum())
         rest = float(self.components["logit"].sum()) - memories
-        facts = self.answer_facts() | {
+        facts = answer_facts(self) | {
             "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
         }
         tables = self.position_table("memories"), self.firing_table(top)
