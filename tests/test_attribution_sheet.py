@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ffnmem as fm
 from ffnmem.core.sheets import Facts
+from ffnmem.explorer.views import Explorer
 from ffnmem.vocabulary.projections import promoted_tokens
 
-from .helpers import printed
+from .editing.edits import made
+from .explorer.conftest import asking
+from .helpers import allclose, build_gemma2, printed
 
 PROMPT = "The Eiffel Tower is in the city of"
 
@@ -106,3 +112,45 @@ def test_what_was_written(found: fm.prompts.Attribution) -> None:
     text = found.written(top, [1, 0])
     assert f"all 128 wrote {ffn:+.3f} of the logit {found.logit:.3f}" in text
     assert f"the 3 below (of layers 1, 0) {top['logit'].sum():+.3f}" in text
+
+
+CAPPED = "before the soft cap of 5"
+
+
+def test_a_logit_before_a_soft_cap_says_so(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands beside the model's own, which is another number: a reader would take one of them for wrong."""
+    monkeypatch.setattr("ffnmem.explorer.server.PROMPTLY", 60.0)
+    model = fm.load(build_gemma2(), tokenizer=tokenizer)
+    capture = fm.capture(model, PROMPT)
+    alone, minus = (fm.attribute(capture, " Paris", foil) for foil in (None, " Rome"))
+    own = capture.predictions(k=model.d_vocab).set_index("token")["logit"][" Paris"]
+    assert allclose(5 * math.tanh(alone.logit / 5), own, 1e-5)
+    paths, scores = fm.attribute_paths(capture, " Paris"), fm.causal_scores(capture, " Paris")
+    ablated, circuit = fm.ablate(capture, " Paris", neurons=[(0, 1), (1, 2)]), fm.circuit(capture, " Paris")
+    diff = made(model, (1,)).diff(model, PROMPT)
+    every = fm.attribute(capture, fm.prompts.NEXT)
+    kept = fm.faithfulness(capture, " Paris", sizes=[4], random=1), fm.minimal_circuit(capture, " Paris")
+    for result in (alone, minus, paths, scores, ablated, diff):
+        assert CAPPED in repr(result)
+    for shown in (alone, minus, every, paths, scores, ablated, circuit, diff, *kept):
+        assert CAPPED in " ".join(" ".join(printed(shown.sheet())).split())
+        assert shown.to_dict()["provenance"]["soft_cap"] == 5
+    drawn = [
+        *(draw(alone) for draw in (fm.plots.layers, fm.plots.neurons, fm.plots.components)),
+        *(fm.plots.neurons(found) for found in (paths, scores)),
+        fm.plots.ablation(ablated),
+    ]
+    for ax in drawn:
+        assert CAPPED in ax.get_xlabel() + ax.get_ylabel()
+    for found in (paths, scores):
+        assert CAPPED in fm.plots.map(found).figure.axes[-1].get_ylabel()  # its colour bar
+    pages = [
+        fm.pages.report(model, PROMPT, target=" Paris", out=tmp_path / "report.html"),
+        fm.pages.circuit(circuit, tmp_path / "circuit.html"),
+    ]
+    with asking(Explorer(model)) as client:
+        texts = [
+            client.get(f"/{view}", params={"text": PROMPT, "target": " Paris"}).text for view in ("prompt", "circuit")
+        ]
+    for text in (*texts, *(page.read_text() for page in pages)):
+        assert CAPPED in text

@@ -42,6 +42,12 @@ class Provenance:
         """The same provenance with further settings recorded."""
         return replace(self, settings=tuple({**dict(self.settings), **settings}.items()))
 
+    @property
+    def before_cap(self) -> str:
+        """What is said behind a logit that attribution explains, where the model caps its logits (Gemma 2)."""
+        cap = dict(self.settings).get("soft_cap")
+        return "" if cap is None else f", before the soft cap of {cap:g}"
+
     def record(self) -> dict[str, Any]:
         """All of it as a file holds it, and :meth:`of` reads it."""
         fields = {name: getattr(self, name) for name in FIELDS}

@@ -117,7 +117,7 @@ class EditDiff(Result):
 
     def summary(self) -> str:
         return (
-            f"{self.answer}: logit {self.logit_before:.3f} → {self.logit_after:.3f}, "
+            f"{self.answer}: logit {self.logit_before:.3f} → {self.logit_after:.3f}{self.provenance.before_cap}, "
             f"probability {self.probability_before:.4f} → {self.probability_after:.4f}"
         )
 
@@ -132,7 +132,7 @@ class EditDiff(Result):
             "after": line(token(self.tokens[self.position], "marked"), f", position {self.position}"),
             "target": token(self.target, "strong"),
             **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
-            "logit": f"{self.logit_before:+.2f} → {self.logit_after:+.2f}",
+            "logit": f"{self.logit_before:+.2f} → {self.logit_after:+.2f}{self.provenance.before_cap}",
             "probability": f"{of_chance(self.probability_before)} → {of_chance(self.probability_after)}",
         }
         return Sheet.of(

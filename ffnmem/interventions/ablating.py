@@ -227,7 +227,8 @@ class Ablation(Result):
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
         return (
-            f"{counted(len(self.neurons), 'neuron')} {self.how}, of {self.target!r}{against}, logit {self.logit:.3f}, "
+            f"{counted(len(self.neurons), 'neuron')} {self.how}, of {self.target!r}{against}, "
+            f"logit {self.logit:.3f}{self.provenance.before_cap}, "
             f"Spearman of direct and total {self.spearman:.2f}"
         )
 
@@ -254,7 +255,8 @@ class Ablation(Result):
         }
         if self.foil is not None:
             facts["foil"] = token(self.foil, "strong")
-        facts["logit"] = f"{self.logit:.3f}" + ("" if self.foil is None else ", the target's minus the foil's")
+        minus = "" if self.foil is None else ", the target's minus the foil's"
+        facts["logit"] = f"{self.logit:.3f}{minus}{self.provenance.before_cap}"
         where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
         facts["removed"] = f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}"
         facts["agree"] = self.agreement()

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..core.errors import (
 from ..core.files import user_path
 from ..core.foreign import Shared, first_line, foreign, reason_of
 from ..core.resources import EMBEDDED, WHEELS, cached_model, embedded_folder
-from .architectures import DESCRIBED, Architecture
+from .architectures import DESCRIBED, Architecture, setting
 
 # What a name means: an embedded model, a folder on this disk, or an id of the Hugging Face hub.
 
@@ -34,6 +34,7 @@ OFTEN_MEANT = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
 """Names of the hub without an owner, which a misspelt name is compared with."""
 READ = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """The files of a model's folder that are opened."""
+MERGING = "peft.PeftModel.from_pretrained(base, adapter).merge_and_unload()"
 
 
 @Shared
@@ -73,10 +74,12 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
     path = model_path(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            store = " (if it is a store, fm.open_store opens it)" if (path / "manifest.json").is_file() else ""
-            raise ModelNotFoundError(
-                f"{name} is a folder without config.json, so it holds no Hugging Face model{store}"
-            )
+            others = {
+                "manifest.json": "if it is a store, fm.open_store opens it",
+                "adapter_config.json": f"a PEFT adapter is merged into its model first, by {MERGING}",
+            }
+            hint = next((f" ({then})" for file, then in others.items() if (path / file).is_file()), "")
+            raise ModelNotFoundError(f"{name} is a folder without config.json, so it holds no Hugging Face model{hint}")
         for file in path.iterdir():
             if file.suffix in READ and not file.is_file():  # a folder, a pipe that nobody writes to, a device
                 raise ModelError(f"{name}: {file.name} is no ordinary file")
@@ -292,6 +295,17 @@ def config_of_dict(fields: Mapping[str, Any]) -> Any:
     check_counts(fields, name)
     with quiet(), foreign(ModelError, f"{name} cannot be read", lambda: unusual_fields(fields)):
         return transformers.AutoConfig.for_model(**fields)
+
+
+def check_unquantised(config: Any, who: str, packed: Sequence[str] = ()) -> None:
+    """Raise UnsupportedModelError for a config that says how weights are quantised, or for packed weights."""
+    how = getattr(config, "quantization_config", None)
+    if how is not None or packed:
+        method = setting(how, "quant_method")
+        raise UnsupportedModelError(
+            f"{who} is quantised ({getattr(method, 'value', method) or packed[0]}), so its weights are not numbers "
+            "that can be read and changed: load an unquantised checkpoint, without quantization_config"
+        )
 
 
 def read_json(file: Path) -> dict[str, Any]:

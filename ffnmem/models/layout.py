@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..core.errors import ModelError, UnsupportedModelError
 from .architectures import DESCRIBED, Architecture, Paths, derived, setting
+from .configs import MERGING, check_unquantised
 from .norms import NormKind, NormMap, computes, kind_of, width_of
 from .turns import KEPT, Turns, check_turn
 
@@ -363,18 +364,18 @@ def check_blocks(blocks: Sequence[BlockParts], who: str) -> None:
     """Refuse what is no FFN of keys and values in every layer."""
     if not blocks:
         raise UnsupportedModelError(f"{who} has no layers")
-    for layer, block in enumerate(blocks):
-        mlp = block.mlp_module
-        if mlp is not None and ("MoE" in type(mlp).__name__ or "Router" in routers(mlp)):
+    for layer, block in enumerate(blocks):  # of all layers first: those before may be dense
+        if has_experts(block.mlp_module):
             raise UnsupportedModelError(
                 f"{who} is a mixture of experts in layer {layer}: a router chooses among several FFNs for every token, "
                 "so a layer has no one set of keys and values"
             )
+    for layer, block in enumerate(blocks):
         if not {"in", "out"} <= set(block.mlp):
             raise UnsupportedModelError(
                 f"{who} has no feed-forward network (MLP) with two projections in layer {layer}"
             )
-        if getattr(mlp, "_use_processed_weights", False) and "gate" in block.mlp:
+        if getattr(block.mlp_module, "_use_processed_weights", False) and "gate" in block.mlp:
             raise UnsupportedModelError(
                 f"{who} has gated FFNs in compatibility mode, which then run past their projections: hand it over "
                 "before enable_compatibility_mode()"
@@ -383,9 +384,10 @@ def check_blocks(blocks: Sequence[BlockParts], who: str) -> None:
             raise UnsupportedModelError(f"{who} has no attention in layer {layer}: not yet supported")
 
 
-def routers(mlp: nn.Module) -> str:
-    """The classes inside an FFN in one string; a mixture of experts has a router among them."""
-    return " ".join(type(module).__name__ for module in inner(mlp).modules())
+def has_experts(mlp: nn.Module | None) -> bool:
+    """Whether an FFN holds several and a router, by the classes of its modules; those that wrap it are not asked."""
+    names = [] if mlp is None else [type(module).__name__ for module in inner(mlp).modules()]
+    return any(part in name for name in names for part in ("Router", "Experts"))
 
 
 def read_block(block: BlockParts, layer: int, found: Architecture, who: str) -> LayerModules:
@@ -481,6 +483,17 @@ def read_ffns(layout: Layout, activation: str) -> tuple[FFN, ...]:
         )
         for i, b in enumerate(layout.blocks)
     )
+
+
+def check_plain(model: nn.Module, name: str) -> None:
+    """Raise UnsupportedModelError where the weights are not all that a model computes with: quantised, or adapted."""
+    who = f"{name} ({type(model).__name__})"
+    packed = [f"{path}, {str(p.dtype)[6:]}" for path, p in model.named_parameters() if not p.is_floating_point()]
+    check_unquantised(getattr(model, "config", None), who, packed)
+    if any(cls.__module__.startswith("peft.") for module in model.modules() for cls in type(module).__mro__):
+        # One that was injected into a model of Hugging Face cannot be merged there.
+        merging = "model.merge_and_unload()" if hasattr(model, "merge_and_unload") else MERGING
+        raise UnsupportedModelError(f"{who} holds a PEFT adapter: merge it into the weights first, by {merging}")
 
 
 def check_weights(model: nn.Module, name: str) -> None:

@@ -17,9 +17,9 @@ from ..core.foreign import foreign
 from .architectures import DESCRIBED
 from .bridging import boot, is_bridge
 from .checking import check_undescribed
-from .configs import ask_hub, is_cached, locate, open_config, quiet, read_json, unusual_fields
+from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json, unusual_fields
 from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
-from .layout import bound_masks, check_weights
+from .layout import bound_masks, check_plain, check_weights
 from .model import Model
 from .norms import widen
 
@@ -148,11 +148,11 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
     config = open_config(name, path, local)
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{name} is an encoder-decoder model; ffnmem reads decoder-only models")
+    check_unquantised(config, name)
     # First on the device "meta", where no number is read and no memory taken, however large the sizes in the config.
     with torch.device("meta"):  # for tables that are computed, too
         empty, report = from_files(name, path, config, local, dtype, device_map="meta")
-    if getattr(empty, "_hf_peft_config_loaded", False):
-        raise UnsupportedModelError(f"{name} holds a PEFT adapter: merge it into the weights first")
+    check_plain(empty, name)
     check_report(report, name, type(empty).__name__)
     check_buffers(empty, name)
     check_names(stored_names(name, path), empty.base_model_prefix, name)
@@ -322,6 +322,7 @@ def load(
             raise InputError(
                 f"{name} is in training mode, so its dropout would change every number: call .eval() first"
             )
+        check_plain(source.original_model, name)
         check_weights(source.original_model, name)
         return checked(Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=source))
     hf_model: Any
@@ -331,6 +332,7 @@ def load(
             raise UnsupportedModelError(f"{type(source).__name__} is no Hugging Face model: it has no config")
         origin = str(getattr(config, "_name_or_path", ""))
         name = origin or type(source).__name__
+        check_plain(source, name)
         tokenizer = tokenizer if tokenizer is not None else tokenizer_of(origin, name)
         hf_model = copy.deepcopy(source).to(torch_dtype)
         # In the config, which their attention asks at every call: set_attn_implementation refuses some (Falcon).

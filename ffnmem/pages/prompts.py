@@ -45,6 +45,7 @@ class Answer:
     n_top: int
     n_neurons: int
     in_percent: bool
+    before_cap: str
     probability: float | None = None
     foil_probability: float | None = None
 
@@ -68,6 +69,7 @@ def answer(
         n_top=len(largest),
         n_neurons=math.prod(attribution.neuron_logits.shape[1:]),
         in_percent=logit > 0 and max(abs(ffn), abs(written)) <= 2 * logit,
+        before_cap=attribution.provenance.before_cap,
         probability=probability,
         foil_probability=foil_probability,
     )

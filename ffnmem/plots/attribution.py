@@ -71,7 +71,7 @@ def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     ticks = [-1, *layers[::every], len(layers)]
     ax.set_xticks(ticks, [names[tick + 1] for tick in ticks])
     ax.set_xlabel("layer")
-    ax.set_ylabel("logit")
+    ax.set_ylabel(f"logit{attribution.provenance.before_cap}")
     ax.legend(frameon=False)
     return titled(ax, f"The logit of {answer(attribution)}, layer by layer")
 
@@ -106,7 +106,7 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
     ax.set_yticks(range(len(rows)), names, parse_math=False)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
-    ax.set_xlabel(column)
+    ax.set_xlabel(f"{column}{attribution.provenance.before_cap}")
     ax.set_ylabel("memory (layer.neuron)")
     return titled(ax, f"The memories behind {answer(attribution)}")
 
@@ -143,7 +143,7 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(parts) + 1), [*names, "sum"])
     ax.set_ylim(len(parts) + 0.6, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
-    ax.set_xlabel(f"logit (the sum misses the model's by {attribution.error:.0e})")
+    ax.set_xlabel(f"logit{attribution.provenance.before_cap} (the sum misses the model's by {attribution.error:.0e})")
     return titled(ax, f"All that adds up to the logit of {answer(attribution)}")
 
 
@@ -170,7 +170,7 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("position")
     ax.set_ylabel("layer")
     assert ax.figure is not None
-    ax.figure.colorbar(image, ax=ax, label=paths.column, pad=0.02)
+    ax.figure.colorbar(image, ax=ax, label=f"{paths.column}{paths.provenance.before_cap}", pad=0.02)
     what = "Where memories wrote" if isinstance(paths, PathAttribution) else "What the firings are worth for"
     return titled(ax, f"{what} {answer(paths)}")
 
@@ -302,7 +302,7 @@ def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
     ax.set_xlim(ends)
     ax.set_ylim(ends)
     name_points(ax, ablation, ends[1] - ends[0])
-    ax.set_xlabel("direct effect on the logit, all else frozen")
+    ax.set_xlabel(f"direct effect on the logit{ablation.provenance.before_cap}, all else frozen")
     ax.set_ylabel("total effect: clean minus ablated")
     ax.legend(frameon=False, loc="upper left")
     rank = "" if np.isnan(ablation.spearman) else f", Spearman {ablation.spearman:.2f}"

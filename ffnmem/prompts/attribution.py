@@ -226,7 +226,7 @@ class Attribution(Result):
         single = len(self.positions) == 1 or self.whole
         what = f"{quoted(self.target)}" if single else f"{len(self.positions)} targets"
         against = "" if self.foil is None else f" against {self.foil!r}"
-        logit = f", logit {self.logit:.3f}" if single else ""
+        logit = f", logit {self.logit:.3f}{self.provenance.before_cap}" if single else ""
         return f"of {what}{against}{logit}, error {self.error:.1e}"
 
     def sheet(
@@ -299,11 +299,13 @@ class Attribution(Result):
                 if p.role
             }
         if self.foil is not None:
-            rows["logit"] = f"{self.logit:.3f}, the target's minus the foil's{where_they_part(self)}"
+            rows["logit"] = (
+                f"{self.logit:.3f}, the target's minus the foil's{where_they_part(self)}{self.provenance.before_cap}"
+            )
         elif several:
-            rows["logit"] = f"{self.logit:.3f}, the sum over its {count} tokens"
+            rows["logit"] = f"{self.logit:.3f}, the sum over its {count} tokens{self.provenance.before_cap}"
         elif capture is None:
-            rows["logit"] = f"{self.logit:.3f}"
+            rows["logit"] = f"{self.logit:.3f}{self.provenance.before_cap}"
         rows["memories"] = self.written(neurons, layers)
         return rows
 
@@ -313,10 +315,8 @@ class Attribution(Result):
         ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
         where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
         listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
-        cap = dict(self.provenance.settings).get("soft_cap")
-        before = "" if cap is None else f" (before the soft cap of {cap:g})"
         count = self.neuron_logits[0].numel()
-        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{before}, {listed}"
+        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}, {listed}"
 
     def neuron_table(
         self, neurons: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
@@ -360,7 +360,7 @@ class Attribution(Result):
             shown.add(str(name), *(cells.get(kind) for kind in kinds), together, total)
         blanks = [None] * (len(kinds) + 1)
         shown.add("sum", *blanks, float(self.sums[0]), style="strong", section=True)
-        shown.add("model's logit", *blanks, self.logit, style="strong")
+        shown.add(f"model's logit{self.provenance.before_cap}", *blanks, self.logit, style="strong")
         shown.add("error", *blanks, line(f"{self.error:.1e}"), style="soft")
         return shown.table()
 
@@ -377,7 +377,9 @@ class Attribution(Result):
         found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
         for position, target, logit, row in found:
             shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
-        return shown.table(caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}")
+        capped = self.provenance.before_cap.replace(",", "; logits", 1)
+        caption = f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}{capped}"
+        return shown.table(caption=caption)
 
 
 def where_they_part(one: Any) -> str:
@@ -533,7 +535,7 @@ def attribute(
         capture, row = with_answer(capture, answer, row)
         positions, foil_id, foil_text = list(answer.positions), answer.foil_id, answer.foil_text
         targets = torch.tensor(answer.read, device=capture.tokens.device)
-    norm, cap, residual = FinalNorm(capture.model), capture.model.layout.soft_cap, capture.residual
+    norm, residual = FinalNorm(capture.model), capture.residual
     assert residual is not None
     final_in = at_least_float32(residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
@@ -553,7 +555,7 @@ def attribute(
         target_tokens=tuple(capture.model.token_strings(targets)),
         foil=foil_text,
         foil_id=foil_id,
-        provenance=capture.provenance if cap is None else capture.provenance.with_settings(soft_cap=cap),
+        provenance=capture.provenance,
         answer=answer,
     )
 

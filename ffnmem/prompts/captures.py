@@ -446,6 +446,7 @@ def capture(
                 f"{listed(model.interventions, 3)}: leave that block, or capture without cache="
             )
         found = read_cache(model, cache, tokens, mask, chosen, everything=everything, logits=logits)
+    cap = model.layout.soft_cap
     return Capture(
         model=model,
         tokens=tokens,
@@ -458,7 +459,7 @@ def capture(
         ffn_out=by_layer(found, "ffn_out", chosen),
         residual=residual_of(found, model.n_layers) if everything else None,
         logits=model.logits_of(found["final_out", -1]) if logits else None,
-        provenance=model.provenance(prepend_bos=added_bos),
+        provenance=model.provenance(added_bos, **({} if cap is None else {"soft_cap": cap})),
         attended=attended,
     )
 

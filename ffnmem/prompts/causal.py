@@ -109,7 +109,8 @@ class CausalScores(Firings, Result):
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
-        return f"by {self.rule} of {self.target!r}{against}, logit {self.logit:.3f}, reference {self.reference}"
+        logit = f"logit {self.logit:.3f}{self.provenance.before_cap}"
+        return f"by {self.rule} of {self.target!r}{against}, {logit}, reference {self.reference}"
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""

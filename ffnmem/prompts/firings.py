@@ -165,12 +165,12 @@ class Asked:
 def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
     """The question and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are."""
     answer: Answer = one.answer
-    how, quantity = "", "logit"
+    how, quantity = one.provenance.before_cap, "logit"
     tokens = one.tokens[: len(answer.prompt)] if answer.whole else one.tokens
     if answer.foil is not None:
-        how = f", the target’s minus the foil’s{where_they_part(one)}"
+        how = f", the target’s minus the foil’s{where_they_part(one)}{how}"
     elif answer.whole and summed:
-        how = f", the sum over its {len(answer.target)} tokens"
+        how = f", the sum over its {len(answer.target)} tokens{how}"
     elif answer.whole:
         quantity, how = "log-probability", f" of its {len(answer.target)} tokens, {of_chance(math.exp(one.logit))}"
     return {

@@ -97,7 +97,7 @@ class MinimalCircuit(Result):
             "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}",
             "all others": f"at {self.reference}",
             "without them": f"{self.completeness:.1%} is left",
-            "none kept": f"a logit of {self.without:.3f}, the 0% of these shares",
+            "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}, the 0% of these shares",
             "search": f"{self.search}; {counted(self.runs, 'run')}",
         }
         shown = rows(

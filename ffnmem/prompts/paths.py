@@ -78,7 +78,9 @@ class PathAttribution(Firings, Result):
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
-        return f"of {self.target!r}{against}, logit {self.logit:.3f}, error {self.error:.1e}"
+        return (
+            f"of {self.target!r}{against}, logit {self.logit:.3f}{self.provenance.before_cap}, error {self.error:.1e}"
+        )
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, what the memories of each position add to it, and the ``top`` single firings."""

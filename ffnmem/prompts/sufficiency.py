@@ -127,7 +127,7 @@ class Faithfulness(Result):
         """The answer, with all firings and with none, and the curve."""
         facts: dict[str, Content] = answer_facts(self) | {
             "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
-            "none kept": f"a logit of {self.without:.3f}",
+            "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}",
         }
         if self.cpr is not None and self.cmd is not None:
             facts["area"] = f"CPR {self.cpr:.3f}, CMD {self.cmd:.3f}"

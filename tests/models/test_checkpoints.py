@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemWarning, ModelError, UnsupportedModelError
+from ffnmem.core.errors import FfnmemWarning, ModelError, ModelNotFoundError, UnsupportedModelError
 from ffnmem.core.resources import embedded_folder
 from ffnmem.models import loading
 from ffnmem.models.loading import check_buffers, check_report, read_checkpoint
@@ -374,6 +374,16 @@ def test_an_adapter_is_refused(folder: Path) -> None:
     """Its report would hide that of the weights, and the weights be other ones than those that are edited."""
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "x"}))
     with refuses(ModelError, ValueError, str(folder)):
+        read(folder)
+    (folder / "config.json").unlink()  # as PEFT saves it
+    with refuses(ModelNotFoundError, FileNotFoundError, str(folder), "PEFT adapter", "merge_and_unload()"):
+        read(folder)
+
+
+def test_a_quantised_checkpoint_is_refused(folder: Path) -> None:
+    """A library for it would be asked for, or its packed weights be taken for missing ones."""
+    put(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    with refuses(UnsupportedModelError, ValueError, str(folder), "quantised (bitsandbytes)", "unquantised"):
         read(folder)
 
 
