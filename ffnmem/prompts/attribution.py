@@ -360,7 +360,7 @@ def decompose(
     layer: LayerName,
     position: SupportsIndex = -1,
     *,
-    prompt: SupportsIndex = 0,
+    prompt: SupportsIndex | None = None,
     top: int | None = None,
 ) -> pd.DataFrame:
     """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
@@ -369,7 +369,7 @@ def decompose(
         capture: from :func:`ffnmem.capture`.
         layer: a captured layer.
         position: index in the prompt; negatives count from its end.
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
         top: keep only this many neurons, by weight; the bias row always stays.
 
     Returns:
@@ -435,7 +435,7 @@ def attribute(
     foil: str | SupportsIndex | None = None,
     position: SupportsIndex | None = None,
     *,
-    prompt: SupportsIndex = 0,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
 ) -> Attribution:
     """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
@@ -455,7 +455,7 @@ def attribute(
         foil: a second token, read in the same way (with several positions, at the last): attribute the difference,
             logit(target) − logit(foil).
         position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
         first_token: take the first token of a target or foil of several tokens instead of refusing it.
 
     Returns:
@@ -569,7 +569,7 @@ def component_logits(
 
 
 def choose_targets(
-    capture: Capture, target: Target, position: SupportsIndex | None, prompt: SupportsIndex, first_token: bool
+    capture: Capture, target: Target, position: SupportsIndex | None, prompt: SupportsIndex | None, first_token: bool
 ) -> tuple[list[int], Int[Tensor, " n"]]:
     """The positions to attribute at, and the target's id at each."""
     model, row, length = capture.model, capture.row(prompt), capture.length(prompt)

@@ -201,7 +201,7 @@ class Circuit(Result):
         return grouped(self.nodes, self.edges, check_share("similarity", similarity))
 
     def faithfulness(
-        self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex = 0, random: int = 0, seed: int = 0
+        self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex | None = None, random: int = 0, seed: int = 0
     ) -> Faithfulness:
         """How much of the answer its firings alone give, all others at their means; see :func:`ffnmem.faithfulness`.
 
@@ -219,7 +219,7 @@ class Circuit(Result):
             raise InputError("the capture is of another prompt than the circuit's, or the circuit of several")
         return faithfulness(
             capture, self.target_id, self.foil_id, self.firings[["layer", "neuron", "position"]], mean=mean,
-            position=self.position, prompt=int(prompt), random=random, seed=seed,
+            position=self.position, prompt=prompt, random=random, seed=seed,
         )  # fmt: skip
 
     def export(
@@ -439,7 +439,7 @@ def circuit(
     foil: str | int | None = None,
     position: int = -1,
     *,
-    prompt: int = 0,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
     nodes: int = CIRCUIT_NODES,
     firings: Any = None,

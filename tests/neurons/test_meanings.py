@@ -254,7 +254,10 @@ def test_headline(surveyed: Store) -> None:
     rows.loc[0, ["value", "low", "high"]] = [1.0, 1.0, 1.48]
     few = replace(found, table=one, estimates=rows, verdict="monosemantic", why="").listing()
     assert few.title == "Monosemantic: 1.00 meanings, 95% 1.00 to 1.48"  # above 1.35, and the card says why
-    assert few.note == "21 examples, alike ones together; so few of one meaning leave 1.48 possible, which the verdict allows"
+    assert (
+        few.note
+        == "21 examples, alike ones together; so few of one meaning leave 1.48 possible, which the verdict allows"
+    )
     assert "Inactive" in Page(none._repr_html_()).words
 
 

@@ -90,7 +90,9 @@ def test_meanings_recover_the_planted_number(measured: pd.DataFrame) -> None:
 
 def test_verdict_counts() -> None:
     tables = [
-        pd.DataFrame({"true_meanings": [0, 1, 1, 2], "verdict": ["inactive", "monosemantic", "unclear", "polysemantic"]}),
+        pd.DataFrame(
+            {"true_meanings": [0, 1, 1, 2], "verdict": ["inactive", "monosemantic", "unclear", "polysemantic"]}
+        ),
         pd.DataFrame({"true_meanings": [1, 8], "verdict": ["monosemantic", "polysemantic"]}),
     ]
     counts = verdict_counts(tables)
