@@ -95,10 +95,12 @@ def polysemanticity(context: click.Context, /, **asked: Any) -> None:
 
     The model reads again what the FFN was given where a neuron fires most and at random places where it fires strongly;
     examples with alike inputs make a meaning. The effective number of meanings counts them by their share of the
-    activation: monosemantic is a neuron whose 95% interval of it lies below --above, polysemantic one above; unclear
-    where it does not say, where examples are few, or no more alike than chance. Many directions that mean nothing are
-    polysemantic too: --chance says how many. The help of fm.polysemanticity has
-    every measure and its source.
+    activation. Polysemantic is a neuron whose 95% interval of it lies above --above. Monosemantic is one whose number
+    is at most that in 20 examples or more, and whose interval ends by it, or by what so many examples of one meaning
+    leave possible (1.50 of 20 examples, 1.35 of 32). Unclear is one where the interval does not say, where examples
+    are few, or no more alike than chance; inactive one whose coefficient never had the sign. Many directions that mean
+    nothing are polysemantic too: --chance says how many. The help of fm.polysemanticity has every measure and its
+    source.
 
     What was found of all layers is kept in STORE: neuron and its page show it, and the same command is then immediate.
 

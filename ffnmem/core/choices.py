@@ -25,7 +25,7 @@ STORE_FORMS = ("neuronpedia", "delphi")
 
 # polysemanticity
 COEFFICIENT_SIGNS = ("positive", "negative")
-VERDICTS = ("monosemantic", "polysemantic", "unclear", "dead")
+VERDICTS = ("monosemantic", "polysemantic", "unclear", "inactive")
 ABOVE = 1.35
 """The number of meanings above which a neuron is polysemantic."""
 DIRECTIONS = ("own", "matched", "isotropic", "mixed")

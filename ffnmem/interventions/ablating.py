@@ -103,7 +103,7 @@ def ask(
     target: Target | Next,
     foil: str | SupportsIndex | None,
     position: SupportsIndex,
-    prompt: SupportsIndex,
+    prompt: SupportsIndex | None,
     first_token: bool,
 ) -> OneAnswer:
     """Choose the answer, run its prompt once, and check that this is the pass that was captured.
@@ -325,7 +325,7 @@ def ablate(
     by: str = "direct",
     how: str | float | Change = "zero",
     positions: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    prompt: SupportsIndex = 0,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
     batch: int = BATCH,
     progress: Progress | None = None,
@@ -353,7 +353,7 @@ def ablate(
         how: "zero"; "mean", over the capture's content positions; a number; or a change as ``intervene`` takes one,
             such as ``Mean(store)`` or ``Scale(2.0)``.
         positions: where to remove them, negatives from the prompt's end; none right of ``position``.
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
         first_token: take the first token of a target or foil alone.
         batch: ablations at once; memory grows with it and with the prompt's length.
         progress: called with "ablate", the ablations done and all of them.
@@ -405,7 +405,7 @@ def as_how(how: Any, capture: Capture) -> tuple[Change, str]:
 
 
 def choose_cells(
-    asked: OneAnswer, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex
+    asked: OneAnswer, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex | None
 ) -> tuple[int, ...] | None:
     """The positions to change, ascending; None for all. Raises InputError for one that cannot reach the answer."""
     if positions is None:

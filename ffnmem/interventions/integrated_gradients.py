@@ -220,7 +220,7 @@ def knowledge_neurons(
     *,
     steps: int = STEPS,
     threshold: float = THRESHOLD,
-    prompt: SupportsIndex = 0,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
     batch: int = BATCH,
 ) -> KnowledgeNeurons:
@@ -237,7 +237,7 @@ def knowledge_neurons(
         position: where the coefficients are scaled and the answer is read.
         steps: of the integral.
         threshold: the share of the largest attribution from which on a neuron is a knowledge neuron.
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
         first_token: take the first token of a target alone.
         batch: steps at once, at least one layer's.
 

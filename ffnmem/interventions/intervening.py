@@ -215,7 +215,7 @@ class CoefficientHook:
 
 
 def compare_predictions(
-    before: Capture, after: Capture, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex = 0
+    before: Capture, after: Capture, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex | None = None
 ) -> pd.DataFrame:
     """The tokens likeliest before or after, with their probabilities and ranks in both.
 
@@ -223,7 +223,7 @@ def compare_predictions(
         before, after: captures of the same prompt.
         position: where the next token is predicted.
         k: rows: the tokens with the largest probability in either.
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
 
     Returns:
         Columns token, token_id, before, after (probabilities), change (after − before), rank_before, rank_after,

@@ -263,7 +263,7 @@ class ChanceVerdicts(Result):
         for row in self.shares().to_dict("records"):
             cells = [of_share_within(*(row[name + end] for end in ENDS)) for name in VERDICTS[:3]]
             told = [None if row["kind"] == "own" else of_number(row[f"{name}_told"], 2) for name in ("meanings", "ms")]
-            shown.add(WORDS[row["kind"]], row["directions"], *cells, of_share(row["dead"]), *told)
+            shown.add(WORDS[row["kind"]], row["directions"], *cells, of_share(row["inactive"]), *told)
         return shown.table(
             "neurons and directions",
             caption="95% intervals (Wilson); meanings, MS: the chance that a neuron has fewer, or a larger one.",

@@ -156,6 +156,15 @@ class Meanings(Result):
         value, low, high = (of_number(part, 2) for part in self.number)
         return f"{value} meanings, 95% {low} to {high}" if np.isfinite(self.number[0]) else ""
 
+    @property
+    def note(self) -> str:
+        """How many examples the verdict is of, and why it is what it is where that does not show."""
+        n, high, above = self.n_examples, self.number[2], self.provenance["polysemanticity"]["rule"]["above"]
+        alike = f"{n or 'no'} example{'s' * (n != 1)}{', alike ones together' if n > 1 else ''}"
+        if self.verdict == "monosemantic" and high > above:
+            return f"{alike}; so few of one meaning leave {high:.2f} possible, which the verdict allows"
+        return f"{self.why}; {alike}" if self.why else alike
+
     def first(
         self, listed: int | None = None, passages: Mapping[int, Passage] | None = None, largest: float | None = None
     ) -> tuple[Meaning, ...]:
@@ -193,10 +202,7 @@ class Meanings(Result):
             shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
         where = " where its coefficient is negative" if self.negative else ""
         told = f": {self.told}" if self.told else ""
-        n = self.n_examples
-        alike = f"{n or 'no'} example{'s' * (n != 1)}{', alike ones together' if n > 1 else ''}"
-        note = f"{self.why}; {alike}" if self.why else alike
-        return shown.table(f"{self.verdict.capitalize()}{where}{told}", note, ruled=False)
+        return shown.table(f"{self.verdict.capitalize()}{where}{told}", self.note, ruled=False)
 
     def measure_table(self) -> Table:
         """The measures behind the verdict, each beside what chance gives."""
@@ -262,7 +268,7 @@ def meanings(
         progress: called as ("read", done, total) in tokens.
 
     Returns:
-        :class:`Meanings`; of a dead neuron, an empty one.
+        :class:`Meanings`; of an inactive neuron, an empty one.
 
     Raises:
         OutOfRangeError: no such neuron. InputError: another model's store, an unknown sign, numbers out of range.
@@ -332,7 +338,7 @@ def measured_anew(
     store: Store, index: tuple[int, int], model: Model | None, sign: str, rule: Rule, seed: int, draws: int,
     progress: Progress | None,
 ) -> SortedExamples:  # fmt: skip
-    """From the text, which the model reads again at the neuron's examples; a dead neuron needs no model."""
+    """From the text, which the model reads again at the neuron's examples; an inactive neuron needs no model."""
     layer, neuron = index
     found = firing(store, layer, np.array([neuron]), sign)
     n = int(found.counts[0])
@@ -435,7 +441,7 @@ ORDERS: dict[str, dict[str, bool]] = {
     "monosemantic": {"meanings_high": True, "ms_low": False},
     "polysemantic": {"meanings_low": False, "ms_low": False},
     "unclear": {"examples": False, "meanings_low": False},
-    "dead": {},
+    "inactive": {},
 }
 """By verdict, the columns that make a neuron clear, and whether the smallest come first."""
 
@@ -447,7 +453,7 @@ def verdict_counts(table: pd.DataFrame) -> pd.DataFrame:
         table: of :func:`ffnmem.polysemanticity`.
 
     Returns:
-        One row a layer and sign: layer, sign, neurons, monosemantic, polysemantic, unclear, dead.
+        One row a layer and sign: layer, sign, neurons, monosemantic, polysemantic, unclear, inactive.
 
     Raises:
         InputError: another table.

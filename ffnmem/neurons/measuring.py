@@ -104,7 +104,7 @@ def polysemanticity(
         - ``capacity``, ``interference``: of the key (of a gated neuron the linear one; :func:`ffnmem.neurons.geometry`
           has its gate's too).
 
-        Then verdict (monosemantic, polysemantic, unclear, dead) and why it is unclear.
+        Then verdict (monosemantic, polysemantic, unclear, inactive) and why it is unclear.
 
     Raises:
         OutOfRangeError: no such layer. InputError: another model's store, or settings out of range. ModelError: the
@@ -234,7 +234,7 @@ def fires(store: Store, found: Firing, sign: str, gated: bool = False) -> np.nda
 
 # What was found of a whole store, kept beside it: a table, and each neuron's examples.
 
-VERSION = 2
+VERSION = 3
 LISTS = ("places", "strengths", "meaning")
 MEANINGS = ("meanings", "meanings_low", "meanings_high", "meanings_null", "meanings_p")
 KEY = b"ffnmem"
@@ -356,7 +356,7 @@ def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame 
 def judged(frame: pd.DataFrame, rule: Rule) -> pd.DataFrame:
     """The table with the verdicts of another rule."""
     parts = (frame[name].to_numpy(np.float64) for name in MEANINGS)
-    fired = (frame["verdict"] != "dead").to_numpy()
+    fired = (frame["verdict"] != "inactive").to_numpy()
     told, why = verdicts(fired, frame["examples"].to_numpy(), Estimate(*parts), rule)
     return frame.assign(verdict=told, why=why)
 

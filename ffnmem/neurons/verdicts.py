@@ -129,7 +129,7 @@ def share_interval(count: float, total: int) -> tuple[float, float]:
     return min(max((middle - half) / (1 + square), 0.0), share), max(min((middle + half) / (1 + square), 1.0), share)
 
 
-# The verdict on a neuron: dead, monosemantic, polysemantic or unclear, by one stated rule.
+# The verdict on a neuron: inactive, monosemantic, polysemantic or unclear, by one stated rule.
 
 
 @public
@@ -137,10 +137,12 @@ def share_interval(count: float, total: int) -> tuple[float, float]:
 class Rule:
     """When a neuron counts as what.
 
-    Dead: it never fired. Unclear: fewer than ``examples``, or examples no more alike than unrelated inputs
-    (p ≥ ``alpha``). Polysemantic: the interval of ``meanings`` lies above ``above``. Monosemantic: ``meanings`` is not
-    above it, and no more is the interval, or no more than ``enough`` examples or more of a single meaning leave room
-    for (:func:`unseen_number`). Unclear what is left.
+    Inactive: its coefficient never had the sign that is asked about. (A gated neuron whose gate never opened, which a
+    store calls dead, may have written all the same.) Unclear: fewer than ``examples``, or examples no more alike than
+    unrelated inputs (p ≥ ``alpha``). Polysemantic: the interval of ``meanings`` lies above ``above``. Monosemantic:
+    ``meanings`` is at most ``above`` in ``enough`` examples or more, and the interval ends by ``above``, or by what so
+    many examples of one meaning leave possible (:func:`unseen_number`: 1.50 of 20 examples, 1.35 of 32). Unclear what
+    is left.
 
     Attributes:
         above, enough: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``ffnmem calibrate``). With
@@ -185,5 +187,5 @@ def verdicts(
     ]
     why = np.select([when for when, _ in reasons], [text for _, text in reasons], "")
     told = np.where(many, "polysemantic", "monosemantic")
-    found = np.where(~fires, "dead", np.where(why != "", "unclear", told))
+    found = np.where(~fires, "inactive", np.where(why != "", "unclear", told))
     return found.astype(object), why.astype(object)

@@ -280,7 +280,7 @@ def waterfall(attribution: Attribution) -> Waterfall:
     )
 
 
-def prompt_chips(capture: Capture, prompt: int = 0, limit: int | None = None) -> list[Chip]:
+def prompt_chips(capture: Capture, prompt: int | None = None, limit: int | None = None) -> list[Chip]:
     """A prompt's tokens, the first ``limit`` at most; special tokens say so, and BOS is called that at the start."""
     model, special = capture.model, capture.model.special_token_ids
     ids = [int(i) for i in capture.tokens[capture.row(prompt), : capture.length(prompt)][:limit]]

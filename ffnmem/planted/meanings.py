@@ -282,7 +282,7 @@ def truth(
                     "layer": layer,
                     "neuron": i,
                     "meanings": len(neuron.features),
-                    "verdict": ("dead", "monosemantic", "polysemantic")[min(len(neuron.features), 2)],
+                    "verdict": ("inactive", "monosemantic", "polysemantic")[min(len(neuron.features), 2)],
                     "features": ", ".join(names[f] for f in neuron.features),
                     "strengths": ", ".join(f"{s:.2f}" for s in neuron.strengths),
                     "written": ", ".join(concepts[f] for f in neuron.written),

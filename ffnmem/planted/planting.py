@@ -192,7 +192,7 @@ class Planted(Result):
 
 def in_order(key: tuple[Any, ...]) -> tuple[bool, bool, tuple[str, ...]]:
     """By name, the dead and those without a role last; numbers as such."""
-    return key[0] == "none", key[0] == "dead", tuple(f"{part:>6}" for part in map(str, key))
+    return key[0] == "none", key[0] in ("dead", "inactive"), tuple(f"{part:>6}" for part in map(str, key))
 
 
 def behind_bridge(hf: Any, tokenizer: Any, name: str) -> Model:

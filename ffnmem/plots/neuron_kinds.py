@@ -18,7 +18,7 @@ from .attribution import MOST_TICKS, SIGNS, axes_for, stacked, titled
 # matplotlib pictures of polysemanticity. As in :mod:`ffnmem.plots.attribution`: each takes `ax=None` and returns the
 # Axes.
 
-VERDICT_COLOURS = {"monosemantic": "#0072B2", "polysemantic": "#E07B00", "unclear": "#B8BEC6", "dead": "#1A1A1A"}
+VERDICT_COLOURS = {"monosemantic": "#0072B2", "polysemantic": "#E07B00", "unclear": "#B8BEC6", "inactive": "#1A1A1A"}
 LINE = "#1A1A1A"  # on the heat map's light colours, whatever the style
 LEAST = 0.045  # of the height: labels nearer than that would overlap
 TOKENS = 4
@@ -102,7 +102,7 @@ def summary(meanings: Meanings) -> str:
 
 @public
 def verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How many neurons of each layer are monosemantic, polysemantic, unclear and dead, as stacked shares.
+    """How many neurons of each layer are monosemantic, polysemantic, unclear and inactive, as stacked shares.
 
     Args:
         table: of :func:`ffnmem.polysemanticity`; with both signs, a layer has a bar for each.

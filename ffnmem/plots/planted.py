@@ -26,7 +26,7 @@ COLOURS = {
     "firing_rate": "#D55E00",
 }
 OTHER = "#B8BEC6"
-STACK = ("monosemantic", "unclear", "polysemantic", "dead")
+STACK = ("monosemantic", "unclear", "polysemantic", "inactive")
 """The bars of verdicts, from below: what is unclear stands between what is clear."""
 NOMINAL = 0.05
 LABELS = {"auroc": "AUROC", "spearman": "rank correlation"}

@@ -416,7 +416,7 @@ def decompose(
     layer: LayerName,
     position: SupportsIndex = -1,
     *,
-    prompt: SupportsIndex = 0,
+    prompt: SupportsIndex | None = None,
     top: int | None = None,
 ) -> pd.DataFrame:
     """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
@@ -425,7 +425,7 @@ def decompose(
         capture: from :func:`ffnmem.capture`.
         layer: a captured layer.
         position: index in the prompt; negatives count from its end.
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
         top: keep only this many neurons, by weight; the bias row always stays.
 
     Returns:
@@ -491,7 +491,7 @@ def attribute(
     foil: str | SupportsIndex | None = None,
     position: SupportsIndex | None = None,
     *,
-    prompt: SupportsIndex = 0,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
 ) -> Attribution:
     """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
@@ -510,7 +510,7 @@ def attribute(
         foil: a second answer, read in the same way (with several positions, one token at the last): attribute the
             difference, logit(target) − logit(foil), at the first token where the two part.
         position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
-        prompt: which prompt of a batch.
+        prompt: which one, of a capture of several.
         first_token: take the first token of a target or foil alone.
 
     Returns:
@@ -638,7 +638,10 @@ def is_one(target: Any) -> bool:
 
 
 def targets_everywhere(
-    capture: Capture, target: Next | Iterable[SupportsIndex], position: SupportsIndex | None, prompt: SupportsIndex
+    capture: Capture,
+    target: Next | Iterable[SupportsIndex],
+    position: SupportsIndex | None,
+    prompt: SupportsIndex | None,
 ) -> tuple[list[int], Int[Tensor, " n"]]:
     """The positions to attribute at, and the target's id at each, of a target for every position."""
     model, row, length = capture.model, capture.row(prompt), capture.length(prompt)

@@ -227,22 +227,31 @@ class Capture(Result):
                 f"there is {now or 'none'}: capture the prompt again"
             )
 
-    def length(self, prompt: SupportsIndex = 0) -> int:
+    def length(self, prompt: SupportsIndex | None = None) -> int:
         """Tokens of a prompt, pads not counted."""
         return int(self.mask[self.row(prompt)].sum())
 
-    def row(self, prompt: SupportsIndex) -> int:
-        return check_index("prompt", prompt, self.tokens.shape[0], "this capture")
+    def row(self, prompt: SupportsIndex | None) -> int:
+        """A prompt as an index; None is the only one. Raises InputError: there are several. OutOfRangeError."""
+        batch = self.tokens.shape[0]
+        if prompt is None and batch > 1:
+            raise InputError(f"this capture has {batch} prompts: say which one, by prompt=0 to {batch - 1}")
+        return 0 if prompt is None else check_index("prompt", prompt, batch, "this capture")
 
-    def position(self, position: SupportsIndex, prompt: SupportsIndex = 0) -> int:
+    def position(self, position: SupportsIndex, prompt: SupportsIndex | None = None) -> int:
         """A position of a prompt as an index; negatives count from the prompt's own end. Raises OutOfRangeError."""
         return check_index("position", position, self.length(prompt), "this prompt")
 
-    def token_strings(self, prompt: SupportsIndex = 0) -> list[str]:
+    def token_strings(self, prompt: SupportsIndex | None = None) -> list[str]:
         return self.model.token_strings(self.tokens[self.row(prompt), : self.length(prompt)])
 
-    def predictions(self, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex = 0) -> pd.DataFrame:
-        """The model's most probable next tokens at a position: rank, token, token_id, logit, probability."""
+    def predictions(
+        self, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex | None = None
+    ) -> pd.DataFrame:
+        """The model's most probable next tokens at a position: rank, token, token_id, logit, probability.
+
+        ``prompt``: which one of several. Raises InputError: there are several, and none is named. OutOfRangeError.
+        """
         row, pos = self.row(prompt), self.position(position, prompt)
         logits = self.logits_at(row, pos).double()
         top = logits.topk(min(check_count("k", k), logits.numel()))
@@ -257,12 +266,14 @@ class Capture(Result):
             }
         )
 
-    def ranked(self, position: int, roles: Mapping[int, str], k: int = 10, prompt: int = 0) -> list[Prediction]:
+    def ranked(
+        self, position: int, roles: Mapping[int, str], k: int = 10, prompt: int | None = None
+    ) -> list[Prediction]:
         """The model's top ``k`` tokens after a position, and those with a role if they are not among them, at their own
         rank. ``roles``: what a token id is called ("target", "foil")."""
         logits = self.logits_at(self.row(prompt), self.position(position, prompt)).detach().double()
         probabilities = logits.softmax(-1)
-        ids = [int(i) for i in self.predictions(position, k)["token_id"]]
+        ids = [int(i) for i in self.predictions(position, k, prompt)["token_id"]]
         shown = len(ids)
         ids += [i for i in roles if i not in ids]
         found = [
@@ -366,7 +377,7 @@ class Capture(Result):
         title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
         return Sheet.of(Facts(facts), Origin(self.provenance.to_dict()), title=title)
 
-    def prompt_spans(self, prompt: int = 0, limit: int = TOKENS) -> list[Span]:
+    def prompt_spans(self, prompt: int | None = None, limit: int = TOKENS) -> list[Span]:
         """A prompt's first tokens; special ones stand back, and the beginning of sequence is called so."""
         special = self.model.special_token_ids
         ids = [int(i) for i in self.tokens[self.row(prompt), : self.length(prompt)][:limit]]

@@ -137,7 +137,7 @@ def causal_scores(
     frozen: bool = True,
     steps: int = STEPS,
     position: int = -1,
-    prompt: int = 0,
+    prompt: int | None = None,
     first_token: bool = False,
     progress: Progress | None = None,
 ) -> CausalScores:

@@ -211,7 +211,7 @@ class Circuit(Result):
         return grouped(self.nodes, self.edges, check_share("similarity", similarity))
 
     def faithfulness(
-        self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex = 0, random: int = 0, seed: int = 0
+        self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex | None = None, random: int = 0, seed: int = 0
     ) -> Faithfulness:
         """How much of the answer its firings alone give, all others at their means; see :func:`ffnmem.faithfulness`.
 
@@ -228,8 +228,8 @@ class Circuit(Result):
         if self.prompts > 1:
             raise InputError("the circuit is of several prompts: ask one of its own")
         return faithfulness(
-            capture, self.answer, None, self.firings[["layer", "neuron", "position"]], mean=mean,
-            prompt=int(prompt), random=random, seed=seed,
+            capture, self.answer, None, self.firings[["layer", "neuron", "position"]], mean=mean, prompt=prompt,
+            random=random, seed=seed,
         )  # fmt: skip
 
     def export(
@@ -449,7 +449,7 @@ def circuit(
     foil: str | int | None = None,
     position: int = -1,
     *,
-    prompt: int = 0,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
     nodes: int = CIRCUIT_NODES,
     firings: Any = None,

@@ -49,7 +49,7 @@ class Asked:
         target: Target,
         foil: str | SupportsIndex | None,
         position: SupportsIndex,
-        prompt: SupportsIndex,
+        prompt: SupportsIndex | None,
         first_token: bool,
     ) -> Asked:
         """Raises InputError: a capture of some layers or of what the model is no longer, or no such token.

@@ -130,7 +130,7 @@ def minimal_circuit(
     recorded: bool = False,
     position: int = -1,
     one_by_one: int = ONE_BY_ONE,
-    prompt: int = 0,
+    prompt: int | None = None,
     first_token: bool = False,
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,

@@ -105,7 +105,7 @@ def attribute_paths(
     foil: str | int | None = None,
     position: int = -1,
     *,
-    prompt: int = 0,
+    prompt: int | None = None,
     first_token: bool = False,
 ) -> PathAttribution:
     """Which memories, at which positions, wrote this answer: directly, or carried there by attention.

@@ -222,7 +222,7 @@ def faithfulness(
     sizes: Iterable[int] | None = None,
     random: int = DRAWS,
     seed: int = 0,
-    prompt: int = 0,
+    prompt: int | None = None,
     first_token: bool = False,
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,

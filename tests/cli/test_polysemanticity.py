@@ -66,8 +66,8 @@ def test_layers_signs_and_verdicts(surveyed: Store) -> None:
     found = pd.read_csv(io.StringIO(run(*args, "--sign", "both").stdout), keep_default_na=False)
     assert set(found["layer"]) == {1}
     assert sorted(set(found["sign"])) == ["negative", "positive"]
-    only = pd.read_csv(io.StringIO(run(*args, "--verdict", "dead").stdout), keep_default_na=False)
-    assert set(only["verdict"]) == {"dead"}
+    only = pd.read_csv(io.StringIO(run(*args, "--verdict", "inactive").stdout), keep_default_na=False)
+    assert set(only["verdict"]) == {"inactive"}
     assert len(only) == surveyed.stats(1)["dead"].sum()
 
 
@@ -129,11 +129,11 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
     ("args", "named"),
     [
         (["--neuron", "1.5", "--layer", "0"], ["--layer", "--neuron"]),
-        (["--neuron", "1.5", "--verdict", "dead"], ["--verdict", "--neuron"]),
+        (["--neuron", "1.5", "--verdict", "inactive"], ["--verdict", "--neuron"]),
         (["--neuron", "1.5", "--budget", "5000"], ["--budget", "--neuron"]),
         (["--neuron", "1.5", "--chance"], ["--chance", "--neuron"]),
         (["--chance", "--intruders"], ["--intruders", "--chance"]),
-        (["--chance", "--verdict", "dead"], ["--verdict", "--chance"]),
+        (["--chance", "--verdict", "inactive"], ["--verdict", "--chance"]),
         (["--intruders", "--sign", "both"], ["--intruders", "sign"]),
         (["--neuron", "1.64"], ["neuron 64", "0 to 63"]),
         (["--neuron", "x"], ["'x'", "LAYER.NEURON"]),
@@ -142,7 +142,7 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
         (["--budget", "5"], ["budget", "1000", "5"]),
         (["--draws", "3"], ["--draws", "20"]),
         (["--sign", "odd"], ["odd", "positive"]),
-        (["--verdict", "odd"], ["odd", "dead"]),
+        (["--verdict", "odd"], ["odd", "inactive"]),
         (["--plot", "a.txt"], ["--plot", ".png"]),
     ],
     ids=lambda value: " ".join(value),
@@ -179,7 +179,7 @@ def test_intruders(surveyed: Store) -> None:
 
 def test_a_dead_neuron(surveyed: Store, tmp_path: Path) -> None:
     dead = surveyed.stats(1).query("dead")["neuron"].iloc[0]
-    assert "Dead" in table("polysemanticity", surveyed.folder, "--neuron", f"1.{dead}")
+    assert "Inactive" in table("polysemanticity", surveyed.folder, "--neuron", f"1.{dead}")
     args = ["polysemanticity", surveyed.folder, "--neuron", f"1.{dead}", "--plot", tmp_path / "a.png"]
     result = run(*args, status=2)
     assert "no examples to draw" in result.stderr

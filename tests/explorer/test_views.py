@@ -201,7 +201,7 @@ def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:
         page = client.get(address("/find", role=role, format="csv"))
         expected = int(table[f"is_{role}"].sum())
         assert len(page.text.splitlines()) - 1 == expected
-    found = client.get(address("/find", verdict="dead"))
+    found = client.get(address("/find", verdict="inactive"))
     assert found.status_code == 422
     assert "there are no verdicts" in found.text
 

@@ -64,7 +64,7 @@ def test_planted_neurons_are_told_from_directions(found: ChanceVerdicts) -> None
     assert shares.loc["own", ["meanings_told", "ms_told"]].tolist() == [0.5, 0.5]
     assert shares.loc["matched", "ms_told"] > 0.7
     assert (shares["directions"] == 96).all()
-    assert allclose(shares[["monosemantic", "polysemantic", "unclear", "dead"]].sum(axis=1), np.ones(3))
+    assert allclose(shares[["monosemantic", "polysemantic", "unclear", "inactive"]].sum(axis=1), np.ones(3))
 
 
 @pytest.mark.parametrize("reads", [1, 2])

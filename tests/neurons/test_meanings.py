@@ -81,16 +81,16 @@ def test_planted_meanings_are_found(meanings: Planted, planted_store: Store) -> 
 
 
 def test_dead_is_empty_and_needs_no_model(meanings: Planted, planted_store: Store) -> None:
-    row = meanings.truth[meanings.truth.verdict == "dead"].iloc[0]
+    row = meanings.truth[meanings.truth.verdict == "inactive"].iloc[0]
     found = fm.meanings(planted_store, row.layer, row.neuron)
-    assert (found.verdict, found.why) == ("dead", "")
+    assert (found.verdict, found.why) == ("inactive", "")
     assert not len(found.table)
     assert not len(found.examples)
     assert found.similarity is None
     assert all(np.isnan(value) for value in found.number)
     assert list(found.table.columns) == ["meaning", "share", "examples", "strongest", "tokens"]
     assert found.table["meaning"].dtype == found.examples["meaning"].dtype == np.int64
-    assert "dead" in repr(found)
+    assert "inactive" in repr(found)
     assert json.loads(json.dumps(found.to_dict()))["meanings"] == []
 
 
@@ -248,9 +248,17 @@ def test_headline(surveyed: Store) -> None:
     assert said.title == "Polysemantic: 2.00 meanings, 95% 1.50 to 3.00"
     assert said.note == "2 examples, alike ones together"
     rows.loc[0, "value"] = np.nan
-    none = replace(found, table=found.table.iloc[:0], estimates=rows, verdict="dead", why="", sign="negative")
-    assert (none.listing().title, none.listing().note) == ("Dead where its coefficient is negative", "no examples")
-    assert "Dead" in Page(none._repr_html_()).words
+    none = replace(found, table=found.table.iloc[:0], estimates=rows, verdict="inactive", why="", sign="negative")
+    assert (none.listing().title, none.listing().note) == ("Inactive where its coefficient is negative", "no examples")
+    one = found.table.iloc[:1].assign(examples=21)
+    rows.loc[0, ["value", "low", "high"]] = [1.0, 1.0, 1.48]
+    few = replace(found, table=one, estimates=rows, verdict="monosemantic", why="").listing()
+    assert few.title == "Monosemantic: 1.00 meanings, 95% 1.00 to 1.48"  # above 1.35, and the card says why
+    assert (
+        few.note
+        == "21 examples, alike ones together; so few of one meaning leave 1.48 possible, which the verdict allows"
+    )
+    assert "Inactive" in Page(none._repr_html_()).words
 
 
 def test_hostile_text_is_only_text(surveyed: Store) -> None:

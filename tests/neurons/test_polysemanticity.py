@@ -107,7 +107,7 @@ def test_provenance(survey: Survey) -> None:
 def test_verdicts_are_the_planted_ones(with_truth: pd.DataFrame) -> None:
     """Dead exactly; of one and of several concepts hardly ever confused, and mostly told."""
     table = with_truth
-    assert (table.verdict == "dead").equals(table.verdict_true == "dead")
+    assert (table.verdict == "inactive").equals(table.verdict_true == "inactive")
     one, several = (table[table.verdict_true == name] for name in ("monosemantic", "polysemantic"))
     # One neuron of these few is 3%; the bar of 5% is for calibrate's hundreds.
     assert (one.verdict == "polysemantic").sum() <= 2
@@ -140,7 +140,7 @@ def test_examples_and_dead_are_the_stores(survey: Survey) -> None:
     for layer in (0, 1):
         rows = table[table.layer == layer]
         assert rows.examples.tolist() == firing(store, layer).counts.tolist()
-        assert ((rows.verdict == "dead").to_numpy() == store.stats(layer)["dead"].to_numpy()).all()
+        assert ((rows.verdict == "inactive").to_numpy() == store.stats(layer)["dead"].to_numpy()).all()
 
 
 def test_progress(survey: Survey) -> None:
@@ -197,7 +197,7 @@ def test_both_signs(tiny: fm.Model, own: Store) -> None:
         assert_frame_equal(part, polysemanticity(own, tiny, sign=sign, draws=20))
     negative = both[both.sign == "negative"]
     low = np.concatenate([own.stats(layer)["min"].to_numpy() for layer in (0, 1)])
-    assert ((negative.verdict == "dead").to_numpy() == (low >= 0)).all()
+    assert ((negative.verdict == "inactive").to_numpy() == (low >= 0)).all()
 
 
 def test_budget(survey: Survey, meanings: Planted) -> None:
@@ -241,7 +241,7 @@ def test_a_text_of_a_few_tokens(tiny: fm.Model, tmp_path: Path) -> None:
     """Less of it than examples and random inputs are wanted: unclear, not wrong and no crash."""
     store = fm.scan(tiny, ["The city of", " Paris"], tmp_path / "s", k=3, sample=8, draws=2, frequent=2)
     table = polysemanticity(store, tiny, draws=20)
-    assert set(table.verdict) <= {"unclear", "dead"}
+    assert set(table.verdict) <= {"unclear", "inactive"}
 
 
 def some() -> Iterator[int]:
@@ -333,8 +333,8 @@ def test_a_gated_neuron_is_dead_on_the_side_it_never_takes(gated_kind: str, toke
         model.ffn[0].keys[6].copy_(-gates[6])
     store = scanned(model, tmp_path / "store")
     found = polysemanticity(store, model, layers=0, sign="both", draws=20).set_index(["neuron", "sign"])
-    assert found.loc[(5, "negative"), "verdict"] == found.loc[(6, "positive"), "verdict"] == "dead"
-    assert found.loc[(5, "positive"), "verdict"] != "dead"
-    assert found.loc[(6, "negative"), "verdict"] != "dead"
+    assert found.loc[(5, "negative"), "verdict"] == found.loc[(6, "positive"), "verdict"] == "inactive"
+    assert found.loc[(5, "positive"), "verdict"] != "inactive"
+    assert found.loc[(6, "negative"), "verdict"] != "inactive"
     assert not store.stats(0)["dead"][6]
     assert found.loc[(6, "positive"), "firing_rate"] == 0

@@ -43,7 +43,7 @@ def contents(store: Store) -> tuple[pd.DataFrame, list[Firing], list[np.ndarray]
         value[3] = np.nan
         columns = {"layer": f.layer, "neuron": f.neurons, "sign": "positive", "examples": f.counts}
         columns |= Estimate(value, 0.9 * value, value + 0.3, value, np.full(n, 0.01)).columns("meanings")
-        texts = {"verdict": np.array(["dead"] * n, object), "why": np.array(["", "few"] * (n // 2), object)}
+        texts = {"verdict": np.array(["inactive"] * n, object), "why": np.array(["", "few"] * (n // 2), object)}
         frames.append(pd.DataFrame({**columns, **texts}))
     table = pd.concat(frames, ignore_index=True)
     table.attrs = {"provenance": {**store.provenance, "polysemanticity": keyed(store)}}
@@ -80,18 +80,18 @@ def test_not_for_other_settings(written: Written, changes: dict[str, Any]) -> No
 def test_another_rule_judges_what_is_kept(written: Written) -> None:
     """Nothing is measured again; the dead stay dead, and a neuron by itself is judged as in the table."""
     store, table, found, labels = written
-    table = table.assign(verdict=["dead", *["unclear"] * (len(table) - 1)])
+    table = table.assign(verdict=["inactive", *["unclear"] * (len(table) - 1)])
     table.attrs = written[1].attrs
     write_saved(store, "positive", keyed(store), table, found, labels)
     rule = Rule(above=1.1, examples=2, enough=2)
     back = read_saved(store, "positive", keyed(store, rule=rule))
     assert back is not None
-    fired = (table["verdict"] != "dead").to_numpy()
+    fired = (table["verdict"] != "inactive").to_numpy()
     parts = (table[name].to_numpy() for name in measuring.MEANINGS)
     told, why = verdicts(fired, table["examples"].to_numpy(), Estimate(*parts), rule)
     assert back["verdict"].tolist() == told.tolist()
     assert back["why"].tolist() == why.tolist()
-    assert {"dead", "unclear"} < set(told)
+    assert {"inactive", "unclear"} < set(told)
     assert back.attrs["provenance"]["polysemanticity"]["rule"] == measuring.rule_key(rule)
     for at in np.random.default_rng(0).integers(len(table), size=5).tolist():
         row = read_one(store, *table.loc[at, ["layer", "neuron"]], "positive", {"rule": measuring.rule_key(rule)})

@@ -43,7 +43,7 @@ def test_counts(table: pd.DataFrame) -> None:
         "monosemantic",
         "polysemantic",
         "unclear",
-        "dead",
+        "inactive",
     ]
     assert counts.to_numpy().tolist() == [
         [0, "positive", 3, 3, 0, 0, 0],
@@ -58,14 +58,14 @@ def test_the_clearest_come_first(table: pd.DataFrame) -> None:
     assert clearest(table, "polysemantic")["neuron"].tolist() == [1, 0]
     assert clearest(table, "unclear")["sign"].tolist() == ["negative", "positive"]
     assert clearest(table, "monosemantic", 1)["neuron"].tolist() == [2]
-    assert not len(clearest(table, "dead"))
+    assert not len(clearest(table, "inactive"))
 
 
 def test_mistakes(table: pd.DataFrame) -> None:
     with refuses(InputError, ValueError, "verdict", "'odd'", "'unclear'"):
         clearest(table, "odd")
     with refuses(InputError, ValueError, "top", "0"):
-        clearest(table, "dead", 0)
+        clearest(table, "inactive", 0)
     with refuses(InputError, ValueError, "meanings_low", "polysemanticity"):
         verdict_counts(table.drop(columns="meanings_low"))
 
@@ -105,7 +105,7 @@ def test_a_row_a_meaning(store: Store) -> None:
     assert lines[first + MEANINGS] == ["33%", "in", "2", "more"]
     rows = found.estimates.assign(value=np.nan, low=np.nan, high=np.nan)
     none = replace(found, table=found.table.iloc[:0], triggers=(), estimates=rows)
-    assert ["1.5", "–", "0"] in [line.split() for line in printed(neuron_table("dead", [none]))]
+    assert ["1.5", "–", "0"] in [line.split() for line in printed(neuron_table("inactive", [none]))]
 
 
 def test_a_survey_lists_by_verdict(store: Store) -> None:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ffnmem.cli.polysemanticity import polysemanticity
 from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import Rule
 from ffnmem.neurons.verdicts import RULE, Estimate, share_interval, unseen_number, unseen_share, verdicts
 
-from ..helpers import allclose, refuses
+from ..helpers import REPOSITORY, allclose, refuses
 
 NAN = float("nan")
 
@@ -45,8 +46,8 @@ def judged(
         ({"value": 3.0, "low": 2.1, "high": 4.0, "examples": 8}, "polysemantic", ""),
         ({"value": NAN, "low": NAN, "high": NAN, "p": NAN, "examples": 1}, "unclear", "fewer than 8"),
         ({"value": 3.0, "low": NAN, "high": NAN}, "unclear", "interval"),
-        ({"value": NAN, "low": NAN, "high": NAN, "p": NAN, "examples": 0, "fires": False}, "dead", ""),
-        ({"value": 3.0, "low": 2.1, "high": 4.0, "fires": False}, "dead", ""),
+        ({"value": NAN, "low": NAN, "high": NAN, "p": NAN, "examples": 0, "fires": False}, "inactive", ""),
+        ({"value": 3.0, "low": 2.1, "high": 4.0, "fires": False}, "inactive", ""),
     ],
 )
 def test_every_branch(given: dict[str, float], verdict: str, why: str) -> None:
@@ -70,6 +71,12 @@ def test_many_at_once() -> None:
 def test_default_is_as_stated() -> None:
     """What the docstring, the manual and the calibration say."""
     assert (RULE.above, RULE.examples, RULE.enough, RULE.alpha) == (1.35, 8, 20, 0.05)
+    guide = (REPOSITORY / "docs" / "guide" / "polysemanticity.md").read_text("utf-8")
+    for said in (Rule.__doc__, polysemanticity.help, guide, (REPOSITORY / "docs" / "methods.md").read_text("utf-8")):
+        assert "examples of one" in " ".join(str(said).split())
+    for said in (Rule.__doc__, polysemanticity.help):
+        assert "1.50 of 20 examples, 1.35 of 32" in " ".join(str(said).split())
+    assert unseen_number(np.array([20, 32])).round(2).tolist() == [1.5, 1.35]
 
 
 def test_few_examples_of_one_meaning_are_not_monosemantic() -> None:

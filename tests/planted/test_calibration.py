@@ -34,8 +34,8 @@ def test_shares_are_of_the_planted_number() -> None:
     assert found.false_polysemantic == 2 / 20
     assert found.share(1, "monosemantic") == 15 / 20
     assert found.share(8, "polysemantic") == 1
-    assert found.share(0, "dead") == 1
-    assert np.isnan(found.share(5, "dead"))
+    assert found.share(0, "inactive") == 1
+    assert np.isnan(found.share(5, "inactive"))
     with refuses(InputError, ValueError, "'alive'", "'monosemantic'"):
         found.share(1, "alive")
     assert np.isnan(Calibration().false_polysemantic)

@@ -31,7 +31,7 @@ def made(seed: int, n: int = 90) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     truth = np.resize([0, 1, 4], n)
     table = pd.DataFrame({name: rng.standard_normal(n) for name in MANY} | {"true_meanings": truth})
-    return table.assign(meanings=truth + 0.0, ms=-truth + 0.0, verdict=np.resize(["dead", "monosemantic"], n))
+    return table.assign(meanings=truth + 0.0, ms=-truth + 0.0, verdict=np.resize(["inactive", "monosemantic"], n))
 
 
 def test_every_measure_of_the_table_is_scored(measured: pd.DataFrame) -> None:
@@ -90,7 +90,9 @@ def test_meanings_recover_the_planted_number(measured: pd.DataFrame) -> None:
 
 def test_verdict_counts() -> None:
     tables = [
-        pd.DataFrame({"true_meanings": [0, 1, 1, 2], "verdict": ["dead", "monosemantic", "unclear", "polysemantic"]}),
+        pd.DataFrame(
+            {"true_meanings": [0, 1, 1, 2], "verdict": ["inactive", "monosemantic", "unclear", "polysemantic"]}
+        ),
         pd.DataFrame({"true_meanings": [1, 8], "verdict": ["monosemantic", "polysemantic"]}),
     ]
     counts = verdict_counts(tables)

@@ -79,7 +79,7 @@ def test_truth_says_itself(meanings: Planted) -> None:
         assert len(features) == len(set(features)) == len(strengths) == row.meanings
         assert set(features) <= known
         assert set(row.written.split(", ")) <= set(names(meanings))
-        assert row.verdict == ("dead" if not features else "monosemantic" if len(features) == 1 else "polysemantic")
+        assert row.verdict == ("inactive" if not features else "monosemantic" if len(features) == 1 else "polysemantic")
         assert strengths[:1] in ([], [1.0])
         assert all(WEAKEST <= s <= 1 for s in strengths)
         assert np.isnan(row.leak) == (row.meanings == 0)

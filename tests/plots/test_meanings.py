@@ -104,7 +104,7 @@ def test_verdict_bars_are_shares() -> None:
         "monosemantic": [0.25, 0.25],
         "polysemantic": [0.5, 0.5],
         "unclear": [0.25, 0.25],
-        "dead": [0, 0],
+        "inactive": [0, 0],
     }
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "3"]
     assert "8 neurons" in ax.get_title(loc="left")

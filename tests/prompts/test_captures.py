@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers.activations import ACT2FN
 
 import ffnmem as fm
 from ffnmem.core.errors import HookError, InputError, OutOfRangeError
+from ffnmem.prompts import Capture
 
 from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, added, allclose, hook_count, refuses
 
@@ -302,7 +304,7 @@ def test_predictions(pair: Pair) -> None:
     assert table["token"].tolist() == pair.model.token_strings(top.indices)
     assert allclose(table["logit"], top.values, 1e-5)
     assert allclose(table["probability"], expected.softmax(-1)[top.indices], 1e-5)
-    everything = capture.predictions(k=10**6)
+    everything = capture.predictions(k=10**6, prompt=0)
     assert len(everything) == pair.model.d_vocab
     assert allclose(everything["probability"].sum(), 1.0)
 
@@ -310,13 +312,35 @@ def test_predictions(pair: Pair) -> None:
 def test_positions_count_within_the_prompt(tiny: fm.Model) -> None:
     """-1 in a padded prompt would be a pad."""
     capture = fm.capture(tiny, ["The", PROMPT])
-    assert (capture.position(-1), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
+    assert (capture.position(-1, 0), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
     with refuses(OutOfRangeError, IndexError, "position 2", "0 to 1"):
         capture.position(2, prompt=0)
     with refuses(OutOfRangeError, IndexError, "prompt 2", "0 to 1"):
         capture.row(2)
     with refuses(InputError, ValueError, "k", "at least 1"):
-        capture.predictions(k=0)
+        capture.predictions(k=0, prompt=0)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Capture.predictions,
+        Capture.token_strings,
+        fm.attribute,
+        fm.attribute_paths,
+        fm.causal_scores,
+        fm.circuit,
+        fm.faithfulness,
+        fm.minimal_circuit,
+        fm.ablate,
+        fm.interventions.knowledge_neurons,
+        partial(fm.decompose, layer=0),
+    ],
+)
+def test_several_prompts_are_told_apart(tiny: fm.Model, ask: Callable[[Capture], object]) -> None:
+    """What is said of the first of four prompts would be taken for what holds of all."""
+    with refuses(InputError, ValueError, "4 prompts", "prompt=0 to 3"):
+        ask(fm.capture(tiny, [PROMPT, OTHER_PROMPT, "The", PROMPT]))
 
 
 def test_predictions_need_the_end_of_the_model(tiny: fm.Model) -> None:
