@@ -29,7 +29,7 @@ from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
-from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
+from .circuit_pruning import Graph, Kept, expand, graph, prune
 from .firings import Asked, answer_facts, answer_values
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
@@ -500,7 +500,7 @@ def circuit(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     read = single_token(asked.model, asked.answered, "a circuit")
     frozen = FrozenPass(asked)
-    tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
+    tell = None if progress is None else lambda done, most: progress("circuit", done, most)
     given = None if firings is None else [Firing(*triple) for triple in asked.triples(firings)]
     if given is not None:
         if not given:
