@@ -21,6 +21,9 @@ from .firings import Asked, Firings
 from .means import references
 
 BATCH_TOKENS = 1024
+CARRIES = 0.5
+"""The least share of an answer that firings must keep to carry it: where less is left, those left out make more of it
+than those kept."""
 LEAST = 1e-4  # of the answer that the firings must make, for shares of it to mean anything
 
 Set = Bool[Tensor, "layer pos d_mlp"]
