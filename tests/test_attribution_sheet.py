@@ -12,7 +12,8 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.sheets import Facts
 from ffnmem.explorer.views import Explorer
-from ffnmem.vocabulary.projections import promoted_tokens
+from ffnmem.vocabulary.projections import promoted_tokens, written_tokens
+from ffnmem.vocabulary.vectors import side_tokens, side_vectors
 
 from .editing.edits import made
 from .explorer.conftest import asking
@@ -61,7 +62,8 @@ def test_ledger_together_and_so_far(found: fm.prompts.Attribution) -> None:
 def test_neurons_and_what_they_promote(tiny: fm.Model, found: fm.prompts.Attribution) -> None:
     """The tokens beside a neuron are its own value's, best first."""
     top = found.top(4)
-    lines = printed(found.neuron_table(top, promoted_tokens(tiny, top)))
+    written = {at: (shown, [], False) for at, shown in promoted_tokens(tiny, top).items()}
+    lines = printed(found.neuron_table(top, written))
     for row, line in zip(top.itertuples(), lines[2:6], strict=True):
         best = fm.project(tiny, row.layer, row.neuron, k=1, side="value")["token"].iloc[0]
         shown = line.split("%", 1)[1].split()
@@ -81,7 +83,36 @@ def test_a_negative_coefficient_promotes_what_its_value_suppresses(
         frame = fm.project(tiny, row.layer, row.neuron, k=len(own), side="value")
         assert own == frame.loc[frame["sign"] == "suppressed", "token"].tolist()
         assert promoted_tokens(tiny, some)[row.layer, row.neuron] != own
-    assert "promotes" in " ".join(printed(found.neuron_table(some, tokens)))
+    written = {at: (shown, [], False) for at, shown in tokens.items()}
+    assert "promotes" in " ".join(printed(found.neuron_table(some, written)))
+
+
+def test_a_neuron_that_says_more_by_what_it_suppresses_is_shown_with_that(
+    tiny: fm.Model, found: fm.prompts.Attribution
+) -> None:
+    """A neuron that writes against the target was shown with the tokens that it promotes, which say nothing of it."""
+    top, answer = found.neurons.head(40), [found.target_ids[0], found.foil_id]
+    written = written_tokens(tiny, top, answer, 3)
+    against = 0
+    for row in top.itertuples():
+        promoted, suppressed, says_more = written[row.layer, row.neuron]
+        scores = side_vectors(tiny, row.layer, [row.neuron], "value", "folded")[0] @ side_tokens(tiny, "value").T
+        scores = scores * row.coefficient
+        order = scores.argsort(descending=True)
+        assert promoted == tiny.token_strings(order[:3])
+        assert suppressed == tiny.token_strings(order.flip(0)[:3])
+        stands = ((scores - scores.mean()) / scores.std(correction=0))[answer]
+        assert says_more == bool(stands[stands.abs().argmax()] <= -2)
+        against += says_more
+    assert 0 < against < len(top)
+    some = top[[written[at][2] for at in zip(top["layer"], top["neuron"], strict=True)]].head(1)
+    table = found.neuron_table(some, written)
+    _, suppressed, _ = next(iter(written[at] for at in zip(some["layer"], some["neuron"], strict=True)))
+    assert [piece[0].text for piece in table.rows[0][-1].pieces] == ["suppresses", *suppressed]
+    assert "where these say more about the answer" in table.caption
+    both = found.neuron_table(some, written, full=True)
+    assert [column.name for column in both.columns[-2:]] == ["promotes", "suppresses"]
+    assert [piece[0].text for piece in both.rows[0][-1].pieces] == suppressed
 
 
 def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.prompts.Attribution) -> None:

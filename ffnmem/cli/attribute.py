@@ -30,18 +30,28 @@ from .options import ModelChoice, option
     help="List neurons of this layer only (repeatable); the components stay complete.",
 )
 @options.top("How many neurons to list.")
+@click.option("--full", is_flag=True, help="The tokens that each neuron promoted, and those that it suppressed.")
 @options.plot("the layers, and the top neurons of them all,")
 @options.bos
 @options.model
 @options.output
 def attribute(
-    prompt: str, layers: tuple[int, ...], top: int, plot: Path | None, choice: ModelChoice, form: str, **answer: Any
+    prompt: str,
+    layers: tuple[int, ...],
+    top: int,
+    full: bool,
+    plot: Path | None,
+    choice: ModelChoice,
+    form: str,
+    **answer: Any,
 ) -> None:
     """Split the logit of an answer into what every FFN neuron, attention layer, embedding and bias wrote.
 
     PROMPT is a text; the answer is the token that the model is to say next. The table shows the model's own top
-    tokens, the neurons that wrote most towards the target (or away from it) with the tokens that they promote (where a
-    coefficient is negative, those that the value suppresses), and all components, which add up to the model's logit.
+    tokens, the neurons that wrote most towards the target (or away from it) with the tokens that they promoted there
+    (where a coefficient is negative, those that the value suppresses), and all components, which add up to the model's
+    logit. A neuron that suppresses the target or the foil strongly (2 standard deviations of its scores or more) is
+    shown with the tokens that it suppresses.
 
     \b
     Examples
@@ -51,21 +61,25 @@ def attribute(
       ffnmem attribute "The capital of France is" --json | jq '.neurons[0]'
 
     --json has the neurons, the components, their error, the top predictions and the provenance; --csv has the neurons:
-    layer, neuron, coefficient, logit, share.
+    layer, neuron, coefficient, logit, share. With --full all have the tokens that a neuron promoted and suppressed.
     """
-    from ..vocabulary.projections import promoted_tokens  # needs torch
+    from ..vocabulary.projections import written_tokens  # needs torch
 
     model = choice.load()
     shown = list(dict.fromkeys(model.layer(layer) for layer in layers))
     capture = fm.capture(model, prompt)
     found = fm.attribute(capture, **answer)
     neurons = found.strongest(top, shown)
+    if full or form == "table":
+        answered = [*found.target_ids, *([] if found.foil_id is None else [found.foil_id])]
+        written = written_tokens(model, neurons, answered)
+    if full:
+        sides = [written[at] for at in zip(neurons["layer"], neurons["neuron"], strict=True)]
+        neurons = neurons.assign(promoted=[one[0] for one in sides], suppressed=[one[1] for one in sides])
     emit(
         found,
         form,
-        sheet=lambda: found.sheet(
-            top, layers=shown, capture=capture, promoted=promoted_tokens(model, neurons, fired="coefficient")
-        ),
+        sheet=lambda: found.sheet(top, layers=shown, capture=capture, written=written, full=full),
         data=lambda: {
             **found.to_dict(1),
             "neurons": neurons.to_dict("records"),

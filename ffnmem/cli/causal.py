@@ -75,7 +75,8 @@ def causal(
     """Say what the answer to PROMPT would lose without each firing of each neuron, all of them from one backward pass.
 
     A firing is a neuron at a position. "ablate" removes neurons one at a time, exactly; this tells about the same of
-    all firings at once, later layers' reactions included, to first order.
+    all firings at once, later layers' reactions included, to first order. That can be wrong, even in sign: the firings
+    listed are also removed one by one, exactly, at the cost of one run of PROMPT each (--top of them).
 
     \b
     Examples
@@ -85,9 +86,10 @@ def causal(
       ffnmem causal "The capital of France is" --faithfulness
       ffnmem causal "The capital of France is" --minimal .9 --json
 
-    --csv has the firings: layer, neuron, position, token, coefficient, score, share; with --faithfulness the curve:
-    size, share, faithfulness, completeness (what all others keep), random and its range; with --minimal the firings of
-    the set: layer, neuron, position, token, without (what the set keeps without it). --json has these and more.
+    --csv has the firings: layer, neuron, position, token, coefficient, score, exact, share; with --faithfulness the
+    curve: size, share, faithfulness, completeness (what all others keep), random and its range; with --minimal the
+    firings of the set: layer, neuron, position, token, without (what the set keeps without it; in a set too large to
+    try each, worth in its place). --json has these and more.
     """
     if curve and minimal is not None:
         raise InputError("--faithfulness and --minimal exclude each other: give one of them")
@@ -106,8 +108,9 @@ def causal(
     capture = fm.capture(model, prompt)
     with late_bar() as report:
         scores = fm.causal_scores(
-            capture, rule=rule, mean=source, frozen=not follow_attention, progress=report, **answer
-        )
+            capture, rule=rule, mean=source, frozen=not follow_attention, exact=0 if kept else top, progress=report,
+            **answer,
+        )  # fmt: skip
         if curve:
             found = fm.faithfulness(
                 capture, firings=scores, mean=source, recorded=recorded, seed=seed, progress=report, **answer

@@ -1,10 +1,10 @@
-"""Progress of long work on standard error, where that is a terminal; silent otherwise."""
+"""Progress of long work on standard error: bars on a terminal, elsewhere one line for each phase that takes long."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -13,83 +13,66 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from ..core.errors import counted
+from ..core.progress import PHASES, Phase
 from ..core.progress import Progress as Told
+from .guard import note
 
-PHASES = {  # what is said of each, and what it counts
-    "download": ("downloading", "files"),
-    "convert": ("dequantising", "models"),
-    "compare": ("comparing with what was downloaded", "models"),
-    "pack": ("tokenising", "documents"),
-    "scan": ("scanning", "tokens"),
-    "rescore": ("running candidates again in float32", "tokens"),
-    "project": ("projecting values", "neurons"),
-    "read": ("reading neurons", "neurons"),
-    "pages": ("writing pages", "neurons"),
-    "reports": ("writing reports", "reports"),
-    "shade": ("reading examples again", "tokens"),
-    "ablate": ("removing neurons", "neurons"),
-    "circuit": ("expanding firings", "firings"),
-    "calibrate": ("measuring planted models", "models"),
-    "weights": ("comparing values with the vocabulary", "neurons"),
-    "text": ("reading text", "tokens"),
-    "prefixes": ("removing tokens from keys' prefixes", "keys"),
-    "positions": ("reading positions", "positions"),
-    "inputs": ("reading inputs again", "tokens"),
-    "meanings": ("comparing examples", "neurons"),
-    "explain": ("asking for descriptions", "questions"),
-    "judge": ("asking for judgements", "questions"),
-    "directions": ("reading text along directions", "tokens"),
-    "verdicts": ("judging", "directions"),
-    "geometry": ("comparing keys and values", "layers"),
-    "duplicates": ("seeking near-duplicates", "pairs of layers"),
-    "edit": ("finding what to write", "facts"),
-    "trace": ("restoring states", "columns"),
-    "traces": ("tracing facts", "facts"),
-    "silence": ("silencing", "columns"),
-    "silences": ("silencing facts", "facts"),
-    "virtual": ("comparing weights", "layers"),
-    "knockout": ("blocking attention", "batches"),
-    "knockouts": ("blocking attention", "facts"),
-    "evaluate": ("editing and asking", "edits"),
-    "moment": ("reading text", "tokens"),
-    "lens": ("going back through text", "dimensions"),
-    "known": ("asking for facts", "facts"),
-    "health": ("reading text, forward and back", "tokens"),
-    "dying": ("training", "steps"),
-}
+WAIT = 2.0  # seconds before a bar is worth showing, of work that may or may not take long
+SILENCE = 5.0  # seconds of a phase after which a line tells of it, where there is no terminal
 
 
 class Progress:
-    """Bars for the phases of a scan, each with its speed and, where the end is known, the time left."""
+    """Bars for the phases of long work, each with its speed and, where the end is known, the time left.
 
-    def __init__(self) -> None:
+    Where standard error is no terminal, a phase that takes longer than ``SILENCE`` is told of once, in a plain line.
+
+    Args:
+        wait: seconds before a bar is shown.
+    """
+
+    def __init__(self, wait: float = 0.0) -> None:
+        console = Console(stderr=True)
+        self.terminal = console.is_terminal
         self.bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[speed]}", style="dim"),
             TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
-            disable=not Console(stderr=True).is_terminal,
+            disable=not self.terminal,
         )
         self.tasks: dict[str, int] = {}
+        self.latest = time.monotonic()  # when something was reported
+        self.shown_at = self.latest + wait
+        self.phase, self.since, self.first = "", self.latest, (self.latest, 0)
 
     def __enter__(self) -> Progress:
-        self.bars.start()
+        self.show()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.bars.stop()
+        if self.bars.live.is_started:
+            self.bars.stop()
+
+    def show(self) -> None:
+        """Show the bars, once it is time."""
+        if not self.bars.live.is_started and time.monotonic() >= self.shown_at:
+            self.bars.start()
 
     def wait(self, what: str) -> None:
         """A bar without an end."""
         self.bars.add_task(Text(what).plain, total=None, speed="")
 
-    def report(self, phase: str, done: int, total: int) -> None:
+    def report(self, phase: Phase, done: int, total: int) -> None:
         """``done`` of ``total`` of a phase; tokenising knows no total, and says documents and tokens instead."""
         known, (words, unit) = phase != "pack", PHASES[phase]
+        if not self.terminal:
+            self.tell(phase, done, total if known else None)
+            return
+        self.show()
         if phase not in self.tasks:
             for task in self.tasks.values():
                 self.bars.update(task, visible=False)  # type: ignore[arg-type]
@@ -101,24 +84,25 @@ class Progress:
         count = "" if known else f"{counted(done, 'document')}, {total:,} tokens  "
         self.bars.update(task, speed=count + rate)  # type: ignore[arg-type]
 
-
-# A bar for work that may or may not take long.
-
-WAIT = 2.0  # seconds before a bar is worth showing
+    def tell(self, phase: Phase, done: int, total: int | None) -> None:
+        """Say in one line how far a phase is that has taken long, and about how long the rest of it will take."""
+        now = time.monotonic()
+        if phase != self.phase:
+            self.phase, self.since, self.first = phase, self.latest, (now, done)
+        self.latest = now
+        if phase in self.tasks or done == total or now - self.since < SILENCE:
+            return
+        self.tasks[phase] = 0
+        words, unit = PHASES[phase]
+        (began, before), of = self.first, "" if total is None else f"of {total:,} "
+        left = (
+            f", about {(now - began) * (total - done) / (done - before):,.0f} s left" if total and done > before else ""
+        )
+        note(f"{words}: {done:,} {of}{unit}{left}")
 
 
 @contextmanager
 def late_bar() -> Iterator[Told]:
-    """A callback (phase, done, all) that draws a bar on standard error if that is a terminal, after two seconds."""
-    began = time.monotonic()
-    shown: Progress | None = None
-    with ExitStack() as stack:
-
-        def report(phase: str, done: int, total: int) -> None:
-            nonlocal shown
-            if shown is None and time.monotonic() - began > WAIT:
-                shown = stack.enter_context(Progress())
-            if shown is not None:
-                shown.report(phase, done, total)
-
-        yield report
+    """A callback (phase, done, all) that shows a bar after two seconds, for work that may or may not take long."""
+    with Progress(WAIT) as bars:
+        yield bars.report

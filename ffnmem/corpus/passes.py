@@ -24,7 +24,7 @@ from torch import Tensor
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FfnmemError, FileError, InputError, quoted
 from ..core.folders import LOCK, Kind, claimed, locked, remove_files
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 from ..core.schemas import anything, fields, items, table, text, whole
 from ..models.layer_pass import LayerPass, check_same
 from ..models.model import Model
@@ -189,7 +189,7 @@ def accumulate(
     model: Model,
     excerpt: Excerpt,
     accumulators: Sequence[Accumulator],
-    phase: str,
+    phase: Phase,
     progress: Progress | None = None,
     *,
     dtype: torch.dtype | None = None,
@@ -338,7 +338,7 @@ class Checkpoint:
 def read(
     excerpt: Excerpt,
     take: Callable[[Page], None],
-    phase: str,
+    phase: Phase,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> None:

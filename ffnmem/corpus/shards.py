@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core import processes
 from ..core.errors import FfnmemError, InputError, MissingExtraError, WorkerError
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 
 TRIES = 3  # of each shard
 POLL_SECONDS = 0.5
@@ -49,7 +49,7 @@ def run_shards(
 class Together:
     """The progress of all shards as one."""
 
-    def __init__(self, report: Progress | None, phase: str, count: int, total: int) -> None:
+    def __init__(self, report: Progress | None, phase: Phase, count: int, total: int) -> None:
         self.report, self.phase, self.done, self.total = report, phase, [0] * count, total
 
     def __call__(self, index: int, done: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from ..core.checked_files import digest_of, parsed
 from ..core.errors import FileError, InputError, InputTypeError, quoted
 from ..core.files import check_destination, check_ordinary, writing
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 from ..core.schemas import Misfit, fields, hexadecimal, text, whole, within
 from .endpoint import Endpoint
 from .prompts import Messages
@@ -62,7 +62,7 @@ class Answers:
             self.known = read_answers(self.path)
 
     def ask(
-        self, asker: Asker, questions: Sequence[Question], progress: Progress | None = None, phase: str = "ask"
+        self, asker: Asker, questions: Sequence[Question], progress: Progress | None = None, phase: Phase = "explain"
     ) -> list[str]:
         """The answers, in order; empty where there was none. Several at once only of an endpoint.
 

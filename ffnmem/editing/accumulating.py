@@ -374,6 +374,6 @@ def nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[Secon
             taken += 1
         some = order[first:taken]
         text = Selection(sequences, sums.settings, some, together=max(1, len(some)))
-        accumulate(sums.model, text, [sums], "convergence", until=sums.layers[-1])
+        accumulate(sums.model, text, [sums], "moment", until=sums.layers[-1])
         sums.ranges = fewest([(int(n), int(n) + 1) for n in order[:taken]])
         yield sums.moment()

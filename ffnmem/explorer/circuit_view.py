@@ -351,7 +351,7 @@ def circuit_view(explorer: Explorer, query: Query, progress: Progress) -> View:
             after=after,
             removed=removal,
             alone=share_of(alone),
-            fewest=query.address(PATH, minimal=0.9) if asked.minimal is None and not asked.pruned else "",
+            carries=alone is None or len(alone.carrying) > 0,
         ),
         body=body,
         downloads={

@@ -163,7 +163,7 @@ def effects_of(explorer: Explorer, asked: Asked, fact: Fact, edit: Edit, progres
     """What the edit does, as the page of an edit has it."""
 
     def run() -> dict[str, Any]:
-        progress("what the edit does", 1, 2)
+        progress("effects", 1, 2)
         texts = [
             fact.text,
             *(fact.ask(template) for template in fact.paraphrases[:BESIDE]),

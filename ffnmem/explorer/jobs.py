@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ..core.errors import BusyError
-from ..core.progress import Progress
+from ..core.progress import PHASES, Phase, Progress
 
 WAITING = 8  # pieces of work in the queue
 PATIENCE = 60.0  # seconds after which nobody waits any more
@@ -35,11 +35,11 @@ class Job:
         self.phase, self.done, self.total = "", 0, 0
         self.asked = time.monotonic()
 
-    def progress(self, phase: str, done: int, total: int) -> None:
+    def progress(self, phase: Phase, done: int, total: int) -> None:
         """How far it is; raises Abandoned, which ends the work, where nobody has asked for long."""
         if time.monotonic() - self.asked > PATIENCE:
             raise Abandoned
-        self.phase, self.done, self.total = phase, done, total
+        self.phase, self.done, self.total = PHASES[phase][0], done, total
 
     def is_for(self, key: Hashable) -> bool:
         """Whether it gives what a key asks for: not if it was given up, or ended and nobody has asked for long."""

@@ -188,7 +188,7 @@ def scored(explorer: Explorer, asked: Asked, direct: Attribution, by: str, progr
         return explorer.cached(("paths", *asked.key), lambda: attribute_paths(asked.captured, read))
     if by == "causal":
         return explorer.cached(
-            ("causal", *asked.key), lambda: causal_scores(asked.captured, read, rule="relp", progress=progress)
+            ("causal", *asked.key), lambda: causal_scores(asked.captured, read, rule="relp", exact=0, progress=progress)
         )
     return direct
 

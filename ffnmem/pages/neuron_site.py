@@ -32,7 +32,6 @@ from .rendering import ROOM, TABLES, script_of
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
 FOUND = 5  # tokens of a neuron that the search knows, of what it promotes and of what it fires at
-PHASE = "pages"
 
 
 class SiteFolder(RunFolder):
@@ -145,7 +144,7 @@ def write_layer(
 
 def told(progress: Progress | None, done: int, total: int) -> None:
     if progress is not None:
-        progress(PHASE, done, total)
+        progress("pages", done, total)
 
 
 Way = tuple[str, str] | None

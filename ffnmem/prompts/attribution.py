@@ -49,6 +49,9 @@ from .captures import Capture, answer_after, with_answer
 # `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
 
 PREDICTIONS = 5
+AGAINST = "“suppresses”: the tokens that a neuron suppresses as it fired, where these say more about the answer"
+Written = tuple[Sequence[str], Sequence[str], bool]
+"""Tokens that a neuron promoted as it fired, those that it suppressed, and whether these say more about the answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,14 +238,16 @@ class Attribution(Result):
         *,
         layers: Sequence[int] = (),
         capture: Capture | None = None,
-        promoted: Mapping[tuple[int, int], Sequence[str]] | None = None,
+        written: Mapping[tuple[int, int], Written] | None = None,
+        full: bool = False,
     ) -> Sheet:
         """The answer, the neurons that wrote most towards it, and the components with what they come to.
 
         Args:
             top: how many neurons. layers: of these layers only.
             capture: what was attributed: adds the model's own top tokens.
-            promoted: adds the tokens that each neuron promotes as it fired, by (layer, neuron).
+            written: adds the tokens that each neuron promotes as it fired, or those that it suppresses where these say
+                more about target and foil, by (layer, neuron). full: both of each.
         """
         if len(self.positions) > 1 and not self.whole:
             return Sheet.of(self.position_table(), Origin(self.provenance.to_dict()))
@@ -251,9 +256,9 @@ class Attribution(Result):
         return Sheet.of(
             Facts(one.heading(neurons, layers, capture)),
             self.position_table() if self.whole else None,
-            one.neuron_table(neurons, promoted),
+            one.neuron_table(neurons, written, full),
             one.ledger(),
-            Origin({**self.provenance.to_dict(), **({} if promoted is None else {"basis": "folded"})}),
+            Origin({**self.provenance.to_dict(), **({} if written is None else {"basis": "folded"})}),
         )
 
     def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
@@ -319,22 +324,29 @@ class Attribution(Result):
         return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}, {listed}"
 
     def neuron_table(
-        self, neurons: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
+        self, neurons: pd.DataFrame, written: Mapping[tuple[int, int], Written] | None = None, full: bool = False
     ) -> Table:
-        """Neurons, and the tokens that they promote as they fired."""
+        """Neurons, and the tokens that they promote as they fired, suppress, or both."""
         columns = [
             Column("neuron", "neuron"),
             Column("coefficient", "number"),
             Column("logit", "number", sign=True, colour=True, bars=True),
             Column("share", "percent"),
         ]
-        shown = rows(*columns, *([] if promoted is None else [PROMOTES]))
+        ends = [] if written is None else [PROMOTES, *([Column("suppresses", wraps=True)] if full else [])]
+        shown = rows(*columns, *ends)
         named = [self.target, *([] if self.foil is None else [self.foil])]
+        captions = [of_negatives(neurons["coefficient"])]
         for row in neurons.itertuples():
-            at = (int(row.layer), int(row.neuron))
-            beside = [] if promoted is None else [tokens(promoted[at], named)]
+            at, beside = (int(row.layer), int(row.neuron)), []
+            if written is not None:
+                promoted, suppressed, against = written[at]
+                beside = [tokens(promoted, named), tokens(suppressed, named)] if full else [tokens(promoted, named)]
+                if against and not full:
+                    beside = [Fitting((line(Span("suppresses", "takes")), *tokens(suppressed, named).pieces))]
+                    captions.append(AGAINST)
             shown.add(at, row.coefficient, row.logit, row.share, *beside)
-        return shown.table(caption=of_negatives(neurons["coefficient"]))
+        return shown.table(caption="; ".join(one for one in dict.fromkeys(captions) if one))
 
     def ledger(self) -> Table:
         """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""

@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.arguments import public
 from ..core.choices import CAUSAL_RULES
-from ..core.errors import InputError, check_choice, check_count
+from ..core.errors import InputError, check_choice, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
@@ -23,13 +24,14 @@ from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
 from ..models.turns import in_turn
 from ..show.result import Result
-from .attribution import plain_records
+from .attribution import largest, plain_records
 from .captures import Capture, Target
 from .firings import Asked, Firings, answer_facts
 from .means import references
 
 STEPS = 20
-BATCH, BATCH_TOKENS = 16, 1024  # steps of an integral at once, and their tokens
+EXACT = 10  # firings that are removed exactly, too
+BATCH, BATCH_TOKENS = 16, 1024  # steps of an integral at once, and the tokens of a batch
 
 WORDS = {
     "gradient": "attribution patching: (coefficient − reference) · gradient",
@@ -54,6 +56,8 @@ class CausalScores(Firings, Result):
             Δ: by these rules all that a firing passes on came from there. None of the others.
         expected: what the rule says that a sum is: of "relp" with frozen patterns Δ, of embeddings and biases; of
             "ig" Δ − Δ(all firings at their reference), of all scores. None of others, where nothing is.
+        exact: of the largest firings, in the order of :meth:`top`, Δ − Δ(this firing at its reference), each removed in
+            a run of its own; as many as were asked for.
         tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
         answer: which tokens answer the prompt.
     """
@@ -68,6 +72,7 @@ class CausalScores(Firings, Result):
     frozen: bool
     components: pd.DataFrame | None
     expected: float | None
+    exact: tuple[float, ...]
     tokens: tuple[str, ...]
     starts_with_bos: bool
     position: int
@@ -93,6 +98,25 @@ class CausalScores(Firings, Result):
             return None
         total = self.map.sum() if self.components is None else self.components["score"].sum()
         return abs(float(total) - self.expected)
+
+    def top(self, k: int = 20) -> pd.DataFrame:
+        """The ``k`` largest firings: layer, neuron, position, token, coefficient, score, exact, share; ``exact`` is
+        missing where it was not asked for."""
+        found = super().top(k)
+        found.insert(
+            found.columns.get_loc("score") + 1, "exact", pd.Series(self.exact, dtype=float).reindex(found.index)
+        )
+        return found
+
+    def agreement(self, top: int) -> str:
+        """How the scores of the ``top`` largest firings agree with their exact removal, in words; empty if unknown."""
+        found = self.top(top).dropna(subset="exact")
+        if found.empty:
+            return ""
+        opposed = int((np.sign(found["score"]) * np.sign(found["exact"]) < 0).sum())
+        said = f"{counted(len(found), 'firing')} below removed one by one: {opposed:,} with the other sign"
+        many = len(found) > 2 and min(found["score"].std(), found["exact"].std()) > 0
+        return f"{said}; correlation with the scores {found['score'].corr(found['exact']):.2f}" if many else said
 
     def to_dict(self, top: int = 20) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -121,6 +145,7 @@ class CausalScores(Firings, Result):
             facts["complete"] = f"embeddings and biases sum to the logit; error {error:.1e}"
         elif error is not None:
             facts["complete"] = f"the scores should sum to {self.expected:.3f}; error {error:.1e}"
+        facts |= {"exact": said} if (said := self.agreement(top)) else {}
         tables = self.position_table("firings"), self.firing_table(top)
         return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
 
@@ -139,13 +164,15 @@ def causal_scores(
     position: int = -1,
     prompt: int | None = None,
     first_token: bool = False,
+    exact: int = EXACT,
     progress: Progress | None = None,
 ) -> CausalScores:
     """About what an answer would lose without each firing of each neuron: all of them from one backward pass.
 
     A firing is a neuron at a position. :func:`ffnmem.ablate` removes neurons one at a time, exactly; here later
     layers' reactions are followed too, to first order, at the cost of about two more forward passes for all firings.
-    With Δ the logit, m a firing's coefficient and m̄ its reference, the rules are:
+    First order can be wrong, even in sign, so the largest firings are removed exactly as well. With Δ the logit, m a
+    firing's coefficient and m̄ its reference, the rules are:
 
     - ``"gradient"``, attribution patching: (m − m̄)·∂Δ/∂m. Best for the effect of removing one firing.
     - ``"relp"``: the same with another backward pass, linear but for attention patterns: norms divide by their scale as
@@ -164,10 +191,13 @@ def causal_scores(
             ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
         frozen: of "relp": whether attention patterns are constants; else they are followed by their true derivative.
         steps: of "ig".
-        progress: called with "causal", the steps done and all of them.
+        exact: how many of the largest firings are removed exactly, each in one row of a batch: as many more runs of the
+            prompt. 0 for none.
+        progress: called with "causal", the steps done and all of them, and with "exact", the firings.
 
     Returns:
-        A :class:`CausalScores`: ``.top(k)`` (layer, neuron, position, token, coefficient, score, share), ``.neurons``,
+        A :class:`CausalScores`: ``.top(k)`` (layer, neuron, position, token, coefficient, score, exact, share),
+        ``.neurons``,
         ``.map`` ``[layer, pos]``, ``.scores`` ``[layer, pos, d_mlp]``, ``.completeness_error``.
 
     Raises: as :func:`ffnmem.attribute_paths`; InputError for an unknown rule, means of another model, or a capture made
@@ -179,6 +209,7 @@ def causal_scores(
     """
     check_choice("rule", rule, CAUSAL_RULES)
     check_count("steps", steps)
+    check_count("exact", exact, least=0)
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     reference, words = references(mean, asked.model)
@@ -191,6 +222,7 @@ def causal_scores(
         passed = backward_pass(asked.model, asked.tokens, relp=rule == "relp", frozen=rule == "relp" and frozen)
         scores, coefficients, logit, components = scored(asked, passed, reference, linear)
         expected = logit if linear else None
+    largest_ones = largest(at_least_float32(scores).cpu().numpy().ravel(), max(exact, 1))[:exact]
     settings: dict[str, Any] = {"rule": rule, "reference": words}
     if rule == "relp":
         settings["attention"] = "frozen" if frozen else "followed"
@@ -203,6 +235,7 @@ def causal_scores(
         frozen=frozen and rule == "relp",
         components=components,
         expected=expected,
+        exact=removed(asked, reference, largest_ones, progress),
         **asked.answer(),
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
@@ -213,6 +246,33 @@ def check_plain(capture: Capture) -> None:
     made_under = dict(capture.provenance.settings).get("interventions")
     if made_under:
         raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
+
+
+def removed(
+    asked: Asked, reference: Float[Tensor, "layer d_mlp"], firings: Int[np.ndarray, " n"], progress: Progress | None
+) -> tuple[float, ...]:
+    """Δ − Δ(without this firing) of each of some, by their places in ``[layer, pos, d_mlp]``, as rows of a batch."""
+    found: list[float] = []
+    model, length = asked.model, len(asked.tokens)
+    at_once = max(1, BATCH_TOKENS // length)
+    for start in range(0, len(firings), at_once):
+        some = firings[start : start + at_once]
+        layers, places, neurons = np.unravel_index(some, (model.n_layers, length, model.d_mlp))
+
+        def change(layer: int, m: Tensor, of: Any = (layers, places, neurons)) -> Tensor:
+            layers, places, neurons = of
+            rows = np.flatnonzero(layers == layer)
+            m = m.clone() if len(rows) else m
+            for row in rows:
+                m[row + 1, places[row], neurons[row]] = reference[layer, neurons[row]]
+            return m
+
+        with torch.no_grad():
+            whole, *without = asked.rerun(len(some) + 1, change).tolist()  # the first row is the prompt as it is
+        found += [whole - one for one in without]
+        if progress is not None:
+            progress("exact", len(found), len(firings))
+    return tuple(found)
 
 
 def scored(

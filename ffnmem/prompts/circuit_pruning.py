@@ -21,7 +21,6 @@ from .circuit_edges import Firing, FrozenPass, Head, Input, unravelled
 AT_ONCE, FEWEST, MOST = 0.25, 4, 32
 """How many inputs a block of whole rows has: as many as take this share of the weights' memory, within bounds."""
 BLOCK = 64  # inputs of a block where only chosen firings are read
-EXPAND = "circuit"  # the phase that progress is told of
 
 
 @dataclass(frozen=True, eq=False)

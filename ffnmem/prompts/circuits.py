@@ -29,7 +29,7 @@ from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
-from .circuit_pruning import EXPAND, Graph, Kept, expand, graph, prune
+from .circuit_pruning import Graph, Kept, expand, graph, prune
 from .firings import Asked, answer_facts, answer_values
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
@@ -213,11 +213,11 @@ class Circuit(Result):
     def faithfulness(
         self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex | None = None, random: int = 0, seed: int = 0
     ) -> Faithfulness:
-        """How much of the answer its firings alone give, all others at their means; see :func:`ffnmem.faithfulness`.
+        """How much of the answer its firings alone give, all others at zero or ``mean``: :func:`ffnmem.faithfulness`.
 
         Args:
             capture: of its prompt. prompt: which one of the capture's.
-            mean, random, seed: as there; without a ``mean``, all others are zero.
+            mean, random, seed: as there.
 
         Returns: A :class:`Faithfulness` of one size: ``.curve["faithfulness"]`` is the circuit's.
 
@@ -306,7 +306,8 @@ class Circuit(Result):
     def sheet(self, top: int = 12, alone: Faithfulness | None = None) -> Sheet:
         """The answer, what the graph has of it, and the ``top`` firings (and heads) with what they read.
 
-        ``alone``, from :meth:`faithfulness`, adds what the firings keep of the answer.
+        ``alone``, from :meth:`faithfulness`, adds what the firings keep of the answer; where they do not carry it, that
+        comes first.
         """
         answer = self.edges[self.edges["target"] == ANSWER]
         by_kind = answer["weight"].groupby(answer["source"].map(self.nodes.set_index("id")["kind"])).sum()
@@ -317,13 +318,15 @@ class Circuit(Result):
             f"{counted(len(self.firings), 'firing')} of {self.expanded:,} expanded, "
             f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.1%} of the influence is pruned"
         )
+        carries = alone is None or len(alone.carrying) > 0
         facts: dict[str, Content] = {
+            **({} if carries or alone is None else {"verdict": f"{alone.verdict}; all others at {alone.reference}"}),
             **answer_facts(self),
             **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
             "to the answer": f"{direct}; error {self.error:.1e}",
             "graph": size,
         }
-        if alone is not None:
+        if alone is not None and carries:
             kept = alone.curve["faithfulness"].iloc[0]
             facts["alone"] = f"its firings, all others at {alone.reference}, keep {kept:.1%} of the answer"
         tables = [self.firing_table(top)]
@@ -500,7 +503,7 @@ def circuit(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     read = single_token(asked.model, asked.answered, "a circuit")
     frozen = FrozenPass(asked)
-    tell = None if progress is None else lambda done, most: progress(EXPAND, done, most)
+    tell = None if progress is None else lambda done, most: progress("circuit", done, most)
     given = None if firings is None else [Firing(*triple) for triple in asked.triples(firings)]
     if given is not None:
         if not given:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, check_count
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, of_chance, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
+from ..models.hooks import listening
+from ..models.layout import inner
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
@@ -103,6 +107,26 @@ class Asked:
             return model_logits(self.model, final[:, at[0]], targets.expand(len(final)), foil)
         logs = self.model.logits_of(final[:, at]).double().log_softmax(-1)
         return logs.gather(-1, targets.expand(len(final), -1).unsqueeze(-1)).sum((1, 2))
+
+    def rerun(self, rows: int, change: Callable[[int, Tensor], Tensor]) -> Float[Tensor, " rows"]:
+        """Δ of ``rows`` runs of the prompt, as one batch: what each layer's down projection reads, ``[rows, pos,
+        d_mlp]``, goes through ``change(layer, m)`` first."""
+        me, final = threading.get_ident(), list[Tensor]()
+        tokens = self.tokens.expand(rows, -1)
+
+        def replace(layer: int, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            if threading.get_ident() != me:
+                return None
+            m: Tensor = args[0]  # which some models flatten
+            return (change(layer, m.reshape(*tokens.shape, -1)).reshape(m.shape), *args[1:])
+
+        with ExitStack() as hooks:
+            for layer, block in enumerate(self.model.layout.blocks):
+                hook = inner(block.project_out).register_forward_pre_hook(partial(replace, layer))
+                hooks.callback(hook.remove)
+            hooks.enter_context(listening(outputs=[(self.model.layout.final_norm, final.append)]))
+            self.model.layout.body(input_ids=tokens, use_cache=False)
+        return self.measure(final[-1].reshape(*tokens.shape, -1))
 
     def attentions(self) -> list[FrozenAttention]:
         """Every attention layer of this prompt's pass up to the answer, frozen."""
@@ -303,15 +327,18 @@ class Firings(ABC):
 
     def firing_table(self, top: int) -> Table:
         """Single neurons at single positions."""
+        found = self.top(top)
+        numbers = [self.column, *(["exact"] if "exact" in found and found["exact"].notna().any() else [])]
         shown = rows(
             Column("neuron", "neuron"),
             Column("fired at", "token", limit=20),
             Column("position", "count"),
             Column("coefficient", "number"),
-            Column(self.column, "number", sign=True, bars=True),
+            *(Column(name, "number", sign=True, bars=not i) for i, name in enumerate(numbers)),
             Column("share", "percent"),
         )
-        for row in self.top(top).to_dict("records"):
+        for row in found.to_dict("records"):
             at = (int(row["layer"]), int(row["neuron"]))
-            shown.add(at, row["token"], int(row["position"]), row["coefficient"], row[self.column], row["share"])
+            each = [row[name] for name in numbers]
+            shown.add(at, row["token"], int(row["position"]), row["coefficient"], *each, row["share"])
         return shown.table()

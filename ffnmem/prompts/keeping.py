@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.errors import InputError
-from ..models.hooks import listening
-from ..models.layout import inner
 from .causal import causal_scores
 from .firings import Asked, Firings
 from .means import references
 
 BATCH_TOKENS = 1024
+CARRIES = 0.5
+"""The least share of an answer that firings must keep to carry it: where less is left, those left out make more of it
+than those kept."""
 LEAST = 1e-4  # of the answer that the firings must make, for shares of it to mean anything
 
 Set = Bool[Tensor, "layer pos d_mlp"]
@@ -81,34 +79,14 @@ class Keeping:
         """Δ of one batch; ``places`` gets what each down projection reads, for gradients."""
         kept[:, :, : self.always] = True
         self.runs += len(kept)
-        final: list[Tensor] = []
-        tokens = self.asked.tokens.expand(len(kept), -1)
-        with self.replacing(kept, places), listening(outputs=[(self.model.layout.final_norm, final.append)]):
-            self.model.layout.body(input_ids=tokens, use_cache=False)
-        return self.asked.measure(final[-1].reshape(*tokens.shape, -1))
 
-    @contextmanager
-    def replacing(self, kept: Bool[Tensor, "rows layer pos d_mlp"], places: dict[int, Tensor] | None) -> Iterator[None]:
-        me = threading.get_ident()
-
-        def replace(layer: int, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            if threading.get_ident() != me:
-                return None
-            m: Tensor = args[0]  # which some models flatten
-            own = self.own[layer].expand(len(kept), -1, -1).reshape(m.shape) if self.recorded else m
-            m = torch.where(kept[:, layer].reshape(m.shape), own, self.reference[layer])
+        def change(layer: int, m: Tensor) -> Tensor:
+            m = torch.where(kept[:, layer], self.own[layer] if self.recorded else m, self.reference[layer])
             if places is not None:
                 places[layer] = m = m if m.requires_grad else m.detach().requires_grad_()
-            return (m, *args[1:])
+            return m
 
-        handles = []
-        try:
-            for layer, block in enumerate(self.model.layout.blocks):
-                handles.append(inner(block.project_out).register_forward_pre_hook(partial(replace, layer)))
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return self.asked.rerun(len(kept), change)
 
     def worth(self, kept: Set) -> Float[Tensor, " all"]:
         """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
@@ -145,7 +123,9 @@ class Keeping:
         """
         if firings is None:
             asked = self.asked
-            firings = causal_scores(asked.capture, asked.answered, None, "relp", mean=self.reference, prompt=asked.row)
+            firings = causal_scores(
+                asked.capture, asked.answered, None, "relp", mean=self.reference, prompt=asked.row, exact=0
+            )
         if isinstance(firings, Firings):
             return self.by_score(firings)
         found = [

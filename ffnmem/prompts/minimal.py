@@ -22,7 +22,7 @@ from .attribution import plain_records
 from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked, answer_facts, answer_values
-from .keeping import BATCH_TOKENS, Keeping
+from .keeping import BATCH_TOKENS, CARRIES, Keeping
 
 ONE_BY_ONE = 512  # firings at most that are each left out alone
 GRID = 16  # sizes at once in a search
@@ -34,8 +34,9 @@ class MinimalCircuit(Result):
     """A small set of firings that is enough for an answer. Made by :func:`ffnmem.minimal_circuit`.
 
     Attributes:
-        firings: one row a firing: layer, neuron, position, token, ``without``: the share of the answer that the set
-            keeps without it; the one it can spare least first.
+        firings: one row a firing, the one the set can spare least first: layer, neuron, position, token, and
+            ``without``, the share of the answer that the set keeps without it, each tried; of a set that is too large
+            for that (``minimal`` is False) ``worth``, about what its share would lose, by the set's own gradient.
         faithfulness, completeness: f of the set, and of all others.
         wanted: the faithfulness that was asked for. total: all firings.
         found, pruned: how many firings the search began to prune with, and how many it took away.
@@ -94,21 +95,23 @@ class MinimalCircuit(Result):
     def sheet(self, top: int = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""
         facts: dict[str, Content] = answer_facts(self) | {
-            "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}",
+            "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}"
+            + ("" if self.faithfulness >= CARRIES else ", less than half: they do not carry the answer"),
             "all others": f"at {self.reference}",
             "without them": f"{self.completeness:.1%} is left",
             "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}, the 0% of these shares",
             "search": f"{self.search}; {counted(self.runs, 'run')}",
         }
+        name, head = ("without", "left without it") if self.minimal else ("worth", "lost without it, about")
         shown = rows(
             Column("neuron", "neuron"),
             Column("fired at", "token", limit=20),
             Column("position", "count"),
-            Column("left without it", "percent"),
+            Column(head, "percent"),
         )
         for row in self.firings.head(top).to_dict("records"):
             at = (int(row["layer"]), int(row["neuron"]))
-            shown.add(at, row["token"], int(row["position"]), row["without"])
+            shown.add(at, row["token"], int(row["position"]), row[name])
         more = len(self.firings) - top
         table = shown.table(caption=f"{more:,} more in .firings" if more > 0 else "")
         return Sheet.of(Facts(facts), table, Origin(self.provenance.to_dict()))
@@ -168,9 +171,9 @@ def minimal_circuit(
     kept, spared, minimal = search.left_out(kept, one_by_one)
     every = keeping.of(kept)
     share, rest = keeping.shares(iter([every, ~every]))
-    if spared is None:
-        spared = search.without(kept) if len(kept) <= one_by_one else np.full(len(kept), np.nan)
-    by_need = np.argsort(spared, kind="stable")
+    if spared is None:  # too many to try each
+        worth = keeping.worth(every).cpu().numpy()[kept] / abs(keeping.everything - keeping.nothing)
+    by_need = np.argsort(-worth if spared is None else spared, kind="stable")
     layer, place, neuron = np.unravel_index(kept[by_need], keeping.shape)
     texts = asked.texts
     told = [
@@ -185,7 +188,7 @@ def minimal_circuit(
                 "neuron": neuron,
                 "position": place,
                 "token": [texts[p] for p in place],
-                "without": spared[by_need],
+                **({"worth": worth[by_need]} if spared is None else {"without": spared[by_need]}),
             }
         ),
         faithfulness=float(share),

@@ -13,7 +13,7 @@ from ..core.arguments import public
 from ..core.errors import InputError, OutOfRangeError, check_count, check_seed, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, of_share, of_share_within, rows
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -21,11 +21,12 @@ from .attribution import plain_records
 from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked, answer_facts, answer_values
-from .keeping import BATCH_TOKENS, Keeping, Set
+from .keeping import BATCH_TOKENS, CARRIES, Keeping, Set
 
 DRAWS = 5  # random sets of each size
 BOOTSTRAP = 2000
 STEPS = (1, 2, 5)
+SWINGS = -0.05  # a share of an answer below which it is said that some firings lower it
 
 
 def sizes_of(sizes: Iterable[int] | None, count: int, ordered: bool) -> list[int]:
@@ -100,6 +101,39 @@ class Faithfulness(Result):
             raise OutOfRangeError(f"no size {size}: the curve has {self.curve['size'].tolist()}")
         return {str(name): float(value) for name, value in found.iloc[0].items()}
 
+    @property
+    def carrying(self) -> pd.DataFrame:
+        """The sizes of ``curve`` that carry the answer: they and all larger ones keep at least half of it, the smallest
+        more than any random set of as many. Of all firings, which keep it anyway, nothing is said."""
+        some = self.curve[self.curve["size"] < self.total]
+        enough = (some["faithfulness"] >= CARRIES)[::-1].cummin()[::-1]
+        chance = some.get("random_high", -np.inf)
+        return some[(enough & (some["faithfulness"] > chance)).cummax()]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the firings carry the answer, beside as many at random, in a sentence; see :attr:`carrying`."""
+        some, found = self.curve[self.curve["size"] < self.total], self.carrying
+        if some.empty:
+            return "all firings are kept, which says nothing about some of them"
+        one = (found if len(found) else some.loc[[some["faithfulness"].idxmax()]]).iloc[0]
+        alone, first = len(self.curve) == 1, f"the first {counted(int(one['size']), 'firing')}"
+        keep = f"{of_share(one['faithfulness'])} of it is kept"
+        if "random" in one:
+            band = of_share_within(one["random"], one["random_low"], one["random_high"])
+            keep = f"{keep}, by as many at random {band}"
+        if len(found):
+            of = f"{'these firings' if alone else first} ({fine_share(one['share'])} of all)"
+            told = f"the answer is carried by {of}: {keep}"
+        elif alone:
+            told = f"these firings do not carry the answer: {keep}"
+        else:
+            told = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
+        low = some.loc[some["faithfulness"].idxmin()]
+        if not alone and low["faithfulness"] < SWINGS:
+            told += f"; with {int(low['size']):,} kept it is lower than with none ({of_share(low['faithfulness'])})"
+        return told
+
     def to_frame(self) -> pd.DataFrame:
         """A copy of ``curve``."""
         return self.curve.copy()
@@ -107,6 +141,7 @@ class Faithfulness(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
+            "verdict": self.verdict,
             **answer_values(self),
             "without": self.without,
             "total": self.total,
@@ -124,8 +159,8 @@ class Faithfulness(Result):
         return f"{areas_of(self.cpr, self.cmd)}{counted(self.total, 'firing')}{kept}"
 
     def sheet(self) -> Sheet:
-        """The answer, with all firings and with none, and the curve."""
-        facts: dict[str, Content] = answer_facts(self) | {
+        """Whether they carry it, the answer, with all firings and with none, and the curve."""
+        facts: dict[str, Content] = {"verdict": self.verdict, **answer_facts(self)} | {
             "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
             "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}",
         }
@@ -138,20 +173,28 @@ def areas_of(cpr: float | None, cmd: float | None) -> str:
     return "" if cpr is None or cmd is None else f"CPR {cpr:.3f}, CMD {cmd:.3f} of "
 
 
+def fine_share(share: float) -> str:
+    """A share in percent, a small one with a digit that is not 0."""
+    return of_share(share) if share >= 0.0995 / 100 else f"{100 * share:.1g}%"
+
+
 def curve_table(curve: pd.DataFrame) -> Table:
     """A row a size; intervals of means where there are any."""
     shown = rows(
         Column("kept", "count"),
-        Column("share", "percent"),
+        Column("share", left=False),
         Column("faithful", "percent"),
         *([Column("interval", left=False)] if "low" in curve else []),
         Column("without them", "percent"),
-        Column("random", "percent"),
+        *([Column("random", left=False)] if "random" in curve else []),
     )
     for row in curve.to_dict("records"):
         interval = [f"{row['low']:.0%} to {row['high']:.0%}"] if "low" in row else []
-        random = float(row.get("random", float("nan")))
-        shown.add(int(row["size"]), row["share"], row["faithfulness"], *interval, row["completeness"], random)
+        band = (row["random"], row["random_low"], row["random_high"]) if "random" in row else ()
+        random = [of_share_within(*band)] if band else []
+        shown.add(
+            int(row["size"]), fine_share(row["share"]), row["faithfulness"], *interval, row["completeness"], *random
+        )
     return shown.table(caption="shares of the answer: with those alone, with all others alone, with as many at random")
 
 
@@ -227,7 +270,9 @@ def faithfulness(
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Faithfulness:
-    """Is it enough? Keep some firings, set all others to their means, and see how much of the answer is left.
+    """Is it enough? Keep some firings, set all others to a reference, and see how much of the answer is left.
+
+    The reference is zero, or with ``mean`` each neuron's mean.
 
     A firing is a neuron at a position. A kept one is whatever its neuron computes from what is then below it, so that
     what made it fire must be kept, too; or, ``recorded``, what it was. Those of the beginning-of-sequence token are
@@ -249,7 +294,8 @@ def faithfulness(
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
         progress: called with "faithfulness", the sets run and all of them.
 
-    Returns: A :class:`Faithfulness`: ``.curve``, ``.cpr``, ``.cmd``, ``.at(size)``.
+    Returns: A :class:`Faithfulness`: ``.verdict``, ``.curve``, ``.cpr``, ``.cmd``, ``.at(size)``. Shares need not rise
+        with size: a kept firing reacts to what is missing, so that a set may keep less than none does.
 
     Raises: as :func:`ffnmem.causal_scores`; InputError for firings of another prompt, sizes above their number, or an
         answer that is the same with all firings and with none.

@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Int64
 
 from ..core.errors import ModelError
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
@@ -130,7 +130,7 @@ def read_passages(
     reader = PassageReader(model, numbers)
     total, before = sum(contexts.sequences.locate(number)[2] for number in deepest), 0
 
-    def report(phase: str, done: int, _of: int) -> None:
+    def report(phase: Phase, done: int, _of: int) -> None:
         if progress is not None:
             progress(phase, before + done, total)
 

@@ -3,7 +3,7 @@
 Each study is a module of this room, of its name, with ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the
 paper's own settings and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose
 other keywords are its settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is
-told how far it is, with a phase of ``ffnmem.cli.progress``.
+told how far it is, with a phase of ``ffnmem.core.progress``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from ..core import sheets
 from ..core.choices import STUDIES as STUDIES
 from ..core.errors import InputError, check_choice, listed, quoted
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 from ..core.token_text import printable
 from ..prompts.attribution import plain_records
 from ..show.records import plain
@@ -184,7 +184,7 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
         raise InputError(f"study {quoted(name)} has no setting {listed([repr(u) for u in unknown])}: {offer}")
 
 
-def told(progress: Progress | None, phase: str, done: int, total: int) -> None:
+def told(progress: Progress | None, phase: Phase, done: int, total: int) -> None:
     """Tell a study's progress, if anybody listens."""
     if progress is not None:
         progress(phase, done, total)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.arguments import public
 from ..core.checked_files import array_checksum
 from ..core.errors import InputError, check_count
-from ..core.progress import Progress
+from ..core.progress import Phase, Progress
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
@@ -132,7 +132,7 @@ def of_each(
     facts: Sequence[Fact],
     prepend_bos: bool | None,
     ask: Callable[[SubjectPrompt, str, str | None], Found],
-    phase: str,
+    phase: Phase,
     progress: Progress | None,
     folder: PlaceFolder | None,
 ) -> tuple[tuple[Found, ...], pd.DataFrame]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from ..core.arguments import public
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
@@ -311,6 +312,22 @@ def project(
     return frame
 
 
+End = tuple[int, int, str, str]
+"""One end of what a neuron says in tokens: layer, neuron, side and sign."""
+
+
+def end_tokens(model: Model, ends: Iterable[End], k: int = PROMOTED) -> dict[End, list[str]]:
+    """The ``k`` tokens at some ends of neurons' rankings, the furthest first."""
+    found: dict[End, list[str]] = {end: [] for end in ends}
+    if found:
+        sides = [side for side in SIDES if any(side == end[2] for end in found)]
+        for row in project(model, sorted({end[:2] for end in found}), k=k, side=sides).itertuples():
+            end = (row.layer, row.neuron, row.side, row.sign)
+            if end in found:
+                found[end].append(row.token)
+    return found
+
+
 def promoted_tokens(
     model: Model, neurons: pd.DataFrame, k: int = PROMOTED, *, fired: str | None = None
 ) -> dict[tuple[int, int], list[str]]:
@@ -319,16 +336,65 @@ def promoted_tokens(
     In general those of its value. With ``fired``, the column of the coefficients that the neurons had somewhere, what
     they promoted there: where that is negative, what the value suppresses.
     """
-    found: dict[tuple[int, int], list[str]] = {}
-    pairs = list(zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), strict=True))
-    negative = set() if fired is None else {at for at, m in zip(pairs, neurons[fired], strict=True) if m < 0}
-    if pairs:
-        frame = project(model, sorted(set(pairs)), k=k, side="value")  # by layer
-        for row in frame.itertuples():
-            at = (row.layer, row.neuron)
-            if (row.sign == "suppressed") == (at in negative):
-                found.setdefault(at, []).append(row.token)
+    signs = [SIGNS[int(fired is not None and m < 0)] for m in neurons[fired or "neuron"]]
+    pairs = zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), signs, strict=True)
+    found = end_tokens(model, [(layer, neuron, "value", sign) for layer, neuron, sign in pairs], k)
+    return {end[:2]: tokens for end, tokens in found.items()}
+
+
+FAR = 2.0  # standard deviations
+
+
+def written_tokens(
+    model: Model, neurons: pd.DataFrame, answer: Sequence[int], k: int = PROMOTED
+) -> dict[tuple[int, int], tuple[list[str], list[str], bool]]:
+    """What each neuron of a table wrote as it fired, by (layer, neuron): the ``k`` tokens that it promoted most, those
+    that it suppressed most, and whether the latter say more about an answer: whether that token of it that stands
+    furthest from the mean of all tokens' scores is suppressed, by ``FAR`` standard deviations or more.
+
+    Args:
+        neurons: layer, neuron and their coefficient. answer: ids of the target and the foil.
+    """
+    found: dict[tuple[int, int], tuple[list[str], list[str], bool]] = {}
+    places = [(row.layer, row.neuron) for row in neurons.itertuples()]
+    tokens = end_tokens(model, [(*at, "value", sign) for at in places for sign in SIGNS], k)
+    for at, coefficient in zip(places, neurons["coefficient"], strict=True):
+        ends = [tokens[*at, "value", sign] for sign in (SIGNS if coefficient >= 0 else SIGNS[::-1])]
+        stands = standings(model, at[0], [at[1]], "value", answer)[0] * (-1 if coefficient < 0 else 1)
+        found[at] = (ends[0], ends[1], bool(stands[np.abs(stands).argmax()] <= -FAR))
     return found
+
+
+Moments = tuple[Float[Tensor, " d_model"], Float[Tensor, "d_model d_model"]]
+
+
+def token_moments(model: Model, side: str) -> Moments:
+    """The mean and covariance of the rows that a side is scored against, in float32 at least."""
+    tokens = at_least_float32(side_tokens(model, side))
+    centred = tokens - tokens.mean(0)
+    return tokens.mean(0), centred.T @ centred / len(tokens)
+
+
+def standings(
+    model: Model, layer: int, neurons: Sequence[int], side: str, ids: Sequence[int], moments: Moments | None = None
+) -> Float[np.ndarray, "neurons ids"]:
+    """How far tokens' scores stand from the mean of a neuron's scores of all tokens, in standard deviations of these.
+
+    Unlike scores they can be compared between neurons and sides: a long vector scores all tokens far from zero.
+
+    Args:
+        moments: of :func:`token_moments`, which make it quick for many neurons.
+    """
+    vectors = side_vectors(model, layer, neurons, side, "folded")
+    tokens = at_least_float32(side_tokens(model, side))
+    if moments is None:
+        scores = vectors @ tokens.T
+        found = (scores[:, list(ids)] - scores.mean(1, keepdim=True)) / scores.std(1, correction=0, keepdim=True)
+    else:
+        mean, covariance = moments
+        variance = ((vectors @ covariance) * vectors).sum(1, keepdim=True)
+        found = vectors @ (tokens[list(ids)] - mean).T / variance.sqrt()
+    return np.nan_to_num(found.double().cpu().numpy())
 
 
 def choose_neurons(model: Model, layer: Layers, neuron: Neurons) -> list[tuple[int, list[int]]]:

@@ -6,19 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from math import inf
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from ffnmem.cli import cli
+from ffnmem.cli import cli, progress
 
 PROMPT = "The Eiffel Tower is in the city of"
 
 
 def run(*args: object, status: int = 0, env: dict[str, str] | None = None) -> Result:
     """Run ``ffnmem ARGS`` in this process; anything but ``status`` fails with what was printed."""
-    result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, [str(a) for a in args], prog_name="ffnmem")
+    with patch.object(progress, "SILENCE", inf):  # a busy machine has nothing more to say
+        result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, [str(a) for a in args], prog_name="ffnmem")
     assert result.exit_code == status, f"{result.exit_code}: {result.output}\n{result.exception!r}"
     return result
 

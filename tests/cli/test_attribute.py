@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.vocabulary.projections import written_tokens
 
 from ..helpers import build_twins
 from .running import PROMPT, data, run, table
@@ -50,6 +51,15 @@ def test_csv_is_the_neurons(asked: list[Any], expected: fm.prompts.Attribution) 
     result = run(*asked, "--top", 9, "--csv")
     assert result.stderr == ""
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.top(9))
+
+
+def test_full_tells_both_sides(asked: list[Any], expected: fm.prompts.Attribution, tiny: fm.Model) -> None:
+    both = data(*asked, "--top", 3, "--full")["neurons"]
+    tokens = written_tokens(tiny, expected.top(3), [expected.target_ids[0], expected.foil_id])
+    for row in both:
+        promoted, suppressed, _ = tokens[row["layer"], row["neuron"]]
+        assert (row["promoted"], row["suppressed"]) == (promoted, suppressed)
+    assert "suppresses" in table(*asked, "--top", 3, "--full")
 
 
 def test_layers_restrict_the_neurons_only(asked: list[Any], expected: fm.prompts.Attribution) -> None:

@@ -1,14 +1,21 @@
-"""Progress: bars on a terminal's standard error, nothing elsewhere, the right phase and speed."""
+"""Progress: bars on a terminal's standard error, elsewhere one line for what takes long; words for every phase."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from rich.console import Console
 
 from ffnmem.cli import progress as module
-from ffnmem.cli.progress import Progress
+from ffnmem.cli.progress import Progress, late_bar
+from ffnmem.core.progress import PHASES, Phase
+
+from .running import PROMPT, run
+
+Clock = Callable[[float], None]
 
 
 @pytest.fixture
@@ -19,6 +26,18 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
         module, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100, legacy_windows=False)
     )
     return stream
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Lets seconds pass."""
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    return wait
 
 
 def test_that_phases_follow_each_other(terminal: io.StringIO) -> None:
@@ -43,8 +62,56 @@ def test_that_waiting_is_shown(terminal: io.StringIO) -> None:
     assert "joining 3 stores" in terminal.getvalue()
 
 
-def test_that_nothing_is_written_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
-        progress.report("scan", 1, 2)
-        progress.report("scan", 2, 2)
-    assert capfd.readouterr() == ("", "")
+def test_that_a_late_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clock: Clock) -> None:
+    """Not for what is quick; and it is taken away when the work ends, also when it fails."""
+    with late_bar() as report:
+        report("read", 1, 2)
+    assert terminal.getvalue() == ""
+
+    def work() -> None:
+        with late_bar() as report:
+            clock(3)
+            report("read", 1, 2)
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        work()
+    assert "reading neurons" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[2K")  # the line is cleared
+
+
+@pytest.mark.parametrize("bar", [Progress, late_bar])
+def test_that_a_pipe_gets_one_line_for_each_phase_that_takes_long(
+    bar: Callable[[], object], clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe that was told nothing left its reader to wait in silence; a bar would fill it with control characters."""
+    with bar() as made:  # type: ignore[attr-defined]
+        report = getattr(made, "report", made)
+        for done in range(1, 11):
+            clock(1)
+            report("project", 1000 * done, 10_000)
+        clock(1)
+        report("read", 1, 2)
+        report("read", 2, 2)
+        for done in (10, 20):
+            clock(6)
+            report("pack", done, 1000 * done)
+    assert capfd.readouterr() == (
+        "",
+        "ffnmem: projecting values: 5,000 of 10,000 neurons, about 5 s left\nffnmem: tokenising: 10 documents\n",
+    )
+
+
+def test_that_every_phase_has_words() -> None:
+    """A function that reports a phase without words ended a command in a traceback. That a phase that is reported is
+    one of ``Phase`` is what mypy checks of every function."""
+    assert set(get_args(Phase)) == set(PHASES)
+
+
+def test_that_a_search_for_a_small_circuit_reports_how_far_it_is(
+    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ended with a KeyError as soon as it took longer than two seconds."""
+    monkeypatch.setattr(module, "WAIT", -1.0)
+    run("causal", PROMPT, "--minimal", ".5", "--json")
+    assert "leaving firings out" in terminal.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,39 @@ def test_gradient_is_the_slope_of_an_exact_change(pair64: Pair) -> None:
         expected = slope * float(found.coefficients[layer, position, neuron])
         if model.layout.soft_cap is None:
             assert float(found.scores[layer, position, neuron]) == pytest.approx(expected, rel=allowed, abs=1e-8)
+
+
+def test_the_largest_firings_are_removed_exactly(pair64: Pair) -> None:
+    """An estimate can have the wrong sign; what stands beside it is what an intervention finds, whatever the batch."""
+    model = pair64.model
+    if model.layout.soft_cap is not None:
+        pytest.skip("its logits are capped, and what is explained is the logit before")
+    capture = fm.capture(model, PROMPT)
+    target, foil = model.token_id(" Paris"), model.token_id(" Rome")
+    found = fm.causal_scores(capture, target, foil, exact=4)
+    rows = found.top(6)
+    assert rows["exact"].notna().tolist() == [True] * 4 + [False] * 2
+    for row in rows.head(4).itertuples():
+        place = {(row.layer, row.neuron): fm.interventions.Scale(0.0)}
+        with fm.intervene(model, place, positions=row.position):
+            without = logit_of(model, capture.tokens, target, foil)
+        close = 1e-6 if pair64.rounds_attention else 1e-9
+        assert row.exact == pytest.approx(found.logit - without, abs=close)
+    assert fm.causal_scores(capture, target, foil, exact=0).top(3)["exact"].isna().all()
+
+
+def test_the_sheet_says_how_estimates_and_exact_values_agree(tiny: Model) -> None:
+    found = replace(fm.causal_scores(fm.capture(tiny, PROMPT), " Paris", " Rome"), exact=())
+    assert found.agreement(9) == ""
+    score = found.top(4)["score"].to_numpy()
+    assert replace(found, exact=tuple(2 * score)).agreement(9) == (
+        "4 firings below removed one by one: 0 with the other sign; correlation with the scores 1.00"
+    )
+    turned = replace(found, exact=(-score[0], score[1]))
+    assert turned.agreement(9) == "2 firings below removed one by one: 1 with the other sign"
+    facts, _, table = turned.sheet(3).blocks[:3]
+    assert facts.rows["exact"] == turned.agreement(3)
+    assert [row[5] for row in table.rows] == pytest.approx([-score[0], score[1], float("nan")], nan_ok=True)
 
 
 def test_relp_and_paths_agree_where_nothing_stands_between(tiny: Model) -> None:
@@ -160,7 +194,7 @@ def test_an_earlier_position_and_the_tables(tiny: Model) -> None:
     alone = fm.causal_scores(fm.capture(tiny, capture.tokens[0, :4]), " Paris")
     torch.testing.assert_close(short.scores, alone.scores, rtol=1e-4, atol=1e-6)
     top = short.top(5)
-    assert list(top.columns) == ["layer", "neuron", "position", "token", "coefficient", "score", "share"]
+    assert list(top.columns) == ["layer", "neuron", "position", "token", "coefficient", "score", "exact", "share"]
     assert top["score"].abs().is_monotonic_decreasing
     assert top["share"].tolist() == pytest.approx((top["score"] / short.logit).tolist())
     assert float(short.map.sum()) == pytest.approx(float(short.neurons["score"].sum()))

@@ -219,3 +219,67 @@ def test_a_search_with_gradients_switched_off(atlas: fm.Model) -> None:
     with torch.no_grad():
         few = fm.minimal_circuit(capture, " Paris", " London", faithfulness=0.5)
     assert few.faithfulness >= 0.5
+
+
+def curve_of(found: fm.prompts.Faithfulness, *rows: tuple[int, float, float]) -> fm.prompts.Faithfulness:
+    """With another curve: size, what as many keep, and the most that as many at random keep."""
+    table = [(n, n / found.total, kept, 0.0, high - 0.1, high - 0.2, high) for n, kept, high in rows]
+    names = ["size", "share", "faithfulness", "completeness", "random", "random_low", "random_high"]
+    return replace(found, curve=pd.DataFrame(table, columns=names))
+
+
+CHANCE = "of it is kept, by as many at random 20.0% (10.0% to 30.0%)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        ([(5, 0.7, 0.3)], f"the answer is carried by these firings (0.5% of all): 70.0% {CHANCE}"),
+        ([(5, 0.005, 0.3)], f"these firings do not carry the answer: 0.5% {CHANCE}"),
+        (
+            [(5, 0.7, 0.8)],
+            "these firings do not carry the answer: 70.0% of it is kept, by as many at random 70.0% (60.0% to 80.0%)",
+        ),
+        (
+            [(1, 0.6, 0.3), (2, -0.8, 0.3), (50, 0.9, 0.3), (100, 0.6, 0.9)],
+            f"the answer is carried by the first 50 firings (4.9% of all): 90.0% {CHANCE}; with 2 kept it is lower "
+            "than with none (-80.0%)",
+        ),
+        (
+            [(1, 0.03, 0.3), (2, 0.02, 0.3)],
+            f"no number listed carries the answer, short of all firings: at best, with the first 1 firing, "
+            f"3.0% {CHANCE}",
+        ),
+    ],
+)
+def test_the_verdict_says_whether_firings_carry_the_answer(
+    capture: fm.prompts.Capture, rows: list[tuple[int, float, float]], verdict: str
+) -> None:
+    """A set that keeps next to nothing was shown as a circuit is, and a curve that swings from 3% to −80% without a
+    word; a set that keeps no more than a random one is none either."""
+    found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), *rows)
+    assert found.verdict == verdict
+    assert found.to_dict()["verdict"] == verdict
+
+
+def test_a_small_share_is_not_shown_as_none(capture: fm.prompts.Capture) -> None:
+    found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), (1, 0.1, 0.2))
+    shares = {0.5: "50.0%", 1e-3: "0.1%", 9.8e-4: "0.1%", 4.34e-6: "0.0004%"}
+    for share, shown in shares.items():
+        table = replace(found, curve=found.curve.assign(share=share)).sheet().blocks[1]
+        assert (table.rows[0][1], table.rows[0][-1]) == (shown, "10.0% (0.0% to 20.0%)")
+
+
+def test_a_set_too_large_to_try_one_by_one_says_what_each_is_worth(capture: fm.prompts.Capture) -> None:
+    """Its column of what is left without each was empty, and its rows in no order."""
+    asked = {"faithfulness": 0.9}
+    large, small = (
+        fm.minimal_circuit(capture, " Paris", " Rome", one_by_one=1, **asked),
+        fm.minimal_circuit(capture, " Paris", " Rome", **asked),
+    )
+    assert not large.minimal
+    assert list(large.firings.columns)[-1] == "worth"
+    assert large.firings["worth"].is_monotonic_decreasing
+    assert large.firings["worth"].notna().all()
+    assert list(small.firings.columns)[-1] == "without"
+    assert large.sheet().blocks[1].columns[-1].name == "lost without it, about"
