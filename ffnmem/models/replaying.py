@@ -241,8 +241,8 @@ class Replay:
             strange.append("no cache")
         if strange:
             raise UnsupportedModelError(
-                f"{self.model.name} ({self.model.architecture}): attention of layer {layer} takes {', '.join(strange)}, "
-                "so its layers cannot be run again by themselves: use intervene"
+                f"{self.model.name} ({self.model.architecture}): attention of layer {layer} takes "
+                f"{', '.join(strange)}, so its layers cannot be run again by themselves: use intervene"
             )
         return {**kwargs, "hidden_states": None} if "hidden_states" in kwargs else dict(kwargs)
 
