@@ -242,7 +242,7 @@ def written_on(
     ends, bare = model.tokenizer.eos_token_id, bool(mask.all())
     with torch.no_grad():
         for step in range(min(max(rooms, default=0), model.n_ctx - tokens.shape[1])):
-            out = layers.body(**given, past_key_values=cache, use_cache=True)
+            out = layers.run_cached(given, cache)
             logits = model.logits_of(out.last_hidden_state[:, -1])
             new = logits.argmax(-1) if pick is None else pick(step, logits)
             for row, token in zip(rows, new.tolist(), strict=True):

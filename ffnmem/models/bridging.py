@@ -6,11 +6,12 @@ import copy
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.errors import InputError, UnsupportedModelError
 from ..core.foreign import foreign
@@ -37,7 +38,26 @@ def boot(network: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
         network.config.architectures = [type(network).__name__]  # which TransformerLens goes by
         what = f"{name} ({type(network).__name__}) is no language model that TransformerLens boots"
         with foreign(UnsupportedModelError, what, lambda: unusual_fields(network.config.to_dict())):
-            return TransformerBridge.boot_transformers(name, hf_model=network, tokenizer=tokenizer, dtype=dtype)
+            bridge = TransformerBridge.boot_transformers(name, hf_model=network, tokenizer=tokenizer, dtype=dtype)
+            return pass_caches(bridge)
+
+
+def pass_caches(bridge: Any) -> Any:
+    """A bridge whose attention finds its cache, which is called ``cache`` from transformers 5.24 on.
+
+    TransformerLens 4.3 looks for older names, and would let every step after the first see itself alone.
+    """
+    for module in bridge.modules():
+        if hasattr(module, "_update_kv_cache"):
+            module._update_kv_cache = partial(update_cache, module)
+    return bridge
+
+
+def update_cache(
+    attention: Any, keys: Tensor, values: Tensor, cache: Any = None, past_key_values: Any = None, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    held = past_key_values if cache is None else cache
+    return type(attention)._update_kv_cache(attention, keys, values, past_key_values=held, **kwargs)
 
 
 class Twin:

@@ -89,7 +89,8 @@ class Reader:
         read = found.get("input_ids") if found.get("input_ids") is not None else found.get("inputs_embeds")
         if not isinstance(read, Tensor):
             raise HookError(f"{self.name}: a pass without input_ids and inputs_embeds cannot be followed")
-        cache = found.get("past_key_values")
+        # By what it can do: transformers has had two names for it.
+        cache = next((value for value in (*args, *kwargs.values()) if hasattr(value, "get_seq_length")), None)
         past = 0 if cache is None else int(cache.get_seq_length())
         mask = found.get("attention_mask")
         if mask is not None and (mask.ndim != 2 or mask.shape[1] < past + read.shape[1]):

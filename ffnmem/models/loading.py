@@ -15,7 +15,7 @@ from ..core.arguments import public
 from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted, warn
 from ..core.foreign import foreign
 from .architectures import DESCRIBED
-from .bridging import boot, is_bridge
+from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
 from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json, unusual_fields
 from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
@@ -324,7 +324,7 @@ def load(
             )
         check_plain(source.original_model, name)
         check_weights(source.original_model, name)
-        return checked(Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=source))
+        return checked(Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=pass_caches(source)))
     hf_model: Any
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)

@@ -120,7 +120,10 @@ class Model(Live):
             if self.dtype == torch.float64:
                 for block in self.layout.blocks:
                     bound_masks(block.attention, self.layout.architecture.mask_leaves_out)
-            off = float((self.probe(self.layout.body) - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+            what = f"{self.name} ({self.architecture}) does not run under TransformerLens"
+            with foreign(UnsupportedModelError, what):
+                found = self.probe(self.layout.body)
+            off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
             if not off <= AGREE.get(self.dtype, HALF):
                 raise UnsupportedModelError(
                     f"{self.name} ({self.architecture}): under TransformerLens it gives other logits (off by {off:.1g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -62,6 +63,8 @@ class PlainLayers:
         network, self.attention = network_around(model, model.dtype, attention)
         plain = Counterparts(model, network)
         self.body: Any = network.base_model
+        names = inspect.signature(self.body.forward).parameters
+        self.cache_name = "cache" if "cache" in names else "past_key_values"  # until transformers 5.23
         self.parts = [
             PlainParts(
                 whole=plain(b.whole),
@@ -83,6 +86,10 @@ class PlainLayers:
 
     def __len__(self) -> int:
         return len(self.parts)
+
+    def run_cached(self, given: dict[str, Tensor], cache: Any) -> Any:
+        """The decoder's output for what it is given, with a cache of keys and values to read and to add to."""
+        return self.body(**given, **{self.cache_name: cache}, use_cache=True)
 
     def coefficients(self, layer: int, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_mlp"]:
         """A layer's coefficients for what its FFN reads from the residual stream."""
@@ -129,7 +136,6 @@ def activation(name: str, fused: bool) -> nn.Module:
 # position; after it, a layer can be run for a batch of changed inputs, and only for the positions from the first
 # changed one on. Prompts of different lengths are padded on the left, so that their ends stand in the same column.
 
-CACHES = ("past_key_values", "layer_past")
 BY_POSITION = {"position_ids": 1, "cache_position": 0}  # the dimension of positions
 BY_KEY = {"alibi": True, "position_bias": False}  # biases of whole rows of keys, and whether each prompt has its own
 PLAIN = (bool, int, float, str, type(None))
@@ -172,6 +178,7 @@ class Replay:
         self.adds_residual = layers.model.layout.architecture.adds_residual
         self.rows, self.length = tokens.shape
         self.calls: dict[int, dict[str, Any]] = {}
+        self.cache: Any = None
         self.stream: dict[int, Tensor] = {}
         self.coefficients: dict[int, Tensor] = {}
         self.attention: dict[int, Tensor] = {}
@@ -183,6 +190,8 @@ class Replay:
 
     def record(self, tokens: Tensor, mask: Tensor | None, embeddings: Tensor | None) -> None:
         from transformers import DynamicCache
+
+        self.cache = DynamicCache()  # which keeps every position: one for sliding windows would forget some
 
         def copied(tensor: Tensor) -> Tensor:  # Falcon adds to what it is given in place
             return tensor.reshape(self.rows, self.length, -1).clone()
@@ -211,8 +220,7 @@ class Replay:
                 handle = part.attention.register_forward_pre_hook(partial(call, layer), with_kwargs=True)
                 stack.callback(handle.remove)
             with listening(before, after), torch.no_grad():
-                # A cache of its own, which keeps every position: one for sliding windows would forget some.
-                self.layers.body(**inputs(tokens, mask, embeddings), past_key_values=DynamicCache(), use_cache=True)
+                self.layers.run_cached(inputs(tokens, mask, embeddings), self.cache)
         silent = [layer for layer in wanted if layer not in self.coefficients or layer not in self.calls]
         if silent:
             raise HookError(f"{self.model.name}: layer {silent[0]} did not run as its parts")
@@ -221,13 +229,20 @@ class Replay:
 
     def understood(self, layer: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """How a layer's attention was called, if every part of it is known; its cache as keys and values."""
-        known = {"hidden_states", "attention_mask", "position_embeddings", *CACHES, *BY_POSITION, *BY_KEY}
-        strange = [name for name, value in kwargs.items() if name not in known and not isinstance(value, PLAIN)]
-        if len(args) > 1 + self.adds_residual or strange:
-            what = ", ".join(strange) or "positional arguments"
+        known = {"hidden_states", "attention_mask", "position_embeddings", *BY_POSITION, *BY_KEY}
+        strange = [
+            name
+            for name, value in kwargs.items()
+            if name not in known and value is not self.cache and not isinstance(value, PLAIN)
+        ]
+        if len(args) > 1 + self.adds_residual:
+            strange.append("positional arguments")
+        if not any(value is self.cache for value in kwargs.values()):
+            strange.append("no cache")
+        if strange:
             raise UnsupportedModelError(
-                f"{self.model.name} ({self.model.architecture}): attention of layer {layer} takes {what}, so its "
-                "layers cannot be run again by themselves: use intervene"
+                f"{self.model.name} ({self.model.architecture}): attention of layer {layer} takes "
+                f"{', '.join(strange)}, so its layers cannot be run again by themselves: use intervene"
             )
         return {**kwargs, "hidden_states": None} if "hidden_states" in kwargs else dict(kwargs)
 
@@ -314,10 +329,8 @@ class Replay:
         self, layer: int, normed: Float[Tensor, "some after d_model"], first: int, rows: Int[Tensor, " some"]
     ) -> Float[Tensor, "some after d_model"]:
         """A layer's attention as it was called in the clean pass, for the positions from ``first`` on."""
-        kwargs = dict(self.calls[layer])
-        for name in CACHES:
-            if name in kwargs:
-                kwargs[name] = None if first == 0 else Prefix(kwargs[name], layer, first, rows)
+        held = None if first == 0 else Prefix(self.cache, layer, first, rows)
+        kwargs = {name: held if value is self.cache else value for name, value in self.calls[layer].items()}
         for name, dimension in BY_POSITION.items():
             if kwargs.get(name) is not None:
                 taken = kwargs[name].narrow(dimension, first, self.length - first)

@@ -125,9 +125,10 @@ def test_attention_that_takes_more_is_refused_by_name(tiny: fm.Model) -> None:
     for args, kwargs, named in (
         ((torch.ones(1), torch.ones(1)), {}, "positional"),
         ((torch.ones(1),), {"strange": torch.ones(1)}, "strange"),
+        ((torch.ones(1),), {"cache": None}, "no cache"),
     ):
         with refuses(UnsupportedModelError, ValueError, "layer 1", named, "intervene"):
-            replay.understood(1, args, kwargs)
+            replay.understood(1, args, {"cache": replay.cache, **kwargs})
 
 
 def test_layers_that_are_no_plain_sum_are_refused(tiny: fm.Model) -> None:
